@@ -32,17 +32,17 @@ start() {
     install javac default-jdk-headless # the compiler for Spark's shim
     install mvn maven
     install dockerd docker.io iptables
-    say "Kafka's jars: $(python3 -m tests.brokers.jars)"
-    DOCKER_HOST=$(python3 -m tests.brokers.engine start "$folder/docker")
+    say "Kafka's jars: $(python3 -m tests.harness.brokers.jars)"
+    DOCKER_HOST=$(python3 -m tests.harness.brokers.engine start "$folder/docker")
     export DOCKER_HOST
     say "Docker engine: $DOCKER_HOST"
-    say "image $(python3 -m tests.brokers.build_image)"
+    say "image $(python3 -m tests.harness.brokers.build_image)"
     echo "export DOCKER_HOST=$DOCKER_HOST" > "$folder/env"
     say "ready: . $folder/env"
 }
 
 stop() {
-    python3 -m tests.brokers.engine stop "$folder/docker"
+    python3 -m tests.harness.brokers.engine stop "$folder/docker"
     rm -f "$folder/env"
     say "the Docker engine under $folder is stopped"
 }

@@ -1,5 +1,5 @@
 """
-``python -m safeconsumer``: the command, where its script is not in PATH.
+Runs the command as ``python -m safeconsumer``, for where its script is not in PATH.
 """
 
 from safeconsumer.cli.main import main

@@ -1,5 +1,5 @@
 """
-Validators of settings: each refuses what is impossible, and says what would do.
+Validators of settings: each refuses an impossible value and names the allowed ones.
 """
 
 import sys

@@ -1,5 +1,5 @@
 """
-The public face: a ``KafkaConsumer`` whose pauses hold.
+``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold.
 """
 
 import itertools
@@ -75,8 +75,8 @@ LOG = LazyHook("safeconsumer.events.log:log_event")
 
 _held_numbers = itertools.count(1)
 
-# What upstream calls for each record, to see whether somebody has wrapped it; None if
-# that was done before we were imported.
+# The method that upstream calls for each record, to see whether somebody has wrapped
+# it; None if that was done before we were imported.
 _UPSTREAM_NEXT: Any = UpstreamConsumer.__next__
 if getattr(_UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     UpstreamConsumer.__module__
@@ -94,7 +94,7 @@ class SafeConsumer(UpstreamConsumer):
     A partition flows when no hold covers it.
 
     Args:
-        topics: as kafka-python's: topics to subscribe to.
+        topics: the topics to subscribe to; as for kafka-python.
         start_paused: place a hold on the whole consumer before the first poll; lift
             it with :meth:`resume_all`.
         default_lifetime: the lifetime of holds that are placed without one.
@@ -109,33 +109,37 @@ class SafeConsumer(UpstreamConsumer):
             the CPU time), ``python`` (kafka-python's own), or ``auto``, which takes the
             compiled one where it can be had and never fails.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
-            group holds that are kept in Kafka; None: none of it runs.
+            group holds that are kept in Kafka. With None there is no control thread.
         pause_handover: whether a partition that is paused here stays paused at its next
-            owner (KAFKA-13463): ``offsets`` marks its committed offset, ``assignor``
-            tells the group at its next join, ``off`` does not.
+            owner (KAFKA-13463). ``offsets`` writes a mark beside its committed offset,
+            ``assignor`` sends the pause to the group at its next join, ``off`` hands
+            nothing over.
         journal: a folder in which this consumer keeps a journal of what it does, for
-            ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter`` of
-            its own; None: nothing is written and none of it is loaded.
-        hooks: functions that take every event (``safeconsumer.events``), beside the
-            log; quick, on any thread. One that raises an ``Exception`` is counted in
-            :attr:`hook_failures` and breaks nothing; ``KeyboardInterrupt`` and its like
-            are raised once all hooks have had the event.
+            ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter``
+            that is used for this consumer only. With None nothing is written and the
+            journal's modules are not imported.
+        hooks: functions that take every event (``safeconsumer.events``), in addition to
+            the log. They must be quick and may be called on any thread. A hook that
+            raises an ``Exception`` is counted in :attr:`hook_failures` and breaks
+            nothing; ``KeyboardInterrupt`` and ``SystemExit`` are raised once all hooks
+            have had the event.
         log: whether events become structlog lines, or lines of the standard logger
             ``safeconsumer`` where structlog is not configured.
-        configs: as kafka-python's, all of them. If there is a password or token among
-            them, kafka-python's DEBUG lines are filtered from then on so that they
-            do not show it; nothing else changes a logger.
+        configs: kafka-python's settings, all of them. If there is a password or token
+            among them, kafka-python's DEBUG lines are filtered from then on so that
+            they do not show it; nothing else about logging is changed.
 
     Raises:
-        UnsupportedKafkaPythonError: the installed kafka-python is not one we know;
-            no thread was started.
+        UnsupportedKafkaPythonError: the installed kafka-python is not a supported
+            version; no thread was started.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
             argument is not acceptable; no thread was started.
-        MissingExtraError: ``decoder="compiled"`` and it cannot be had; the message has
-            the install line.
-        JournalError: the folder of ``journal`` cannot be written; from later calls if
-            something could not be written down.
-        ControlTopicError: a topic of ``control`` would not keep holds for good.
+        MissingExtraError: ``decoder="compiled"`` and the extra ``fast`` is not
+            installed; the message has the install line.
+        JournalError: the folder of ``journal`` cannot be written. Later calls raise it
+            if something could not be written to the journal.
+        ControlTopicError: the settings of a topic of ``control`` would let Kafka delete
+            holds.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
@@ -163,7 +167,7 @@ class SafeConsumer(UpstreamConsumer):
         _check_parked_max_bytes(parked_max_bytes)
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
-        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will settle them
+        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
         hide_logins_of(configs)
         if control is not None:
             _check_control(control)
@@ -197,14 +201,14 @@ class SafeConsumer(UpstreamConsumer):
                 undo.callback(self._safe_control.close)
             if start_paused:
                 SafeConsumer.pause_all(self, reason="start_paused")
-            if topics:  # not what a subclass makes of it: it is not whole yet
+            if topics:  # not a subclass's override: it is not set up yet
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
 
-    @cached_property  # which a subclass may set, unlike a property
+    @cached_property  # a subclass may set it, unlike a property
     def decoder(self) -> str:
         """
-        What reads record batches: ``"compiled"`` or ``"python"``.
+        The reader of record batches that is in use, ``"compiled"`` or ``"python"``.
         """
         return self._safe_decoder
 
@@ -226,21 +230,23 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return records of partitions that no hold covers at the moment of return.
 
-        As kafka-python's otherwise. Partitions gained during a call that began with
-        everything assigned quiet stay quiet until it returns (KAFKA-13463). After
-        ``next(consumer)`` it returns the rest of what the iteration had taken.
+        Otherwise it behaves as kafka-python's. Partitions gained during a call that
+        began with everything assigned quiet stay quiet until the call returns
+        (KAFKA-13463). After ``next(consumer)`` it returns the rest of the batch that
+        the iteration had taken.
 
         After an ``Exception`` no record is lost: what the call had taken is fetched
-        again, and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
-        instructions of the call loses what it returns; kafka-python loses it in more.
+        again and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
+        instructions of the call loses the records that it was about to return;
+        kafka-python loses them in more places.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
-                step of an iteration, or a hook that is being told an event calls it.
+                step of an iteration, or a hook calls it while it handles an event.
             ForkedConsumerError: the consumer was made in another process.
             FencedInstanceIdError: another member took over the ``group_instance_id``.
-            BlockingCallInListenerError: called in a rebalance listener, as every call
-                that waits for the network.
+            BlockingCallInListenerError: called in a rebalance listener, where no call
+                may wait for the network.
         """
         if not self._safe_iteration.is_stepping():
             self._safe_facade.refuse_in_listener("poll")
@@ -405,8 +411,8 @@ class SafeConsumer(UpstreamConsumer):
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
 
         Returns:
-            The holds that are left, of other owners; empty if none is, so that
-            everything flows but what waits at a gate.
+            The holds of other owners that are left. If it is empty, everything flows
+            except partitions that wait at a gate.
 
         Raises:
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
@@ -426,7 +432,7 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None = None,
     ) -> Iterator[None]:
         """
-        Hold the targets for a block, under an owner of its own unless one is given.
+        Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
         The hold lasts for the whole block, whatever rebalances meanwhile and whatever
         ``default_lifetime`` is, and is lifted however the block ends. Args and errors
@@ -460,10 +466,10 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets for every member of the group, now and in the future.
 
-        Obeyed here at once and by the others within milliseconds; once this has
-        returned, no assignment that begins later delivers any of it. It outlives this
-        process and ends by :meth:`resume_group`, on any member, or by expiry. What is
-        held already is not made shorter here before that is acknowledged.
+        This member obeys at once, the others within milliseconds; once this has
+        returned, no assignment that begins later delivers any of it. The hold outlives
+        this process; :meth:`resume_group` on any member ends it, or its expiry. An
+        existing hold is not made shorter here before the change is acknowledged.
 
         Args:
             targets: as for :meth:`pause`; a pattern must be RE2, which every member
@@ -511,13 +517,13 @@ class SafeConsumer(UpstreamConsumer):
 
     def paused(self) -> set[TopicPartition]:
         """
-        Return the quiet partitions, and those that ``pause(tp)`` holds elsewhere.
+        Return the quiet partitions, and those paused by ``pause(tp)`` but not assigned.
 
-        That is: the assigned partitions that a hold or a closed gate covers, and the
+        These are the assigned partitions that a hold or a closed gate covers, and the
         partitions that the owner ``app`` paused one by one and that are not assigned
-        here now. So ``resume(*paused())`` leaves none of the application's holds of
-        partitions behind. Those that merely wait for a position, or are being revoked,
-        are not in it.
+        here now. So after ``resume(*paused())`` no partition hold of the application is
+        left. Partitions that merely wait for a position, or are being revoked, are not
+        in it.
         """
         return {TopicPartition(*tp) for tp in self._safe_ledger.view().paused()}
 
@@ -529,7 +535,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Say who keeps a partition quiet: one line per hold; none if nothing does.
+        Say who keeps a partition quiet: one line per hold, and no line if it flows.
 
         A line names scope, owner, reason, since when and until when (UTC).
         """
@@ -594,11 +600,14 @@ class SafeConsumer(UpstreamConsumer):
 
     def assignment(self) -> set[TopicPartition]:
         """
-        Return the partitions assigned now. Takes no lock: in a signal handler too.
+        Return the partitions assigned now.
+
+        It takes no lock, so signal handlers may call it.
         """
         if self._closed:  # upstream leaves it as it was
             return self._safe_facade.assigned()
-        # Upstream's values by now, though below the adapter they are but tuples.
+        # They are upstream's values already; below the adapter their type is a plain
+        # tuple.
         return set(self._safe_ledger.view().partitions())  # type: ignore[arg-type]
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -607,7 +616,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener, of a topic
-                that no metadata is here of.
+                about which no metadata is known here.
         """
         if self._safe_facade.is_in_listener():
             known = self._safe_facade.known_partitions(topic)
@@ -662,7 +671,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_facade.refuse_in_listener("close")
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         if self._safe_control is not None:
-            # What it leaves of the time is for leaving the group.
+            # The other half of the time is for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._safe_reassigning():
             if until is not None:
@@ -730,7 +739,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> tuple[Hold, ...]:
         self._safe_early.forget(
             keys
-        )  # before: one placed again meanwhile is noted after it
+        )  # first: a hold placed meanwhile is noted again after it
         if all_of is not None:
             remaining = self._safe_ledger.remove_owner(all_of)
         elif keys:
@@ -758,7 +767,7 @@ class SafeConsumer(UpstreamConsumer):
 
 class _ForkedConsumer(SafeConsumer):
     """
-    What a consumer becomes in a forked child: every public name raises, and iteration.
+    The class of a consumer in a forked child: all public names and iteration raise.
     """
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
@@ -770,7 +779,7 @@ class _ForkedConsumer(SafeConsumer):
         _refuse_forked()
 
     def __next__(self) -> NoReturn:
-        # A generator that the parent began would go on yielding here.
+        # Without this, a generator that the parent began would go on yielding here.
         _refuse_forked()
 
 
@@ -788,7 +797,7 @@ KafkaConsumer = SafeConsumer
 
 class Attached(Protocol):
     """
-    Group control of one consumer, running.
+    The running group control of one consumer.
     """
 
     @property
@@ -816,7 +825,7 @@ class Attached(Protocol):
 
     def close(self, seconds: float | None = None) -> None:
         """
-        End it, within so many seconds; None for as long as that usually takes at most.
+        End it within so many seconds; None: within the usual limit.
         """
 
 
@@ -833,7 +842,7 @@ class Attachable(Protocol):
 
 def _journaling(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
-) -> Any:  # noqa: ANN401 - it stands above this module, for those who want one
+) -> Any:  # noqa: ANN401 - a higher layer, imported only on demand
     module = import_module("safeconsumer.audit.journaling")
     return module.Journaling(journal, settings["client_id"], settings["group_id"])
 
@@ -876,7 +885,7 @@ def _scope(target: object) -> Scope:
     if isinstance(target, list | set | frozenset):
         message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
         raise TargetTypeError(message)
-    if type(target) is tuple:  # kafka-python takes none either
+    if type(target) is tuple:  # kafka-python takes no plain tuple either
         message = (
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
         )
@@ -884,7 +893,9 @@ def _scope(target: object) -> Scope:
     try:
         return scopes.of(target)
     except ScopeSyntaxError as error:
-        is_pattern = hasattr(target, "pattern") or str(target).startswith("re:")
+        is_pattern = hasattr(target, "pattern") or (
+            isinstance(target, str) and scopes.expression_of(target) is not None
+        )
         if is_pattern or isinstance(error, IllegalTargetError):
             raise
         raise IllegalTargetError(*error.args) from error

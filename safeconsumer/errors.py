@@ -1,8 +1,8 @@
 """
-Every error this package raises by itself.
+Defines the errors that this package raises.
 
 Errors that must also be children of kafka-python's classes, so that code which
-already catches those keeps working, stand in ``safeconsumer._kafka.errors``.
+already catches those keeps working, are in ``safeconsumer._kafka.errors``.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class HookTypeError(SafeConsumerError, TypeError):
 
 class DecoderSettingError(SafeConsumerError, ValueError):
     """
-    ``decoder`` is none of the choices.
+    The value of ``decoder`` is not one of ``auto``, ``python`` and ``compiled``.
     """
 
 
@@ -51,16 +51,17 @@ class HoldSettingError(SafeConsumerError, ValueError):
 
 class MissingExtraError(SafeConsumerError, ImportError):
     """
-    A feature needs packages that only an extra installs; the message names it.
+    A feature needs packages that only an extra installs; the message names the extra.
     """
 
 
 class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
-    The installed kafka-python is not one this package was written against.
+    The installed kafka-python is not a version that this package supports.
 
-    Raised at construction, before any thread is started or socket is opened; by the
-    import of our class already if kafka-python lacks a module it is made from.
+    It is raised when a consumer is constructed, before any thread is started or socket
+    is opened; if kafka-python lacks a module that our class is made from, the import of
+    the class raises it.
     """
 
 
@@ -80,9 +81,9 @@ class WorkerStateError(SafeConsumerError, RuntimeError):
 
 class UnansweredBatchError(SafeConsumerError, RuntimeError):
     """
-    A batch of a ``Pump`` was let go of before each of its records had an answer.
+    A batch of a ``Pump`` was discarded before each of its records had an answer.
 
-    Nothing was committed past them; they come again after a restart.
+    Nothing was committed past the unanswered records; they come again after a restart.
     """
 
 
@@ -94,18 +95,20 @@ class ControlSettingError(SafeConsumerError, ValueError):
 
 class ControlTopicError(SafeConsumerError, RuntimeError):
     """
-    A control topic would not keep holds for good; the message says what to change.
+    The settings of a control topic would let Kafka delete holds.
+
+    The message says what to change.
     """
 
 
 class ControlWriteError(SafeConsumerError, RuntimeError):
     """
-    A group hold was not acknowledged; the message says of each what is known.
+    A group hold was not acknowledged; the message says what is known of each.
 
-    What was acknowledged is in force. Doing it again is safe.
+    The holds that were acknowledged are in force. It is safe to repeat the call.
 
     Attributes:
-        acknowledged: what was, one item for each hold.
+        acknowledged: the acknowledged ones, one item for each hold.
     """
 
     acknowledged: Sequence[Any] = ()
@@ -119,39 +122,41 @@ class ClientPropertyError(SafeConsumerError, ValueError):
 
 class SparkSettingError(SafeConsumerError, ValueError):
     """
-    An option of the Spark source is missing, unknown or contradicts another.
+    An option of the Spark source is missing, unknown or contradicts another option.
 
-    The message names the option and what to do; it never has a secret in it.
+    The message names the option and what to do; it never contains a secret.
     """
 
 
 class SparkSetupError(SafeConsumerError, RuntimeError):
     """
-    A Spark session lacks what ``safekafka`` needs; says what, and where it is had.
+    A Spark session lacks what ``safekafka`` needs; the message says where to get it.
     """
 
 
 class SparkRunError(SafeConsumerError, RuntimeError):
     """
-    A run on Spark failed; the message says why, and Spark's log says more.
+    A run on Spark failed; the message says why, and Spark's log has the details.
     """
 
 
 class NotQuietError(SafeConsumerError, TimeoutError):
     """
-    Streams still read, or may read, what they were to leave alone; says which and why.
+    Streams still read, or may read, held partitions; the message says which and why.
     """
 
 
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
-    What is held cannot be told now, so everything is; the message says why.
+    The holds cannot be read now, so everything counts as held; the message says why.
     """
 
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
-    Metrics were asked of what has none, or for what does not show them; says what does.
+    Metrics were asked of an object that has none, or that this exporter cannot show.
+
+    The message says which objects it takes.
     """
 
 
@@ -163,5 +168,5 @@ class HeldDataLostError(SafeConsumerError, RuntimeError):
 
 class JournalError(SafeConsumerError, ValueError):
     """
-    A delivery journal cannot be read; names the file and the line.
+    A delivery journal cannot be read; the message names the file and the line.
     """

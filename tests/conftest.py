@@ -11,18 +11,21 @@ from typing import Any
 
 import pytest
 
-from tests import chance
-from tests.brokers import choice, markers, shared
-from tests.brokers.results import ResultsFile
-from tests.group import options as group_options
-from tests.model import options as model_options
-from tests.records import options as records_options
-from tests.regression import options as regression_options
-from tests.spark import options as spark_options
-from tests.worker import options as worker_options
+from tests.harness import chance
+from tests.harness.brokers import choice, markers, shared
+from tests.harness.brokers.results import ResultsFile
+from tests.harness.brokers.settings import KAFKA_VERSION
+from tests.harness.group import options as group_options
+from tests.harness.kafka.decoding import options as records_options
+from tests.harness.model import options as model_options
+from tests.harness.regression import options as regression_options
+from tests.harness.spark import options as spark_options
+from tests.harness.worker import options as worker_options
+
+pytest_plugins = ["safeconsumer.testing.fixtures"]
 
 # Its assertions tell what they compared; tests of other folders use it, too.
-pytest.register_assert_rewrite("tests.regression.support")
+pytest.register_assert_rewrite("tests.harness.regression.support")
 
 # Before 3.13 Python finds the carets of a traceback with its parser, which fails if
 # threads use it in turns (SystemError: AST constructor recursion depth mismatch), and
@@ -31,6 +34,8 @@ if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None  # type: ignore[attr-defined]
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
+
+first_seed = chance.first_seed
 
 CHOICE = pytest.StashKey[choice.Choice]()
 
@@ -51,7 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--results-file",
         type=Path,
         default=None,
-        help="write each test's outcome to this file, for tests.brokers.merge_results",
+        help="write each test's outcome to this file, for "
+        "tests.harness.brokers.merge_results",
     )
     regression_options.pytest_addoption(parser)
     group_options.pytest_addoption(parser)
@@ -59,13 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     records_options.pytest_addoption(parser)
     spark_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)
+    chance.pytest_addoption(parser)
 
 
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its profile
 def pytest_configure(config: pytest.Config) -> None:
     """
     Choose the broker; it is started by the first test that uses it.
     """
     markers.register(config)
+    chance.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In a shell's background; programs of tests would not take a SIGINT either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,10 +90,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """
-    Tell which broker was chosen and why.
+    Tell which broker was chosen and why, and where draws begin.
     """
     chosen = config.stash[CHOICE]
-    return f"kafka broker: {chosen.kind} ({chosen.reason})"
+    version = f", Apache Kafka {KAFKA_VERSION}" * (chosen.kind is choice.Kind.JAVA)
+    header = f"kafka broker: {chosen.kind}{version} ({chosen.reason})"
+    return f"{header}, seed {config.option.seed}" if config.option.seed else header
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """
+    Say how to play again what failed in a random run.
+    """
+    chance.pytest_terminal_summary(terminalreporter, config)
 
 
 def pytest_collection_modifyitems(

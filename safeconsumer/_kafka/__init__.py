@@ -1,3 +1,3 @@
 """
-The only package that knows kafka-python's private names.
+Adapts kafka-python: the only package that uses its private names.
 """

@@ -1,10 +1,10 @@
 """
-The one place that puts our classes into a live ``KafkaConsumer``.
+Puts our classes into a live ``KafkaConsumer``; no other module does so.
 
-Its constructor looks the parts up as globals of its module and offers no seam. Their
-classes use no slots, so each live part is given our class, and what our class needs
-beyond upstream's attributes is made afterwards. This must happen before the first
-``subscribe``, while no join and no fetch can be under way.
+Upstream's constructor looks up the classes of its parts as globals of its module and
+offers no seam. Those classes use no slots, so each live part is given our class, and
+the attributes that our class needs beyond upstream's are made afterwards. This must
+happen before the first ``subscribe``, while no join and no fetch can be under way.
 """
 
 from kafka import KafkaConsumer
@@ -34,11 +34,11 @@ def adopt(
     handover: Handover = Handover.OFF,
 ) -> None:
     """
-    Make a new consumer's parts ours; doing it twice changes nothing more.
+    Give the parts of a new consumer our classes; doing it twice changes nothing more.
 
     Raises:
-        UnsupportedKafkaPythonError: if a part lacks what we rely on; the consumer is
-            still upstream's then.
+        UnsupportedKafkaPythonError: if a part lacks an attribute that we use; the
+            consumer is still upstream's then.
     """
     if isinstance(consumer._subscription, LedgerSubscription):
         return
@@ -48,7 +48,7 @@ def adopt(
     compat.require_attributes(consumer._fetcher, Fetcher)
     compat.require_attributes(consumer._coordinator, ConsumerCoordinator)
     compat.require_attributes(consumer._net, NetworkSelector)
-    if type(consumer._cluster) is ClusterMetadata:  # of a client of upstream's own
+    if type(consumer._cluster) is ClusterMetadata:  # not of a user's own client
         compat.require_attributes(consumer._cluster, ClusterMetadata)
         consumer._cluster.__class__ = PauseSafeCluster
     adopt_manager(consumer._manager)

@@ -1,13 +1,13 @@
 """
-Which kafka-python this package was written against, name by private name.
+Lists the private names of kafka-python that this package uses, and checks them.
 
 Each name below is used somewhere in this package and pinned by a contract test
-(``tests/contract/test_private_names.py``), which also finds names that are used and not
-listed: private ones, and those that look public but belong to parts of a consumer that
-upstream does not document. When upstream changes one, construction fails with a typed
-error instead of ``poll`` misbehaving later; what is only faster than upstream's is left
-to upstream then. Where already the imports below fail, the package root turns that into
-the same error.
+(``tests/unit/contract/test_private_names.py``), which also finds names that are used
+and not listed: private ones, and those that look public but belong to parts of a
+consumer that upstream does not document. When upstream changes one, construction fails
+with a typed error instead of ``poll`` misbehaving later; code that is only faster than
+upstream's is not used then. If even the imports below fail, the package root raises the
+same error.
 """
 
 import inspect
@@ -29,7 +29,7 @@ from kafka.record import default_records, memory_records
 
 from safeconsumer._kafka.installed import SUPPORTED, is_supported, not_supported
 
-# Where a name stands, the name, and the leading parameters it must take.
+# For each method its class, its name, and the leading parameters it must take.
 METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (
         subscription_state.SubscriptionState,
@@ -246,7 +246,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (group.KafkaConsumer, "_message_generator_v2", ("self",)),
 )
 
-# What receiving relies on: where it differs, upstream receives.
+# The names that receiving needs; where they differ, upstream's receiving is used.
 RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (
         manager.KafkaConnectionManager,
@@ -287,7 +287,7 @@ RECEIVING_COROUTINES = (
     (transport.KafkaTCPTransport, "_read_from_sock"),
 )
 
-# Fields of the tuples that are made here, or taken apart, in their order.
+# The fields, in order, of the tuples that are made or taken apart here.
 FIELDS: dict[type, tuple[str, ...]] = {
     fetcher.CompletedFetch: (
         "topic_partition",
@@ -314,7 +314,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     fetcher.ExceptionMetadata: ("partition", "fetched_offset", "exception"),
 }
 
-# What objects must carry: those of SAMPLES at construction, live ones when adopted.
+# The attributes objects must have: SAMPLES at construction, live ones when adopted.
 ATTRIBUTES: dict[type, tuple[str, ...]] = {
     subscription_state.SubscriptionState: (
         "_lock",
@@ -431,7 +431,7 @@ RECEIVING_ATTRIBUTES: dict[type, tuple[str, ...]] = {
     parser.KafkaProtocol: ("_ident",),
 }
 
-# What makes one of each, to look at, or has what its class has: nothing is opened.
+# Makes one object of each class, or a stand-in with its attributes; opens nothing.
 SAMPLES: dict[type, Callable[[], object]] = {
     fetcher.Fetcher.PartitionRecords: lambda: fetcher.Fetcher.PartitionRecords(
         0, None, None
@@ -464,11 +464,11 @@ SAMPLES: dict[type, Callable[[], object]] = {
 @cache
 def require_supported() -> None:
     """
-    Return if the installed kafka-python is one we know; cheap after the first time.
+    Refuse an unsupported kafka-python; it costs nothing after the first time.
 
     Raises:
-        UnsupportedKafkaPythonError: names the version found, the range supported and
-            what is missing.
+        UnsupportedKafkaPythonError: the message names the version found, the supported
+            range and what is missing.
     """
     missing = [*_version_problems(kafka.__version__), *_name_problems()]
     if missing:
@@ -478,10 +478,10 @@ def require_supported() -> None:
 
 def require_attributes(live: object, kind: type) -> None:
     """
-    Return if a live object of upstream carries what we rely on.
+    Refuse a live object of upstream that lacks an attribute we use.
 
     Raises:
-        UnsupportedKafkaPythonError: names the attribute that is missing.
+        UnsupportedKafkaPythonError: the message names the attribute that is missing.
     """
     for name in ATTRIBUTES[kind]:
         if not hasattr(live, name):
@@ -509,7 +509,7 @@ def _name_problems() -> Iterator[str]:
 
 def receiving_problems() -> Iterator[str]:
     """
-    Yield what is not as our way of receiving expects it; nothing is alive yet.
+    Yield the differences from what our way of receiving expects; opens nothing.
     """
     yield from _method_problems(RECEIVING_METHODS)
     yield from _coroutine_problems(RECEIVING_COROUTINES)

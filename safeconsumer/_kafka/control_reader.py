@@ -1,5 +1,5 @@
 """
-The clients that read control topics and ask where they end.
+Reads control topics, and asks the broker where they end.
 """
 
 import time
@@ -16,28 +16,28 @@ _LATEST = -1
 
 Answer = Callable[[Mapping[TopicPartition, int] | None], object]
 """
-Takes end offsets, or None if they could not be had, on an IO thread.
+It takes end offsets, or None if they could not be fetched; called on an IO thread.
 """
 
 
 class HeardFetcher(PauseSafeFetcher):
     """
-    Remembers when each partition's fetch was last answered without complaint.
+    Remembers when each partition's fetch was last answered without an error.
 
-    ``poll`` hides what goes wrong with fetches, and a topic that was deleted is quietly
-    left out of them: from outside both look like a topic where nothing happens.
+    ``poll`` hides failed fetches, and leaves a topic that was deleted out of its
+    fetches without an error: from outside both look like a topic where nothing happens.
     """
 
     def prepare_hearing(self) -> None:
         """
-        Make what this class needs beyond its parent's attributes.
+        Make the attributes that this class needs beyond its parent's.
         """
         self.heard_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
         """
-        Return for how many seconds the quietest of the partitions was not heard of.
+        Return the seconds since the last good answer of the partition waiting longest.
         """
         heard = [
             self.heard_at.get(tp, self._began_at)
@@ -64,12 +64,12 @@ class HeardFetcher(PauseSafeFetcher):
 
 class ControlReader:
     """
-    What group control may ask of a consumer that reads its topics.
+    The operations that group control uses on a consumer that reads its topics.
 
     Args:
-        consumer: an adopted one, without a group, with nothing assigned yet.
+        consumer: an adopted consumer, without a group and with nothing assigned yet.
 
-    Thread rules: everything on the thread that polls, but :meth:`wake` on any.
+    Thread rules: the polling thread; :meth:`wake` on any thread.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is above us
@@ -80,19 +80,19 @@ class ControlReader:
 
     def wake(self) -> None:
         """
-        End the wait of a ``poll`` under way. Any thread.
+        End the wait of a ``poll`` under way. Any thread may call it.
         """
         self._fetcher.wake()
 
     def silence(self) -> float:
         """
-        Return the seconds since all partitions were last fetched without complaint.
+        Return the seconds since all partitions were last fetched without an error.
         """
         return float(self._fetcher.silence())
 
     def positions(self) -> dict[TopicPartition, int]:
         """
-        Return the offsets up to which everything was polled, compacted away or not.
+        Return the offsets up to which all was polled, past compacted records too.
         """
         assignment = self._consumer._subscription.assignment
         return {
@@ -104,13 +104,13 @@ class ControlReader:
 
 class EndOffsets:
     """
-    Asks where partitions end, over connections of its own.
+    Asks where partitions end, over its own connections.
 
     A broker answers the requests of one connection in order: behind an idle fetch of
     the reader a question would wait until ``fetch_max_wait_ms`` is over.
 
     Args:
-        consumer: one without a group that never polls.
+        consumer: a consumer without a group that never polls.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
@@ -120,7 +120,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Ask; the answer comes later. Blocks on nothing, any thread.
+        Ask; ``answer`` is called later. It does not block; any thread may call it.
 
         Raises:
             RuntimeError: the consumer is closed.
@@ -138,7 +138,7 @@ def topic_ids(
     consumer: KafkaConsumer, topics: Sequence[str]
 ) -> dict[str, object | None]:
     """
-    Return the topics' ids; None for a topic whose broker does not tell them.
+    Return the topics' ids; None for a topic whose broker reports no id.
     """
     return {name: consumer._cluster.topic_id(name) for name in topics}
 

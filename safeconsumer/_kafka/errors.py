@@ -1,5 +1,5 @@
 """
-Errors that are also children of kafka-python's, so that existing handlers fit.
+Defines errors that are also children of kafka-python's, so that old handlers fit.
 """
 
 from kafka.errors import IllegalStateError
@@ -11,7 +11,7 @@ class NotConsumedError(SafeConsumerError, IllegalStateError):
     """
     A target cannot belong to this consumer: not subscribed, not assigned, unknown.
 
-    The message names it; nothing was applied.
+    The message names the target; nothing was applied.
     """
 
 
@@ -19,7 +19,7 @@ class IllegalTargetError(NotConsumedError, ScopeSyntaxError):
     """
     A topic name or partition number is not legal in Kafka, so no consumer can have it.
 
-    The message names it; nothing was applied.
+    The message names the target; nothing was applied.
     """
 
 
@@ -27,14 +27,16 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     """
     A second ``poll`` or step of an iteration began in the middle of another.
 
-    By another thread, or by a hook or signal handler that runs inside of it. The first
-    call goes on undisturbed.
+    Another thread made the second call, or a hook or signal handler that runs inside of
+    the first one. The first call goes on undisturbed.
     """
 
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    The process was forked after the consumer was made; its threads did not come along.
+    The process was forked after the consumer was made.
+
+    Its threads are not in the child.
 
     Make the consumer in the process that uses it.
     """
@@ -44,5 +46,5 @@ class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
     A rebalance listener made a call that waits for the thread it runs on.
 
-    A child of ``RuntimeError``, which kafka-python raises there.
+    It is a child of ``RuntimeError``, which kafka-python raises there.
     """

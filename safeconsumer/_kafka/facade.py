@@ -26,23 +26,23 @@ Records = dict[TopicPartition, list[Any]]
 
 class Journal(CommitJournal, FetchJournal, PositionJournal, Protocol):
     """
-    What the parts tell; any thread.
+    The calls by which the parts of a consumer report to a journal; any thread.
     """
 
     def reassigned(self, change: Reassignment) -> None:
         """
-        Take note of a change of the assignment, under upstream's lock; raises nothing.
+        Note a change of the assignment, under upstream's lock; it must not raise.
         """
 
 
 class Facade:
     """
-    All that our other classes may do with the private parts of a consumer.
+    Does everything that our other classes need from the private parts of a consumer.
 
-    Thread rules: what ``pause`` asks, from any thread and from a signal handler, which
-    may have interrupted whoever holds a lock: it reads attributes and copies, and calls
-    none of upstream's methods that take its subscription lock.
-    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler. What is
+    Thread rules: the methods that ``pause`` uses, from any thread and from a signal
+    handler, which may have interrupted a thread that holds a lock: they read attributes
+    and copies, and call none of upstream's methods that take its subscription lock.
+    :meth:`tell_departed` and :meth:`clear_buffers` not in a signal handler. The methods
     about membership, on the polling thread; ``losses`` and ``epochs`` on any.
     """
 
@@ -58,7 +58,7 @@ class Facade:
 
     def without_quiet(self, records: Records) -> Records:
         """
-        Make the final check of a ``poll``: put back what is quiet at this moment.
+        Make the final check of a ``poll``: put back records that are quiet now.
         """
         if records:
             records = self._fetcher.return_quiet(records)
@@ -74,10 +74,10 @@ class Facade:
 
     def refuse_in_listener(self, call: str) -> None:
         """
-        Return if this thread may wait for the network.
+        Refuse a call that would wait for the network, on the thread that must not.
 
         Raises:
-            BlockingCallInListenerError: it is the one that listeners run on.
+            BlockingCallInListenerError: this is the thread that listeners run on.
         """
         refuse_in_listener(self._consumer, call)
 
@@ -91,7 +91,7 @@ class Facade:
 
     def position(self, tp: TopicPartition) -> int | None:
         """
-        Return where the application stands in a partition; None: not known here.
+        Return the application's position in a partition; None: it is not known here.
 
         Records that a poll under way has taken, and not returned yet, do not count.
         """
@@ -100,13 +100,13 @@ class Facade:
 
     def assigned(self) -> set[TopicPartition]:
         """
-        Return what upstream has as its assignment; takes no lock.
+        Return upstream's assignment; takes no lock.
         """
         return set(self._subscription.assignment)
 
     def known_partitions(self, topic: str) -> set[int] | None:
         """
-        Return the partitions of a topic as far as metadata is here; None: it is not.
+        Return the partitions of a topic from cached metadata; None: it is not cached.
         """
         found = self._cluster.partitions_for_topic(topic)
         return None if found is None else set(found)
@@ -132,12 +132,12 @@ class Facade:
 
     def check_consumed(self, targets: Iterable[Scope]) -> None:
         """
-        Return if each target can belong to this consumer, now or later.
+        Refuse targets that can never belong to this consumer.
 
-        With no subscription and no manual assignment everything can.
+        With no subscription and no manual assignment every target can.
 
         Raises:
-            NotConsumedError: names the first that cannot.
+            NotConsumedError: the message names the first that cannot.
         """
         if not self.consumes_anything():
             return
@@ -152,23 +152,23 @@ class Facade:
 
     def refuse_unassigned(self, scope: Scope) -> NoReturn:
         """
-        Raise for a target that must be assigned, with ``strict_pause``, and is not.
+        Raise because a target is not assigned and ``strict_pause`` demands that it is.
         """
         message = f"{scope} covers nothing assigned now, and strict_pause is on"
         raise NotConsumedError(message)
 
     def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
         """
-        Raise for a hold placed before anything was consumed that turns out unfitting.
+        Raise because a hold, placed before anything was consumed, is of something else.
         """
         message = (
-            f"{hold.scope} was paused before {call}, which does not include it: lift "
-            f"that with {hold.lifted_by()}, or include it; nothing was changed"
+            f"{hold.scope} was paused before {call}, which does not include it: either "
+            f"lift it with {hold.lifted_by()} or include it; nothing was changed"
         )
         raise NotConsumedError(message)
 
     def _is_subscribed(self) -> bool:
-        # upstream's partitions_auto_assigned() asks the same under its lock
+        # as partitions_auto_assigned() of upstream, which takes a lock for it
         return self._subscription.subscription_type in (
             SubscriptionType.AUTO_TOPICS,
             SubscriptionType.AUTO_PATTERN,
@@ -186,7 +186,7 @@ class Facade:
         if partitions and scope.partition not in partitions:
             message = (
                 f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
-                f"cover those to come, pause the topic {scope.topic!r}"
+                f"hold future ones too, pause the topic {scope.topic!r}"
             )
             raise NotConsumedError(message)
 
@@ -212,13 +212,13 @@ class Facade:
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
         """
-        Warn of quiet partitions that departed uncommitted, where no join told it.
+        Warn of quiet partitions that departed uncommitted and that no join reported.
         """
         self._coordinator.tell_departed(quiet_before)
 
     def hand_over(self) -> None:
         """
-        Write marks for what was just paused or resumed, if such marks travel.
+        Write marks for the partitions just paused or resumed, if marks are handed over.
         """
         self._coordinator.handover.changed()
 
@@ -231,7 +231,7 @@ class Facade:
 
     def clear_buffers(self) -> None:
         """
-        Throw away what is buffered, while nobody polls; for a closed consumer.
+        Throw away the buffered data of a closed consumer; nobody may be polling.
         """
         self._fetcher.close()
 
@@ -239,7 +239,7 @@ class Facade:
         """
         Close the network; after upstream's ``close``.
 
-        That leaves a thread and sockets behind if a rebalance listener raises.
+        Upstream's ``close`` leaves a thread and sockets behind if a listener raises.
         """
         self._client.close()
 
@@ -265,15 +265,15 @@ class Facade:
     @property
     def losses(self) -> int:
         """
-        How often this member lost its generation.
+        The number of times that this member has lost its generation.
         """
         return int(self._coordinator.losses)
 
     def is_lost(self) -> bool:
         """
-        Tell whether the membership is lost, or never was.
+        Tell whether the membership is lost, or has never begun.
 
-        Partitions assigned by hand need none.
+        Partitions assigned by hand need no membership.
         """
         needs_one = self._subscription.partitions_auto_assigned()
         return bool(needs_one and self._coordinator._generation.is_lost())
@@ -297,23 +297,24 @@ class Facade:
     @property
     def is_cooperative(self) -> bool:
         """
-        Whether partitions are revoked by one join and given away by the next.
+        Whether one join revokes partitions and the next one gives them away.
         """
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
         """
-        Return kafka-python's deserializers of keys and of values; None where none is.
+        Return kafka-python's deserializers of keys and of values; None: there is none.
         """
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
     def read_with(self, key: object, value: object) -> None:
         """
-        Have polls use these deserializers from now on; None leaves bytes.
+        Let polls use these deserializers from now on; None leaves bytes.
 
-        While nobody polls. What was deserialized and not polled is fetched again.
+        Nobody may be polling. Records deserialized and not yet polled are fetched
+        again.
         """
         config = self._fetcher.config
         if self.deserializers() != (key, value):
@@ -330,16 +331,18 @@ class Facade:
     @property
     def is_taken(self) -> bool:
         """
-        Whether somebody else polls and commits.
+        Whether another object, such as a worker, polls and commits.
         """
         return self._subscription.refusal is not None
 
     def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
         """
-        Have commits without offsets raise what this makes; None: let them again.
+        Let commits without offsets raise what ``refusal`` makes.
 
-        They commit what polls returned, which is less done than it seems where whoever
-        polls hands it on.
+        None allows them again.
+
+        They commit what polls returned. A worker hands records on and has completed
+        fewer.
         """
         self._subscription.refusal = refusal
 
@@ -351,9 +354,9 @@ class Facade:
 
     def why_nothing(self) -> str | None:
         """
-        Say why this member can get no record at all; None if nothing is in its way.
+        Return why this member can get no record at all; None if it can get some.
 
-        What exists is known from its first join on.
+        It knows which topics exist from its first join on.
         """
         if not self.consumes_anything():
             return "no topic is subscribed to, and no partition assigned"
@@ -370,22 +373,24 @@ class Facade:
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """
-        Tell whether the group has no committed offset of an owned partition for sure.
+        Tell whether an owned partition certainly has no committed offset in the group.
         """
         return bool(self._coordinator.commits.without(frozenset((tp,))))
 
     def reset_number(self, tp: TopicPartition) -> int:
         """
-        Return which of all resets the last one of an owned partition was; 0: none yet.
+        Return the number of the last reset of an owned partition, among all.
+
+        It is 0 if there was none yet.
         """
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
     def lag(self) -> int:
         """
-        Return how many offsets are known to be there and not returned by a poll yet.
+        Return how many known offsets no poll has returned yet.
 
-        Counts what the last fetches said; a partition never fetched counts nothing.
+        It uses what the last fetches reported; a partition never fetched counts as 0.
         """
         lag = 0
         for state in tuple(self._subscription.assignment.values()):
@@ -396,9 +401,9 @@ class Facade:
 
     def lagging(self) -> list[TopicPartition]:
         """
-        Return the partitions that have more than polls have returned, or may have.
+        Return the partitions that have, or may have, records that no poll has returned.
 
-        Those of which the first fetch has said nothing yet are among them.
+        Those whose first fetch has not been answered yet are among them.
         """
         return [
             tp
@@ -410,9 +415,9 @@ class Facade:
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
-        Have ``ask`` called on the polling thread where a join would begin.
+        Have ``ask`` called on the polling thread whenever a join would begin.
 
-        What it raises ends that ``poll``; the next one asks again.
+        An exception of ``ask`` ends that ``poll``; the next one calls it again.
         """
         self._coordinator.before_join = ask
 
@@ -420,7 +425,7 @@ class Facade:
 
     def figures(self) -> Figures:
         """
-        Return what reads the consumer's figures, on any thread.
+        Return the object that reads the consumer's figures, on any thread.
         """
         return Figures(
             self._subscription.ledger,
@@ -431,7 +436,7 @@ class Facade:
 
     def report_figures(self) -> None:
         """
-        Have upstream's metrics, and their reporters, tell what needs no label.
+        Register the figures without labels with upstream's metrics and their reporters.
         """
         metrics = self._consumer._metrics
         if metrics is not None:  # metrics_enabled=False
@@ -445,7 +450,7 @@ class Facade:
 
     def keep_journal(self, journal: Journal) -> None:
         """
-        Have all parts tell a journal what they do without being asked, from now on.
+        Have all parts report to a journal from now on.
         """
         self._fetcher.journal = journal
         self._coordinator.journal = journal
@@ -454,7 +459,7 @@ class Facade:
 
     def generation(self) -> int:
         """
-        Return the generation of the group; -1 for none.
+        Return the generation of the group; -1 outside of a group.
         """
         return int(self._coordinator._generation.generation_id)
 
@@ -462,8 +467,8 @@ class Facade:
         """
         Return Kafka's member id and the generation, together; any thread.
 
-        Empty and -1 for whoever is no member: without a subscription, before the first
-        join, and after a loss.
+        They are empty and -1 while this is no member: without a subscription, before
+        the first join, and after a loss.
         """
         generation = self._coordinator._generation
         if generation.generation_id < 0:
@@ -478,9 +483,9 @@ class Facade:
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """
-        Return where the next record of a partition is looked for; None: not known.
+        Return the next offset to be fetched of a partition; None: it is not known.
 
-        Unlike :meth:`position` it counts what a poll under way has taken.
+        Unlike :meth:`position` it is past the records that a poll under way has taken.
         """
         state = self._subscription.assignment.get(tp)
         position = None if state is None else state.position

@@ -1,5 +1,5 @@
 """
-A consumer's figures of this moment, and their place among kafka-python's metrics.
+Reads a consumer's figures, and registers them with kafka-python's metrics.
 """
 
 import logging
@@ -23,25 +23,25 @@ Value: TypeAlias = (
     "float | Mapping[str, float] | Mapping[tuple[str, str], float] | None"
 )
 """
-One number, or one for each value of a label or of two; None if there is none now.
+One number, or one for each value of a label or of two; None: no value now.
 """
 
 
 class Figures:
     """
-    Reads what the table of metrics has of a consumer.
+    Reads a consumer's values for the table of metrics.
 
-    It takes no lock and changes nothing: what counts is what was applied last, so that
-    a hold which has expired counts until the consumer next checks.
+    It takes no lock and changes nothing. It reads what was applied last, so a hold that
+    has expired counts until the consumer next checks.
 
     Args:
-        ledger: the consumer's.
-        parked_bytes: tells how much is parked.
-        is_control_ready: tells whether the control topics are read; None: there are
-            none.
-        is_closed: tells whether the consumer is closed.
+        ledger: the consumer's ledger.
+        parked_bytes: returns how many bytes are parked.
+        is_control_ready: returns whether the control topics are read; None: the
+            consumer has none.
+        is_closed: returns whether the consumer is closed.
 
-    Thread rules: any thread, whatever ``poll`` does, and after ``close``.
+    Thread rules: any thread, also during ``poll`` and after ``close``.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Figures:
 
     def report_to(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
         """
-        Have kafka-python's metrics tell what needs no label.
+        Register the figures that need no label with kafka-python's metrics.
 
-        KIP-1304 is to name metrics of paused partitions; its names become aliases here
-        once it is accepted. A reporter may know kafka-python's groups and no other:
-        where one raises, ours are left out from there, and the log says so.
+        KIP-1304 will name metrics of paused partitions; its names become aliases here
+        once it is accepted. A reporter may know only kafka-python's groups: if one
+        raises, the figures after that are left out, and the log says so.
         """
         from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
 
@@ -85,10 +85,10 @@ class Figures:
                 if metric.kafka is not None:
                     name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
                     metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
-        except Exception:  # the application's: a stock consumer would be made
+        except Exception:  # a stock consumer does not fail here
             log.warning(
-                "a metric reporter raises: it goes without the metrics of the group "
-                "%r, and so may metrics()",
+                "a metric reporter raised; it and perhaps metrics() lack those of the "
+                "group %r",
                 GROUP,
                 exc_info=True,
             )
@@ -111,10 +111,10 @@ class Figures:
 
     def _paused(self) -> float:
         view = self._view()
-        return len(view.quiet) + len(view.away)  # none is in both
+        return len(view.quiet) + len(view.away)  # no partition is in both
 
     def _caught_up(self) -> float | None:
-        if self._is_closed():  # it reads no more, as was asked: that is no outage
+        if self._is_closed():  # it stopped reading on purpose: that is no outage
             return None
         return float(bool(self._is_control_ready()))
 
@@ -131,7 +131,7 @@ class Figures:
         return self._summed()[2]
 
     def _summed(self) -> "_Summed":
-        # There may be ten thousand, which seldom change between two scrapes.
+        # There may be ten thousand holds, which seldom change between two scrapes.
         state, known = self._ledger.applied().state, self._last
         if known is None or known[0] is not state:
             self._last = known = _summed(state)

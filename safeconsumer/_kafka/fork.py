@@ -1,9 +1,9 @@
 """
-Turns what was made before a fork into something that says so in the child.
+Makes objects from before a fork raise in the child, where they cannot work.
 
-Threads do not survive a fork, and a consumer whose network thread is gone waits for
-ever. The class of each living object is exchanged in the child, so that the parent
-pays nothing for the check. What other threads were in the middle of is set right there.
+Threads do not survive a fork, and a consumer whose network thread is gone would wait
+forever. The class of each living object is exchanged in the child, so the parent pays
+nothing for the check. State that other threads were changing is repaired there.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def watch(living: object, in_child: type) -> None:
 
 def run_in_child(action: Callable[[], object]) -> None:
     """
-    Call ``action`` in every process forked from this one, before anything else there.
+    Call ``action`` first in every process forked from this one.
     """
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=action)
@@ -38,10 +38,10 @@ def run_in_child(action: Callable[[], object]) -> None:
 def _exchange_classes() -> None:
     for living in tuple(_alive):
         own, in_child = type(living), living.__dict__["_safe_class_in_child"]
-        # A child of both: it stays what isinstance() knew, and of the same layout.
+        # A child of both classes: isinstance() still works, and the layout is the same.
         name = f"Forked{own.__name__}"
         made = type(name, (in_child, own), {"__slots__": ()})
-        with contextlib.suppress(TypeError):  # one that cannot must not stop the others
+        with contextlib.suppress(TypeError):  # one failure must not stop the others
             living.__class__ = made
 
 

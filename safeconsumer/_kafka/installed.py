@@ -1,5 +1,5 @@
 """
-Which kafka-python is supported, and what to say of one that cannot even be imported.
+Knows which kafka-python is supported, and explains one that cannot be imported.
 """
 
 import re
@@ -8,8 +8,8 @@ from importlib import import_module
 from safeconsumer.errors import UnsupportedKafkaPythonError
 
 # 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
-# (dpkp/kafka-python #3131). The modules stand elsewhere before 3.0, and from 3.1 on
-# they may again.
+# (dpkp/kafka-python #3131). The modules have other places before 3.0, and from 3.1 on
+# they may have others again.
 OLDEST = (3, 0, 9)
 FIRST_UNSUPPORTED = (3, 1)
 SUPPORTED = "kafka-python>=3.0.9,<3.1"
@@ -25,7 +25,7 @@ def is_supported(version: str) -> bool:
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
     """
-    Make the error: what was found, what is wrong with it, what to install.
+    Make the error: what was found, why it is not supported, what to install.
     """
     message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
     return UnsupportedKafkaPythonError(message)
@@ -35,10 +35,10 @@ def explain_failed_import(
     error: ImportError | AttributeError,
 ) -> UnsupportedKafkaPythonError | None:
     """
-    Say it if the installed kafka-python is why a module of ours failed to import.
+    Explain a failed import of one of our modules, if kafka-python is its cause.
 
     Returns:
-        The error to raise in place of ``error``; None if kafka-python is not why.
+        The error to raise in place of ``error``; None if kafka-python is not the cause.
     """
     is_kafkas = str(error.name).partition(".")[0] == "kafka"
     if isinstance(error, ImportError) and not is_kafkas:

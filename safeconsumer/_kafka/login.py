@@ -1,10 +1,10 @@
 """
-Tells why a cluster cannot be reached, which kafka-python's clients keep to themselves.
+Finds out why a cluster cannot be reached, which kafka-python's clients do not say.
 
-kafka-python 3.0.12 tries again until its time is over, whatever the broker said, and
-then raises a timeout: a wrong password looks as if nobody were there
+kafka-python 3.0.12 tries again until its time is over, whatever the broker answered,
+and then raises a timeout: a wrong password looks like a broker that is away
 (``KafkaConnectionManager._do_bootstrap`` swallows the error of each attempt, and
-``KafkaConnection.initialize`` loses the broker's words where the connection is closed
+``KafkaConnection.initialize`` loses the broker's words if the connection is closed
 right behind them).
 """
 
@@ -22,10 +22,10 @@ from safeconsumer._kafka.decoding.receiving import adopt_manager
 
 def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
     """
-    Connect and log in once; return what went wrong at the last address, or None.
+    Connect and log in once; return the error of the last address, or None.
 
     Args:
-        configs: the connection, in kafka-python's keys.
+        configs: the connection's settings, under kafka-python's keys.
         timeout: seconds for all addresses together.
     """
     client = KafkaNetClient(**configs)
@@ -43,8 +43,8 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
             if time.monotonic() > until:
                 break
     finally:
-        # An interrupt between two lines of its loop leaves that locked for good, and
-        # closing fails; the interrupt is what counts.
+        # An interrupt between two lines of its loop leaves its lock taken, so closing
+        # fails; the interrupt is the exception to raise.
         with suppress(RuntimeError):
             client.close()
     return last

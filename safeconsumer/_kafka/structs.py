@@ -1,5 +1,5 @@
 """
-kafka-python's values, with types for those who check them: it ships none itself.
+Gives kafka-python's values types for type checkers: it ships none itself.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     class TopicPartition(NamedTuple):
         """
-        As ``kafka.TopicPartition``.
+        The same as ``kafka.TopicPartition``.
         """
 
         topic: str
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     class ConsumerRecord(NamedTuple):
         """
-        As kafka-python's; keys and values are what the deserializers make of them.
+        The same as kafka-python's; keys and values are the deserializers' results.
         """
 
         topic: str

@@ -15,7 +15,7 @@ from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.ownerships import Dated, Epoch
 from safeconsumer.audit.spans import Spans, merged
 
-OF_OFFSETS = ("S2", "S3", "S4", "S5", "S6", "L1", "W4", "W5", "W7")
+OF_OFFSETS = ("A2", "A3", "A4", "A5", "A6", "L1", "W4", "W5", "W7")
 """
 The checks that compare offsets.
 """
@@ -29,10 +29,13 @@ class Anew:
     Attributes:
         why: how that is known.
         since: until then at least it was the old one, seconds since the epoch.
+        is_sure: whether that is so; else the clocks of two brokers may differ by more
+            than is allowed instead.
     """
 
     why: str
     since: float
+    is_sure: bool = True
 
 
 class Dating:
@@ -87,18 +90,36 @@ def made_anew(
     dated = sorted(
         (one for epoch in epochs for one in epoch.dated), key=lambda one: one.seen
     )
-    found = [*_replaced(dated), *_out_of_order(dated, skew)]
-    if not found:
+    replaced, swapped = list(_replaced(dated)), list(_out_of_order(dated, skew))
+    if not (replaced or swapped):
         return None
-    old, new = min(found, key=lambda two: two[0].seen)
+    old, new = min((*replaced, *swapped), key=lambda two: two[0].seen)
     why = f"offset {new.offset} is of another record than those up to {old.offset} were"
-    return Anew(_said(why), old.seen)
+    by = max((abs(one.at - other.at) for one, other in swapped), default=0.0)
+    return Anew(
+        _said(why, "" if replaced else _or_clocks(by, skew)), old.seen, bool(replaced)
+    )
 
 
-def _said(why: str) -> str:
+def is_one_topic(epoch: Epoch, skew: float) -> bool:
+    """
+    Tell whether an ownership saw one topic: by brokers' times, which do not go back.
+    """
+    is_told = bool(epoch.dated) and all(one.is_brokers for one in epoch.dated)
+    return is_told and made_anew([epoch], (), skew) is None
+
+
+def _said(why: str, or_else: str = "") -> str:
     return (
         f"the topic was deleted and made again: {why}; give the journals of before and "
-        "after apart"
+        f"after apart{or_else}"
+    )
+
+
+def _or_clocks(by: float, skew: float) -> str:
+    return (
+        f". Or it was not, and the clocks of two brokers differ by {by:.3f} s, where "
+        f"{skew:g} s are allowed"
     )
 
 

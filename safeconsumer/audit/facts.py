@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from safeconsumer.audit.journal import OF_OPERATORS, Entry, Source
-from safeconsumer.audit.reading import covering, tp_of
+from safeconsumer.audit.reading import covering_for_group, tp_of
 
 OVER = "over"
 """
@@ -262,7 +262,7 @@ class _Apart:
         self, entry: Entry, names: Iterable[str], scopes: Iterable[str] | None = None
     ) -> Told:
         scopes = _scopes(entry) if scopes is None else scopes
-        covers = [(scope, covering(scope)) for scope in scopes]
+        covers = [(scope, covering_for_group(scope)) for scope in scopes]
         assigned = frozenset(entry["assigned"] or ())
         for name in list(names):
             case = self._cases[name]
@@ -286,7 +286,7 @@ class _Apart:
 
     def _latest_departure(self, scope: str) -> Entry | None:
         # A hold for as long as something is owned ends when any of what it covers goes.
-        covers = covering(scope)
+        covers = covering_for_group(scope)
         gone = [one for name, one in self._departed.items() if covers(tp_of(name))]
         return max(gone, key=lambda one: one.number, default=None)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from safeconsumer.audit.reading import covering, is_topic
+from safeconsumer.audit.reading import covering, is_topic, may_be_scope
 from safeconsumer.errors import JournalError
 
 # org.apache.kafka.common.protocol: an offset is an INT64.
@@ -82,6 +82,10 @@ def _is_scope(value: object) -> bool:
     return True
 
 
+def _is_scope_of_group(value: object) -> bool:
+    return isinstance(value, str) and may_be_scope(value)
+
+
 def _is_key(value: object) -> bool:
     return isinstance(value, int | str)
 
@@ -127,7 +131,7 @@ _TEXT = ("text", _is_text)
 _KEY = ("a whole number or text", _is_key)
 _PARTITION = ("a partition, topic:number", _is_partition)
 _PARTITIONS = ("a list of partitions", _all(_is_partition))
-_SCOPE = ("a scope", _is_scope)
+_SCOPE_OF_GROUP = ("a scope", _is_scope_of_group)
 _SCOPES = ("a list of scopes", _all(_is_scope))
 _SPANS = ("a list of spans, [start, end]", _all(_is_span))
 _OFFSETS = ("offsets by partition", _offsets)
@@ -149,7 +153,7 @@ _CALL = {
 _RECORD = {"tp": _PARTITION, "offset": _OFFSET}
 _OWNED = {"partitions": _PARTITIONS}
 _HOLD = {
-    "scope": _SCOPE,
+    "scope": _SCOPE_OF_GROUP,
     "owner": _or_none(_TEXT),
     "until": _or_none(_TIME),
     "since": _or_none(_TIME),
@@ -159,6 +163,7 @@ _HOLD = {
     "ok": _or_none(("true or false", _is_flag)),
     "id": _or_none(_KEY),
     "written": _or_none(_TIME),
+    "offset": _or_none(_WHOLE),
 }
 
 _EVERYWHERE = {"tp": _or_none(_PARTITION), "partitions": _or_none(_PARTITIONS)}

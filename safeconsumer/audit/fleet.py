@@ -1,5 +1,5 @@
 """
-What members did together with one partition: S2, G2, L1, W5 and W10 of the fleet.
+What members did together with one partition: A2, G2, L1, W5 and W10 of the fleet.
 
 What one member's own journal proves is judged where it is followed (``replay.py``).
 Here journals of several hosts are laid side by side: by offsets where these tell, else
@@ -9,24 +9,22 @@ only if it is so by more than that.
 
 import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, islice, pairwise
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.holding import Key
+from safeconsumer.audit.operators import Span
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.replay import Heard, Let, Replay, Waited
 from safeconsumer.audit.spans import Span as Stretch
 from safeconsumer.audit.spans import Spans, between, merged, uncovered
 
 Members = Mapping[str, Replay]
-
-# Brokers tell the time in whole milliseconds.
-_ROUNDED = 0.001
 
 
 # ---------------------------------------------------------------- what was written
@@ -114,7 +112,7 @@ def missing(
     case: Address, members: Members, acknowledged: Acknowledged, *, is_drained: bool
 ) -> Iterator[Finding]:
     """
-    Yield what nobody delivered (S2).
+    Yield what nobody delivered (A2).
 
     Members of no group share nothing: each is to deliver what lies between its first
     record and its last; together they are to have everything, once drained.
@@ -141,7 +139,7 @@ def _missing(
         passed = merged((run.start, run.end) for one in epochs for run in one.runs)
         for (_, end), (start, _) in pairwise(passed):
             said = f"nobody delivered offsets {end} to {start - 1}"
-            yield _of_offsets("S2", case, end, said)
+            yield _of_offsets("A2", case, end, said)
         return
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
@@ -154,7 +152,7 @@ def _missing(
         written = between(written, covered.starts[0], max(covered.ends[-1], *over, 0))
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-        yield _of_offsets("S2", case, start, said)
+        yield _of_offsets("A2", case, start, said)
 
 
 def not_done(
@@ -268,186 +266,6 @@ def _appended(wait: Waited, offset: int, acknowledged: Acknowledged) -> float | 
 # ---------------------------------------------------------------- holds of operators
 
 
-@frozen(kw_only=True)
-class Span:
-    """
-    A hold of the group, by the clock of who placed it.
-
-    Attributes:
-        scope: what it covers.
-        owner: whose it is.
-        source: who may place such holds, operators or the group; None: not told.
-        start: when it was acknowledged.
-        end: until when it was surely in force: before any lift of it, whether that was
-            done or not, and before it expires; ``inf`` if neither is told.
-        latest: until when it may have been.
-        is_limited: whether it is told when it expires.
-        is_sure: whether it was acknowledged; if not, it was asked for at ``start``, and
-            nobody knows what came of it.
-    """
-
-    scope: str
-    owner: str
-    source: str | None = None
-    start: float
-    end: float
-    latest: float
-    is_limited: bool
-    is_sure: bool = True
-
-
-def spans_of(control: Sequence[Fact], members: Members, skew: float) -> list[Span]:
-    """
-    Return when holds of the group were in force.
-
-    A lift ends each hold of its scope and owner that may have been placed before it: in
-    the same journal by the order of entries, else by clocks. A hold that is placed
-    again has the limit that it was given last.
-
-    Where nobody knows of a lift but the members that heard of it, because it was done
-    by a command that keeps no journal, nothing is known for sure of that hold.
-    """
-    words = _Words(control)
-    heard = [one for part in members.values() for one in part.lifted]
-    return [
-        _span(hold, words, heard, skew)
-        for hold in sorted(words.holds, key=lambda one: one.at)
-    ]
-
-
-class _Words:
-    """
-    What those say who place and lift holds of the group.
-
-    Attributes:
-        holds: that were acknowledged, and those of which nobody knows whether.
-        lifts: that were asked for, and were not refused.
-        unknown: of all these, those of which nobody tells what came of it.
-    """
-
-    def __init__(self, control: Sequence[Fact]) -> None:
-        over = outcomes(control)
-        asked = [one for one in control if one.event in _ASKED]
-        open_ = [
-            one for one in asked if call_of(one) not in over and one["id"] is not None
-        ]
-        refused = {key for key, one in over.items() if one.event == "group-refused"}
-        self.holds = [one for one in control if one.event == "group-hold"]
-        self.holds += (one for one in open_ if one.event == "group-asked")
-        self.lifts = [
-            one
-            for one in asked
-            if one.event == "group-lift" and call_of(one) not in refused
-        ]
-        self.unknown = open_
-
-    def is_known(self, one: Fact) -> bool:
-        return one not in self.unknown
-
-
-# What is written before the broker is asked.
-_ASKED = frozenset({"group-asked", "group-lift"})
-
-
-def outcomes(control: Iterable[Fact]) -> dict[object, Fact]:
-    """
-    Return what came of each call that has an id, where that is told.
-    """
-    return {
-        call_of(one): one
-        for one in control
-        if one["id"] is not None and one.event not in _ASKED
-    }
-
-
-def call_of(one: Fact) -> object:
-    """
-    Return which call of an operator an entry is about.
-    """
-    return one.member, one["id"], one["scope"], one["owner"]
-
-
-def _span(
-    hold: Fact, words: _Words, heard: Iterable[tuple[Key, float]], skew: float
-) -> Span:
-    again = [one for one in words.holds if _is_next(hold, one, skew)]
-    lifts = [one for one in words.lifts if _is_next(hold, one, skew)]
-    failed = [one for one in lifts if one["ok"] is False]
-    asked = [one for one in lifts if one["ok"] is not False]
-    undone = [*_undone(asked, failed), *words.unknown]
-    done = [one.at for one in asked if one not in undone]
-    limited = [one for one in (hold, *again) if one["until"] is not None]
-    limits = [one["until"] for one in limited]
-    sure = [one["until"] for one in limited if one is hold or words.is_known(one)]
-    span = Span(
-        scope=hold["scope"],
-        owner=hold["owner"] or "",
-        source=hold["source"],
-        start=hold.at,
-        end=min([*(one.at for one in asked), *limits], default=math.inf),
-        latest=min([*done, *sure], default=math.inf),
-        is_limited=hold["until"] is not None,
-        is_sure=words.is_known(hold),
-    )
-    next_ = min((one.at for one in again if words.is_known(one)), default=math.inf)
-    is_lifted = min(done, default=math.inf) <= next_ and done
-    others = (at for key, at in heard if _is_of(span, key))
-    is_unseen = any(span.start - skew <= at < next_ for at in others)
-    if not span.is_sure or (not is_lifted and is_unseen):
-        return evolve(span, end=span.start)
-    return span
-
-
-def misdated(control: Sequence[Fact], skew: float) -> str:
-    """
-    Return why what operators say cannot be compared with clocks; "" if it can.
-
-    The broker's time of a record lies between the asking and the answer: else its clock
-    and the operator's differ by more than they may. So do those of two processes that
-    one journal shows one after the other, where the second begins before.
-    """
-    over = outcomes(control)
-    for asked in control:
-        answer = over.get(call_of(asked)) if asked.event in _ASKED else None
-        written = None if answer is None else answer["written"]
-        if answer is None or written is None:
-            continue
-        by = max(asked.at - written, written - answer.at)
-        if by > skew + _ROUNDED:
-            return f"the clocks of {asked.member} and the broker differ{_by(by, skew)}"
-    for one, next_ in pairwise(
-        sorted(control, key=lambda one: (one.member, one.number))
-    ):
-        if one.member == next_.member and one.at - next_.at > skew + _ROUNDED:
-            return f"the clock of {one.member} went back{_by(one.at - next_.at, skew)}"
-    return ""
-
-
-def _by(seconds: float, skew: float) -> str:
-    return f" by {seconds:.3f} s or more, and {skew:g} s are allowed"
-
-
-def _undone(asked: Sequence[Fact], failed: Iterable[Fact]) -> list[Fact]:
-    # Lifts that failed, as far as who asked for them can tell.
-    found: list[Fact] = []
-    for end in failed:
-        own = [one for one in asked if one.member == end.member]
-        found += [one for one in own if one.number < end.number][-1:]
-    return found
-
-
-def _is_next(hold: Fact, other: Fact, skew: float) -> bool:
-    names = {one["source"] for one in (hold, other)} - {None}
-    same = (hold["scope"], hold["owner"]) == (other["scope"], other["owner"])
-    return same and len(names) <= 1 and _may_follow(hold, other, skew)
-
-
-def _may_follow(hold: Fact, other: Fact, skew: float) -> bool:
-    if hold.member == other.member:
-        return other.number > hold.number
-    return other.at >= hold.at - skew
-
-
 def though_held(
     case: Address,
     members: Members,
@@ -499,16 +317,19 @@ def delivered_though_held(
     Yield deliveries from ownerships that began after a hold was acknowledged (G2).
     """
     epochs = [epoch for one in members.values() for epoch in one.epochs]
-    for epoch in sorted(epochs, key=lambda one: one.at):
+    began = [epoch for epoch in epochs if epoch.runs]
+    for epoch in sorted(began, key=lambda one: one.at):
+        first = min(epoch.runs, key=lambda run: run.at)
         for span in spans:
-            late = [run for run in epoch.runs if run.at < span.end - skew]
-            if binds(span, epoch, skew) and late:
+            if binds(span, epoch, skew) and first.at < span.end - skew:
                 said = f"delivered though {span.scope} was held for the group before"
+                if not (span.is_lifted or span.is_limited):
+                    said = f"{said}, and no journal has a lift of it"
                 yield Finding(
                     check="G2",
                     case=case,
                     member=epoch.member,
-                    offset=late[0].start,
+                    offset=first.start,
                     evidence=said,
                     basis=Basis.CLOCKS,
                     at=epoch.delivered_at,
@@ -527,11 +348,14 @@ def delivered_long_after(
     Yield deliveries of members that owned the partition before it was held (G2).
 
     They may go on until they hear of it, for as long as patience allows. From then on
-    their own journals tell (S1).
+    their own journals tell (A1).
     """
     for member, part in members.items():
+        heard: dict[Key, list[float]] = {}
+        for one in part.heard:
+            heard.setdefault(one.key, []).append(one.at)
         for span in spans:
-            first = _delivered_unheard(part, span, patience, skew)
+            first = _delivered_unheard(part, heard, span, patience, skew)
             if first is not None:
                 at, offset = first
                 said = (
@@ -542,16 +366,28 @@ def delivered_long_after(
 
 
 def _delivered_unheard(
-    part: Replay, span: Span, patience: float, skew: float
+    part: Replay,
+    heard: Mapping[Key, Sequence[float]],
+    span: Span,
+    patience: float,
+    skew: float,
 ) -> tuple[float, int] | None:
-    known = (one.at for one in part.heard if _is_of(span, one.key))
-    heard = min((at for at in known if at >= span.start - skew), default=math.inf)
-    start, end = span.start + patience + skew, min(span.end - skew, heard)
-    bound = [one for one in part.epochs if binds(span, one, skew)]
+    since = span.asked - skew
+    known = (_at_or_after(own, since) for key, own in heard.items() if span.is_of(key))
+    start = span.start + patience + skew
+    end = min([span.end - skew, *known])
+    bound: list[Epoch] | None = None
     for at, offset in part.delivered.between(start, end):
+        if bound is None:
+            bound = [one for one in part.epochs if binds(span, one, skew)]
         if not any(one.at <= at <= one.over for one in bound):
             return at, offset
     return None
+
+
+def _at_or_after(times: Sequence[float], at: float) -> float:
+    found = bisect_left(times, at)
+    return times[found] if found < len(times) else math.inf
 
 
 def taken_for_lifted(
@@ -560,12 +396,13 @@ def taken_for_lifted(
     """
     Yield what members did that took a hold of the group for lifted too early.
 
-    S1 for deliveries, W10 for handlers. That it was lifted is what the member says;
+    A1 for deliveries, W10 for handlers. That it was lifted is what the member says;
     what counts is when its operator did.
     """
+    standing = _Standing(spans)
     for member, one in members.items():
         for let in one.let_go:
-            span = next((span for span in spans if _is_early(let, span, skew)), None)
+            span = standing.under(let, skew)
             if span is not None:
                 done = "began" if let.check == "W10" else "delivered"
                 what = let.offset if let.check == "W10" else let.count
@@ -585,6 +422,33 @@ def taken_for_lifted(
                 )
 
 
+class _Standing:
+    """
+    Finds holds that stood for longer than a member thought, without a look at each.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._own: dict[tuple[str, str], list[Span]] = {}
+        for span in sorted(spans, key=lambda one: one.start):
+            self._own.setdefault((span.scope, span.owner), []).append(span)
+        self._latest = {
+            key: list(accumulate((span.end for span in own), max))
+            for key, own in self._own.items()
+        }
+
+    def under(self, let: Let, skew: float) -> Span | None:
+        key = let.scope, let.owner.partition(":")[2]
+        latest = self._latest.get(key, ())
+        first = bisect_right(latest, let.delivered)
+        # Those before it were over, and others had not begun.
+        for one in islice(self._own.get(key, ()), first, None):
+            if one.start >= let.ended:
+                break
+            if _is_early(let, one, skew):
+                return one
+        return None
+
+
 def _is_early(let: Let, span: Span, skew: float) -> bool:
     return was_in_force(span, let, skew) and let.delivered < span.end - skew
 
@@ -595,7 +459,7 @@ def was_in_force(span: Span, let: Let, skew: float) -> bool:
 
     It was too early if the span lasts beyond that.
     """
-    is_same = _is_of(span, (let.scope, let.owner))
+    is_same = span.is_of((let.scope, let.owner))
     if not is_same or (let.is_expired and not span.is_limited):
         return False
     return span.start + skew < let.ended
@@ -620,32 +484,33 @@ def unknown_holds(
         turns.setdefault(one.key, []).append(one)
     for key, own in turns.items():
         free = sorted(
-            (one for one in spans if _is_of(one, key)), key=lambda one: one.latest
+            (one for one in spans if one.is_of(key)), key=lambda one: one.latest
         )
-        for _, several in groupby(own, key=lambda one: one.ends):
-            used: list[Span] = []
-            for one in several:
-                about = next(
-                    (
-                        span
-                        for span in (*used, *free)
-                        if span.start - near <= one.at <= span.latest + near
-                    ),
-                    None,
-                )
-                if about is None:
-                    yield one
-                elif about not in used:
-                    used.append(about)
-            free = [span for span in free if span not in used]
+        yield from _unknown(own, free, near)
 
 
-def _is_of(span: Span, heard: Key) -> bool:
-    # Members name an operator's holds operator:alice, the group's own group:app.
-    scope, owner = heard
-    source, _, name = owner.partition(":")
-    is_same = (scope, name) == (span.scope, span.owner)
-    return is_same and span.source in {None, source}
+def _unknown(
+    heard: Iterable[Heard], free: Sequence[Span], near: float
+) -> Iterator[Heard]:
+    # What was placed again while it stood is one hold: it is used up as one.
+    used: set[int] = set()
+    first = 0
+    for _, several in groupby(heard, key=lambda one: one.ends):
+        turn: list[Span] = []
+        for one in several:
+            while first < len(free) and free[first].latest + near < one.at:
+                first += 1
+            about = (
+                span
+                for span in chain(turn, islice(free, first, None))
+                if span.asked - near <= one.at <= span.latest + near
+            )
+            span = next((span for span in about if span.episode not in used), None)
+            if span is None:
+                yield one
+            elif span not in turn:
+                turn.append(span)
+        used.update(span.episode for span in turn)
 
 
 def begun_though_held(

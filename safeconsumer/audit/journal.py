@@ -44,11 +44,13 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   control topic, or about to be asked for; ``until`` of a hold that expires;
   ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift
   that failed is written again with ``ok`` false: nobody knows whether it was done;
-- ``group-asked``: the same and ``id``: a hold that is about to be asked for. What comes
+- ``group-asked``: the same and ``id``: a hold that is about to be asked for; its
+  ``until`` is the earliest, as if it were placed at that moment. What comes
   of it has that ``id``: ``group-hold``, or ``group-refused`` if it surely was not
   placed; while neither is there, nobody knows. A ``group-lift`` with an ``id`` is
   followed by ``group-lifted`` or ``group-refused`` likewise. ``written`` is when the
-  broker appended it, seconds since the epoch;
+  broker appended it, seconds since the epoch, null if the control topic has the times
+  of producers; ``offset`` its place there;
 - ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
   ``count`` where it is not known of that partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
@@ -60,7 +62,8 @@ A process that is killed may leave half a line at the end; nothing else may be b
 
 A journal whose head says ``shared`` is appended to by one process after the other: an
 operator's, by commands. Entries are numbered through; ``at`` is of the clock that each
-process found, so that one may be set back.
+process found, so that one may be set back. Its head has ``cluster``, the id of the one
+cluster that it tells of; no check reads it, whoever appends does.
 
 A journal may be in parts, each a file. The head of a later one also has ``part``,
 counted up by one from 1, ``after``, the number of the last entry before it, and
@@ -150,6 +153,7 @@ class Head:
         began: when its journal began; with ``member`` it says whose it is.
         part: the number of this part; 1 if it is the first one, or the only one.
         after: the number of the last entry before it.
+        is_shared: whether one process after the other appends to it.
     """
 
     member: str
@@ -157,6 +161,7 @@ class Head:
     began: float
     part: int = 1
     after: int = 0
+    is_shared: bool = False
 
 
 @frozen
@@ -292,6 +297,7 @@ def head_of(name: str, line: str) -> Head:
         began=float(began),
         part=part,
         after=after,
+        is_shared=head.get("shared") is True,
     )
 
 

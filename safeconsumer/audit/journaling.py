@@ -336,6 +336,8 @@ class JournalingConsumer(SafeConsumer):
         """
         seconds = checked_duration(for_)
         call = uuid.uuid4().hex[:12]
+        # How long it lasts counts from the broker's time of its record, which is later.
+        now = self._safe_journaling.writer.now()
         self._safe_tell_group("group-asked", targets, owner, id=call)
         try:
             super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
@@ -343,7 +345,6 @@ class JournalingConsumer(SafeConsumer):
             if not isinstance(error, ControlWriteError):  # of which some may be held
                 self._safe_tell_group("group-refused", targets, owner, id=call)
             raise
-        now = self._safe_journaling.writer.now()
         until = None if seconds is None else now + seconds
         self._safe_tell_group("group-hold", targets, owner, until=until, id=call)
 

@@ -43,9 +43,10 @@ class Moments:
         """
         Yield what happened after the one and before the other.
         """
-        for at, offset in zip(self.at, self.offset, strict=True):
-            if start < at < end:
-                yield at, offset
+        for number in range(bisect_right(self.at, start), len(self.at)):
+            if self.at[number] >= end:
+                return
+            yield self.at[number], self.offset[number]
 
 
 @define

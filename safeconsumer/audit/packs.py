@@ -90,6 +90,12 @@ class Packable(Source, Protocol):
         How many bytes its parts have.
         """
 
+    @property
+    def is_shared(self) -> bool:
+        """
+        Tell whether one process after the other appends to it, wherever it lies.
+        """
+
 
 @frozen(kw_only=True)
 class Known:
@@ -227,12 +233,15 @@ def pack(
     _arrow()
     with _locked(folder) as mark:
         every = list(_known(folder))
+        said = _said(folder, every)
         known = newest(every)
         _tidy(folder, _begun(mark) - {one.run for one in every})
         done, writing = Packed(), _Writing(folder)
         _begin(mark, writing.run)
         for journal in journals:
             before = known.get(journal.member)
+            if before is not None and journal.is_shared:
+                check_copy(journal, before, said.get((before.member, before.run), {}))
             if before is not None and _is_same(journal, before):
                 done.kept += 1
                 continue
@@ -246,6 +255,51 @@ def pack(
         writing.flush()
         _begin(mark)
     return done
+
+
+def check_copy(journal: Source, known: Known, said: Mapping[int, Fact]) -> None:
+    """
+    Return if a shared journal says what is packed of it, as far as both go.
+
+    Args:
+        journal: it.
+        known: what is packed of it.
+        said: what operators say there, by the numbers of entries.
+
+    Raises:
+        JournalError: it was copied, and went on in both places; or it is broken.
+    """
+    own = {fact.number: fact for address, fact in facts(journal) if not address.topic}
+    _compare(journal.member, own, dict(said), min(max(own, default=0), known.entries))
+
+
+def _compare(
+    member: str, own: Mapping[int, Fact], other: Mapping[int, Fact], last: int
+) -> None:
+    for number in sorted({*own, *other}):
+        if number <= last and own.get(number) != other.get(number):
+            message = (
+                f"what is packed of the journal of {member} has another entry "
+                f"{number}: a journal that was copied goes on in both places"
+            )
+            raise JournalError(message)
+
+
+def _said(
+    folder: Path, known: Iterable[Known]
+) -> dict[tuple[str, str], dict[int, Fact]]:
+    # What operators say, by member and run, and by the number of the entry.
+    found: dict[tuple[str, str], dict[int, Fact]] = {
+        (one.member, one.run): {} for one in known
+    }
+    for path in _parquet(folder / FACTS) if found else ():
+        for text, *rest in _rows(path, tuple(COLUMNS)):
+            if address_of(text).topic:
+                break  # a file is about one address
+            if (rest[0], rest[1]) in found:
+                fact = fact_of(path, rest)
+                found[rest[0], rest[1]][fact.number] = fact
+    return found
 
 
 def _is_same(journal: Packable, known: Known) -> bool:
@@ -446,6 +500,32 @@ class Packs:
             except JournalError as error:
                 self.troubles.append(str(error))
         self.known = newest(one for own in self._whole.values() for one in own.values())
+        for folder, own in self._whole.items():
+            self._compare(folder, own)
+
+    def _compare(self, folder: Path, own: Mapping[str, Known]) -> None:
+        # Of what operators say a copy may have gone on by itself.
+        older = [one for name, one in own.items() if self.known[name] != one]
+        for (member, _), said in _said(folder, older).items():
+            known = self.known[member]
+            try:
+                _compare(member, self.of_operators(known), said, own[member].entries)
+            except JournalError as error:
+                self.troubles.append(str(error))
+
+    def of_operators(self, known: Known) -> Mapping[int, Fact]:
+        """
+        Return what operators say in a journal, by the numbers of entries.
+
+        Raises:
+            JournalError: something is broken.
+        """
+        folder = next(
+            folder
+            for folder, own in self._whole.items()
+            if own.get(known.member) == known
+        )
+        return _said(folder, [known])[known.member, known.run]
 
     def told(self, only: TopicPartition | None = None) -> Told:
         """

@@ -2,14 +2,16 @@
 The judge's own reading of partitions and scopes, which is nobody else's code.
 
 What a scope covers is what the contract says: ``orders:3`` one partition, ``orders`` a
-topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything. In a
-journal alone a partition of a topic named ``re`` is ``re:re:3``, which as a pattern
-would match nothing: no topic's name has a colon.
+topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything. A
+partition of a topic named ``re`` is ``re:re:3``, which as a pattern would match
+nothing: no topic's name has a colon.
 """
 
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from importlib import import_module
+from typing import Any
 
 from safeconsumer.errors import JournalError
 
@@ -50,7 +52,7 @@ def tp_of(text: str) -> TopicPartition:
     """
     topic, _, number = text.rpartition(":")
     if not topic or not _NUMBER.fullmatch(number):
-        message = f"{text[:300]!r} is not a partition: write it as topic:number"
+        message = f"{text[:300]!r} is not a partition: write topic:number"
         raise ValueError(message)
     return topic, int(number)
 
@@ -91,6 +93,52 @@ def covering(scope: str) -> Covers:
     return lambda tp: tp == wanted
 
 
+@lru_cache(maxsize=4096)
+def covering_for_group(scope: str) -> Covers:
+    """
+    Return what tells whether a scope of a group's hold covers a partition.
+
+    Its patterns are those of RE2: what Python does not read is given to that, where it
+    is installed.
+
+    Raises:
+        JournalError: as :func:`covering`.
+    """
+    try:
+        return covering(scope)
+    except JournalError:
+        pattern = _of_re2(scope) if may_be_scope(scope) else None
+        if pattern is None:
+            raise
+        return lru_cache(maxsize=4096)(_whole(pattern))
+
+
+def may_be_scope(scope: str) -> bool:
+    """
+    Tell whether a text is a scope of a group's hold, perhaps one that RE2 alone reads.
+    """
+    if scope.startswith(_PATTERN):
+        return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
+    try:
+        covering(scope)
+    except JournalError:
+        return False
+    return True
+
+
+def _of_re2(scope: str) -> Any:  # noqa: ANN401 - re2 is untyped
+    try:
+        re2 = import_module("re2")
+    except ModuleNotFoundError:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(scope.removeprefix(_PATTERN), options)
+    except re2.error:
+        return None
+
+
 def covered(
     scopes: Iterable[str], tps: Iterable[TopicPartition]
 ) -> set[TopicPartition]:
@@ -106,7 +154,7 @@ def covered(
             covers = covering(scope)
         except JournalError:
             continue
-        alone = _partition_of(scope) if is_partition(scope) else None
+        alone = partition_of(scope) if is_partition(scope) else None
         found.update({alone} & tps if alone else filter(covers, tps))
     return found
 
@@ -123,14 +171,27 @@ def scope_text(scope: object) -> str:
     """
     Return a scope as journals name it.
     """
-    text = str(scope)
-    is_alone = getattr(scope, "partition", None) is not None
-    is_of_re = is_alone and getattr(scope, "topic", None) == "re"
-    return f"{_PATTERN}{text}" if is_of_re else text
+    topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
+    is_of_re = topic == "re" and number is not None
+    return f"{_PATTERN}{topic}:{number}" if is_of_re else str(scope)
 
 
-def _partition_of(scope: str) -> TopicPartition:
-    return tp_of(scope.removeprefix(_PATTERN) if _OF_RE.fullmatch(scope) else scope)
+def partition_of(text: str) -> TopicPartition:
+    """
+    Return the partition that people name so: TOPIC:NUMBER, or its scope.
+
+    Raises:
+        ValueError: it names none.
+    """
+    of_re = _OF_RE.fullmatch(text)
+    topic, number = tp_of(text.removeprefix(_PATTERN) if of_re else text)
+    if not is_topic(topic):
+        message = f"{topic[:300]!r} is not a topic name"
+        raise ValueError(message)
+    if number > _MAX_PARTITION:
+        message = f"{text[:300]!r} is no partition: 0 to {_MAX_PARTITION} are"
+        raise ValueError(message)
+    return topic, number
 
 
 def _matching(scope: str) -> Covers:
@@ -146,5 +207,5 @@ def _matching(scope: str) -> Covers:
     return lru_cache(maxsize=4096)(_whole(pattern))
 
 
-def _whole(pattern: re.Pattern[str]) -> Covers:
+def _whole(pattern: Any) -> Covers:  # noqa: ANN401 - Python's or RE2's
     return lambda tp: pattern.fullmatch(tp[0]) is not None

@@ -83,7 +83,7 @@ class Let:
         owner: whose it was.
         ended: when it was over, as the member says.
         is_expired: whether it says that nobody lifted it.
-        check: S1 of deliveries, W10 of handlers.
+        check: A1 of deliveries, W10 of handlers.
         delivered: when the first record came after that, or its handler began.
         offset: its offset.
         count: how many came with it.
@@ -94,7 +94,7 @@ class Let:
     owner: str
     ended: float
     is_expired: bool
-    check: str = "S1"
+    check: str = "A1"
     delivered: float = 0.0
     offset: int = 0
     count: int = 0
@@ -396,11 +396,11 @@ class Replay:
         if not should:
             if fact["gated"] is not None:
                 said = "paused() says it is, and nothing holds it"
-                self._unheld.append((fact, self._find("S7", fact, None, said)))
+                self._unheld.append((fact, self._find("A7", fact, None, said)))
         elif fact["gated"]:
-            self._find("S7", fact, None, "paused() says it is not, and it is gated")
+            self._find("A7", fact, None, "paused() says it is not, and it is gated")
         else:
-            self._suspect("S7", fact, None, "paused() says it is not,", held)
+            self._suspect("A7", fact, None, "paused() says it is not,", held)
 
     def _was_still(self, fact: Fact, held: list[Placed]) -> bool:
         # Other threads may have changed something between the look and the entry.
@@ -452,7 +452,7 @@ class Replay:
 
     def _accuse(self, asked: _Asked) -> None:
         if asked.evidence and asked.is_sure:
-            self._find("S5", asked.fact, asked.offset, asked.evidence)
+            self._find("A5", asked.fact, asked.offset, asked.evidence)
             self._tell_late(asked.evidence)
 
     @property
@@ -551,7 +551,7 @@ class Replay:
 
     def _deliver(self, fact: Fact) -> None:
         if not self._is_owned:
-            self._find("S3", fact, fact["first"], "delivered without owning it")
+            self._find("A3", fact, fact["first"], "delivered without owning it")
             now = Epoch(member=fact.member, at=fact.at, was_assigned=False)
             self.epochs.append(now)
             self._is_owned = True
@@ -603,7 +603,7 @@ class Replay:
         held = self._holds.standing(fact.at, called)
         if held:
             evidence = f"delivered {fact['count']} while"
-            self._suspect("S1", fact, fact["first"], evidence, held)
+            self._suspect("A1", fact, fact["first"], evidence, held)
 
     # ------------------------------------------------------------ handlers
 
@@ -640,16 +640,16 @@ class Replay:
         )
         if not start <= first <= last < end or fact["count"] > last - first + 1:
             evidence = f"offsets {first} to {last} do not lie in {start} to {end - 1}"
-            self._find("S3", fact, first, evidence)
+            self._find("A3", fact, first, evidence)
         called = fact.number if fact.called is None else fact.called
         if self._position is None or called < self._sought_at:
             return
         if start > self._position:
             evidence = f"went on at {start}; {self._position} was next"
-            self._find("S3", fact, self._position, evidence)
+            self._find("A3", fact, self._position, evidence)
         elif start < self._position:
             evidence = f"went back to {start}; {self._position} was next"
-            self._find("S4", fact, start, evidence)
+            self._find("A4", fact, start, evidence)
 
     def _check_liveness(self, fact: Fact) -> None:
         resumed, self._resumed = self._resumed, None
@@ -708,9 +708,9 @@ class Replay:
         # What departs in the middle of a poll is thrown away by the next.
         is_late = fact.called is not None and self._departed_at > fact.called
         if parked and not self._is_owned and not is_late:
-            self._find("S8", fact, None, f"{parked} bytes parked without owning it")
+            self._find("A8", fact, None, f"{parked} bytes parked without owning it")
         elif limit is not None and parked > limit:
-            self._find("S8", fact, None, f"{parked} bytes parked, {limit} allowed")
+            self._find("A8", fact, None, f"{parked} bytes parked, {limit} allowed")
 
     def _suspect(
         self,

@@ -4,15 +4,17 @@ A journal that short processes append to, one after the other: an operator's com
 It is one file, in parts if it grows long, as every journal
 (:mod:`safeconsumer.audit.journal`). Whoever appends holds a lock on the first part, so
 that two processes never write at once, and begins behind the last whole line: half a
-line is what a killed process left.
+line is what a killed process left. Its head has the id of the cluster whose holds it
+tells of: what was done to another one would be taken for something done to this one.
 """
 
 import json
 import os
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,13 @@ from attrs import frozen
 from safeconsumer.audit.journal import VERSION
 from safeconsumer.audit.writer import PART_BYTES, append, begun
 from safeconsumer.errors import JournalError
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # on Windows
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
 
 _SUFFIX = ".journal"
 
@@ -32,6 +41,12 @@ _LOOK_SECONDS = 0.01
 _LINES = 1 << 20
 
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+
+# For whoever may by the umask; and, in a folder whose group shares what is in it, for
+# that group: a second operator of the machine must be able to hold something, too.
+_MODE = 0o666
+_SHARED_FOLDER = stat.S_ISGID | stat.S_IWGRP
+_FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP
 
 # What a head begins with, of which a killed process may have left a part.
 _BEGINS = b'{"journal":'
@@ -53,8 +68,12 @@ class SharedJournal:
         part_bytes: a part of this size or more is followed by ``NAME.000002.journal``.
         wall: seconds since the epoch.
 
+    Attributes:
+        path: the file.
+
     Raises:
-        JournalError: the name has another ending, or is that of a folder.
+        JournalError: the name has another ending, or is that of a folder; or this
+            system has no locks for files (Windows).
     """
 
     def __init__(
@@ -64,38 +83,62 @@ class SharedJournal:
         part_bytes: int = PART_BYTES,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._path = Path(path)
+        self.path = Path(path)
         self._part_bytes = part_bytes
         self._wall = wall
-        if self._path.suffix != _SUFFIX or self._path.is_dir():
+        if self.path.suffix != _SUFFIX or self.path.is_dir():
             message = (
-                f"{self._path}: name a file that ends in {_SUFFIX}, so that whoever "
+                f"{self.path}: name a file that ends in {_SUFFIX}, so that whoever "
                 "audits its folder finds it"
             )
             raise JournalError(message)
+        if not _HAS_LOCKS:
+            message = (
+                f"{self.path}: this system has no locks that several commands need to "
+                "share a journal; without one everything else works"
+            )
+            raise JournalError(message)
 
-    def write(self, entries: Sequence[Line]) -> None:
+    def write(self, entries: Sequence[Line], cluster: str | None = None) -> None:
         """
-        Append entries, in one piece.
+        Append entries, in one piece: all of them, or none.
+
+        Args:
+            entries: what happened, and its fields.
+            cluster: the id of the cluster in which it happened; None if it has none.
 
         Raises:
             JournalError: they could not be written, somebody else has been writing for
-                long, or the file is no journal, or that of one process.
+                long, or the file is no journal, or that of one process, or of another
+                cluster.
         """
-        try:
-            with self._locked() as first, self._last(first) as end:
-                at = self._now()
-                append(
-                    end.file,
-                    end.path,
-                    *(
-                        {"n": number, "at": at, "e": event, **fields}
-                        for number, (event, fields) in enumerate(entries, end.last + 1)
-                    ),
-                )
-        except OSError as error:
-            message = f"{self._path} cannot be written: {error}"
-            raise JournalError(message) from error
+        with self._locked() as first, self._last(first, cluster) as end:
+            at = self._now()
+            lines = (
+                {"n": number, "at": at, "e": event, **fields}
+                for number, (event, fields) in enumerate(entries, end.last + 1)
+            )
+            try:
+                append(end.file, end.path, *lines)
+            except (JournalError, KeyboardInterrupt):
+                # Whoever reads must not find half of what is said not to be there.
+                os.ftruncate(end.file, end.size)
+                raise
+
+    def check(self, cluster: str | None = None) -> None:
+        """
+        Return if entries could be appended now; nothing is.
+
+        Args:
+            cluster: the id of the cluster that they would be of; None for any.
+
+        Raises:
+            JournalError: as :meth:`write`.
+        """
+        with self._locked() as first:
+            end = self._end(first, self.path)
+            if end is not None and cluster is not None:
+                self._check_cluster(end, cluster)
 
     def _now(self) -> float:
         return round(self._wall(), 6)
@@ -104,20 +147,32 @@ class SharedJournal:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        import fcntl  # noqa: PLC0415 - not on Windows, where commands work without
+        try:
+            with self._opened() as (file, is_made):
+                try:
+                    yield file
+                finally:
+                    # Locked: whoever waits for it sees that it is gone, and makes it.
+                    if is_made and not os.fstat(file).st_size:
+                        self.path.unlink(missing_ok=True)
+        except OSError as error:
+            message = f"{self.path} cannot be written: {error}"
+            raise JournalError(message) from error
 
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, bool]]:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
-            file = os.open(self._path, _FLAGS | os.O_CREAT, 0o644)
+            file, is_made = self._open()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_there(self._path, file):
-                    yield file  # the lock ends with the file, or with the process
+                if _is_there(self.path, file):
+                    yield file, is_made  # the lock ends with the file, or the process
                     return
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     message = (
-                        f"{self._path}: another process has been writing there for "
+                        f"{self.path}: another process has been writing there for "
                         f"{_LOCK_SECONDS:g} s"
                     )
                     raise JournalError(message) from error
@@ -125,68 +180,164 @@ class SharedJournal:
             finally:
                 os.close(file)
 
+    def _open(self) -> tuple[int, bool]:
+        with suppress(FileNotFoundError):
+            return os.open(self.path, _FLAGS), False
+        try:
+            file = os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE)
+        except FileExistsError:  # somebody else was quicker, or a link leads nowhere
+            return os.open(self.path, _FLAGS | os.O_CREAT, _MODE), False
+        mode = os.fstat(file).st_mode
+        if self.path.parent.stat().st_mode & _SHARED_FOLDER == _SHARED_FOLDER:
+            os.fchmod(file, stat.S_IMODE(mode) | _FOR_THE_GROUP)
+        return file, True
+
     @contextmanager
-    def _last(self, first: int) -> Iterator["_End"]:
+    def _last(self, first: int, cluster: str | None) -> Iterator["_End"]:
         """
         Open the part in which the last entry stands, or the next one if that is long.
 
         Args:
             first: the first part, which is locked.
+            cluster: the id of the cluster that the journal must be of.
         """
-        parts = sorted(self._path.parent.glob(f"{self._path.stem}.[0-9]*{_SUFFIX}"))
-        file = os.open(parts[-1], _FLAGS) if parts else first
-        try:
-            end = self._end(file, parts[-1] if parts else self._path)
-            if end.size < self._part_bytes:
-                yield end
-                return
-            following = self._go_on(end)
-            try:
-                yield following
-            finally:
-                os.close(following.file)
-        finally:
-            if file != first:
-                os.close(file)
+        with ExitStack() as closing:
+            end = self._end(first, self.path) or self._begin(first, cluster)
+            self._check_cluster(end, cluster)
+            while end.next is not None:
+                end = self._following(end)
+                closing.callback(os.close, end.file)
+            following = self._go_on(end) if end.size >= self._part_bytes else None
+            if following is not None:
+                end = following
+                closing.callback(os.close, end.file)
+            yield end
 
-    def _end(self, file: int, path: Path) -> "_End":
+    def _check_cluster(self, end: "_End", cluster: str | None) -> None:
+        own = end.head.get("cluster")
+        if own == cluster:
+            return
+        if own is None:
+            message = (
+                f"{self.path} does not say of which cluster it is: name another file, "
+                "or move it away, and it is begun anew"
+            )
+            raise JournalError(message)
+        which = f"is {cluster}" if cluster else "does not say which it is"
+        message = (
+            f"{self.path} is of the cluster {own}, and this one {which}: name another "
+            "file"
+        )
+        raise JournalError(message)
+
+    def _end(self, file: int, path: Path, part: int = 1) -> "_End | None":
+        """
+        Return where a part ends, less half a line; None if nothing stands in it.
+        """
         begins, ends, size = _ends_of(file)
         if not size and begins[: len(_BEGINS)] == _BEGINS[: len(begins)]:
-            return self._begin(file, path)
+            return None
         known = _document(begins, path)
         if known.get("journal") != VERSION or not known.get("shared"):
             message = f"{path} is no operators' journal: name another file"
             raise JournalError(message)
-        os.ftruncate(file, size)  # less half a line
-        last = known if ends == begins else _document(ends, path)
-        number = last.get("after", 0) if last is known else last.get("n")
-        if not isinstance(number, int):
-            message = f"{path} goes on in a part that is missing, or is broken"
+        if known.get("part", 1) != part:
+            message = f"{path} is a later part of a journal: name the first one"
             raise JournalError(message)
-        return _End(file, path, known, number, size)
+        os.ftruncate(file, size)
+        last = known if ends == begins else _document(ends, path)
+        goes_on = last is not known and "n" not in last
+        number = last.get("n" if "n" in last else "after", 0)
+        if not isinstance(number, int) or (goes_on and last.get("part") != part + 1):
+            message = f"{path} is broken: it ends with {ends[:60]!r}"
+            raise JournalError(message)
+        return _End(file, path, known, number, size, part + 1 if goes_on else None)
 
-    def _begin(self, file: int, path: Path) -> "_End":
+    def _begin(self, file: int, cluster: str | None) -> "_End":
         # No two journals name one process; and each hold says of whose group it is.
-        head = {"journal": VERSION, "member": f"{path.stem}-{uuid.uuid4().hex[:8]}"}
-        head |= {"group": "", "shared": True, "at": self._now()}
+        name = f"{self.path.stem}-{uuid.uuid4().hex[:8]}"
+        head = {"journal": VERSION, "member": name, "group": "", "shared": True}
+        head |= {"at": self._now()} | ({"cluster": cluster} if cluster else {})
         os.ftruncate(file, 0)
-        return _End(file, path, head, 0, append(file, path, head))
+        try:
+            size = append(file, self.path, head)
+        except (JournalError, KeyboardInterrupt):
+            os.ftruncate(file, 0)
+            raise
+        return _End(file, self.path, head, 0, size)
 
-    def _go_on(self, end: "_End") -> "_End":
+    # ------------------------------------------------------------ parts
+
+    def _part(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.stem}.{number:06}{_SUFFIX}")
+
+    def _following(self, end: "_End") -> "_End":
+        found = self._opened_part(end)
+        if found is None or not _follows(found, end):
+            if found is not None:
+                os.close(found.file)
+            message = f"{end.path} goes on in a part that is missing, or is broken"
+            raise JournalError(message)
+        return found
+
+    def _opened_part(self, end: "_End") -> "_End | None":
+        number = end.head.get("part", 1) + 1
+        path = self._part(number)
+        try:
+            file = os.open(path, _FLAGS)
+        except FileNotFoundError:
+            return None
+        try:
+            found = self._end(file, path, number)
+        except JournalError:
+            found = None
+        if found is None:
+            os.close(file)
+        return found
+
+    def _go_on(self, end: "_End") -> "_End | None":
+        """
+        Begin the next part; None if another journal has its name: this one grows then.
+        """
         # In the order of steps of JournalWriter: a process may be killed after any.
         follows = {"part": end.head.get("part", 1) + 1, "after": end.last}
-        path = self._path.with_name(f"{self._path.stem}.{follows['part']:06}{_SUFFIX}")
+        path = self._part(follows["part"])
+        if path.exists() and not self._is_left_over(end):
+            return None
         began = end.head.get("began", end.head["at"])
         head = {**end.head, "at": self._now(), "began": began, **follows}
         file, size = begun(path, head)
-        append(end.file, end.path, follows)
+        with suppress(OSError):  # as whoever may append to the first part
+            os.fchmod(file, stat.S_IMODE(self.path.stat().st_mode))
+        try:
+            append(end.file, end.path, follows)
+        except BaseException:
+            os.close(file)
+            raise
         return _End(file, path, head, end.last, size)
+
+    def _is_left_over(self, end: "_End") -> bool:
+        # Of a process that was killed before the part before it said that it goes on.
+        found = self._opened_part(end)
+        if found is None:
+            return False
+        os.close(found.file)
+        is_ours = found.head.get("member") == end.head.get("member")
+        return is_ours and found.last == found.head.get("after") and not found.next
 
 
 @frozen
 class _End:
     """
     Where the next entry is appended: behind the last one of a part.
+
+    Attributes:
+        file: the part, opened.
+        path: its name.
+        head: its first line.
+        last: the number of the last entry.
+        size: its bytes.
+        next: the part in which it goes on; None if it is the last one.
     """
 
     file: int
@@ -194,6 +345,16 @@ class _End:
     head: Mapping[str, Any]
     last: int
     size: int
+    next: int | None = None
+
+
+def _follows(part: _End, end: _End) -> bool:
+    # Somebody may have moved the first part away, and left the others.
+    head, before = part.head, end.head
+    began = before.get("began", before["at"])
+    return (head.get("member"), head.get("began"), head.get("after")) == (
+        *(before.get("member"), began, end.last),
+    )
 
 
 def _is_there(path: Path, file: int) -> bool:

@@ -1,7 +1,7 @@
 """
-Where ownerships began, compared with what had been committed: S4 and S6.
+Where ownerships began, compared with what had been committed: A4 and A6.
 
-And what they committed, where only others tell whether they may: S5.
+And what they committed, where only others tell whether they may: A5.
 
 Members are on several hosts, so which of two ownerships was earlier is not asked of
 their clocks where the group's generations tell: a broker accepts commits of a
@@ -90,7 +90,7 @@ def wrong_starts(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
     """
-    Yield ownerships that began later or earlier than what was committed (S4, S6).
+    Yield ownerships that began later or earlier than what was committed (A4, A6).
     """
     for start in starts:
         epoch = start.epoch
@@ -101,17 +101,17 @@ def wrong_starts(
         at = epoch.runs[0].start
         if at > start.high:
             said = f"an ownership began at {at}, {start.low} was committed"
-            yield _finding("S4", case, epoch, start.low, said, _basis_of(start, basis))
+            yield _finding("A4", case, epoch, start.low, said, _basis_of(start, basis))
         elif at < start.low and at < start.delivered:
             said = f"began again at {at}, {start.low} was committed"
-            yield _finding("S6", case, epoch, at, said, _basis_of(start, basis))
+            yield _finding("A6", case, epoch, at, said, _basis_of(start, basis))
 
 
 def wrong_commits(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
     """
-    Yield commits below what was committed before, or above it without a delivery (S5).
+    Yield commits below what was committed before, or above it without a delivery (A5).
     """
     for start in starts:
         epoch = start.epoch
@@ -120,10 +120,10 @@ def wrong_commits(
         least, most = epoch.sure
         if least < start.low:
             said = f"committed {least}, {start.low} was committed before"
-            yield _finding("S5", case, epoch, least, said, _basis_of(start, basis))
+            yield _finding("A5", case, epoch, least, said, _basis_of(start, basis))
         elif not epoch.runs and most > max(start.high, _kept_end(start)):
             said = f"committed {most}, {start.high} was, and nothing came since"
-            yield _finding("S5", case, epoch, most, said, _basis_of(start, basis))
+            yield _finding("A5", case, epoch, most, said, _basis_of(start, basis))
 
 
 def _kept_end(start: Start) -> int:

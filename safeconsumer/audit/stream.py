@@ -81,7 +81,8 @@ def joined(parts: Iterable[Part]) -> list["Joined"]:
     Put parts together, in whatever order they come.
 
     What two parts both have counts once: they are copies, as a journal that is packed
-    and still there. That something is missing is found, and named, while it is read.
+    and still there. That something is missing is found, and named, while it is read;
+    so is that they say different things: a copy that went on by itself.
     """
     found = sorted(parts, key=_place)
     return [
@@ -105,12 +106,15 @@ class Joined:
         member: names the process.
         group: its consumer group.
         began: when its first part began, seconds since the epoch.
+        is_shared: whether one process after the other appends to it, wherever it lies,
+            so that a copy may go on by itself.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
         head = parts[0].head
         self.member, self.group, self.began = head.member, head.group, head.began
+        self.is_shared = head.is_shared
 
     @property
     def names(self) -> Sequence[str]:
@@ -132,21 +136,24 @@ class Joined:
         What it did, in order.
 
         Raises:
-            JournalError: a part is broken, or missing.
+            JournalError: a part is broken, or missing, or two differ in what both have.
         """
         tail = Tail(0, None)
         name = ""
-        for part in self._parts:
+        for count, part in enumerate(self._parts):
             check_begins(part.head, part.name, tail.last)
-            ended = yield from _beyond(tail.last, part)
+            ended = yield from _beyond(tail.last, part, self._parts[:count])
             if ended.last >= tail.last:
                 tail, name = ended, part.name
         check_ends(tail, name)
 
 
-def _beyond(last: int, part: Part) -> Generator[Entry, None, Tail]:
+def _beyond(
+    last: int, part: Part, before: Sequence[Part]
+) -> Generator[Entry, None, Tail]:
     if part.head.after == last:  # as it is nearly always
         return (yield from part.read())
+    known = _numbered(before, part.head.after)
     reading = part.read()
     while True:
         try:
@@ -156,6 +163,21 @@ def _beyond(last: int, part: Part) -> Generator[Entry, None, Tail]:
             return ended
         if entry.number > last:
             yield entry
+        elif next(known, None) != entry:
+            message = (
+                f"{part.name} has another entry {entry.number} of {entry.member} than "
+                f"{before[0].name}: a journal that was copied goes on in both places"
+            )
+            raise JournalError(message)
+
+
+def _numbered(parts: Sequence[Part], last: int) -> Iterator[Entry]:
+    # Each entry after one, read once more.
+    for part in parts:
+        for entry in part.read():
+            if entry.number > last:
+                yield entry
+                last = entry.number
 
 
 class Lines:

@@ -96,7 +96,7 @@ class JournalWriter:
     @property
     def path(self) -> Path:
         """
-        The file that this process writes now: the last part of its journal.
+        The file that this process writes now, which is the last part of its journal.
         """
         return self._path
 

@@ -1,3 +1,3 @@
 """
-The command line: ``safeconsumer``.
+Implements the command line, ``safeconsumer``.
 """

@@ -1,5 +1,5 @@
 """
-What a topic really has, as a journal: for what a client lost without noticing.
+Reads what topics really have as a journal, to find what a client lost unnoticed.
 """
 
 import time
@@ -17,21 +17,22 @@ from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.holds.explain import counted
 
 _POLL_MS = 500
-_PATIENCE = 60  # polls without any progress
+_PATIENCE = 60  # the most polls without progress
 
 
 class TopicJournal:
     """
     The records that partitions have, as if their producers had written a journal.
 
-    What stands without a gap between takes sixteen bytes, however long it is.
+    A run of offsets without gaps takes sixteen bytes, however long it is.
 
     Args:
-        at: when it was looked, seconds since the epoch: what was found was there then.
+        at: when the topics were read, in seconds since the epoch: the records existed
+        then.
 
     Attributes:
-        member: of whom it is said to be.
-        group: of none; it counts for every group.
+        member: the name under which the records are reported.
+        group: no group; the records count for every group.
     """
 
     member = "the topic"
@@ -43,7 +44,7 @@ class TopicJournal:
 
     def add(self, tp: Named, offsets: Sequence[int]) -> None:
         """
-        Take note of records, in order, at least one.
+        Note records of a partition, in order, at least one.
         """
         known = self._found.setdefault(tp, Spans())
         if offsets[-1] - offsets[0] == len(offsets) - 1:
@@ -55,7 +56,7 @@ class TopicJournal:
     @property
     def entries(self) -> Iterator[Entry]:
         """
-        What was acknowledged to whoever wrote it; may be asked for again.
+        Return the acknowledgements that the producers would have; may be called again.
         """
         number = 0
         for tp, spans in self._found.items():
@@ -69,18 +70,18 @@ def topic_journal(
     base: Mapping[str, Any], partitions: Iterable[Named]
 ) -> tuple[TopicJournal, list[str]]:
     """
-    Read topics from their beginning to the end they have now, committed records.
+    Read topics from their beginning to their present end, committed records only.
 
-    Every partition of theirs: what nobody read of one no journal names.
+    All their partitions are read: one that nobody read is in no journal.
 
     Args:
         base: how to reach the broker.
-        partitions: those that journals name.
+        partitions: the partitions that journals name.
 
     Nothing is made on the cluster: a topic that is gone stays gone.
 
     Returns:
-        What is there; and which partitions are not, or are not shown to this user.
+        The records; and which partitions do not exist, or are not shown to this user.
 
     Raises:
         CommandError: the broker stopped answering.
@@ -108,20 +109,20 @@ def _looked_up(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # By a list of all topics: who asks for one by its name may make it.
+    # It lists all topics: asking for one by its name may create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []
     for topic, own in groupby(sorted(partitions), lambda tp: tp[0]):
         if topic not in known:
             troubles.append(
-                f"the topic {topic} is not there, or not shown to this user"
+                f"the topic {topic} does not exist, or is not shown to this user"
             )
             continue
         numbers = consumer.partitions_for_topic(topic)
         there += (TopicPartition(topic, number) for number in sorted(numbers))
         troubles += (
-            f"{tp_text(tp)} is not there: the topic has "
+            f"{tp_text(tp)} does not exist: the topic has "
             f"{counted(len(numbers), 'partition')}"
             for tp in own
             if tp[1] not in numbers
@@ -133,7 +134,7 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     ends = consumer.end_offsets(tps) if tps else {}
     positions = dict.fromkeys(tps, -1)
     idle = 0
-    # When the records were there at the latest: they are looked for until then only.
+    # The time at which the records existed at the latest: they are searched until then.
     found = TopicJournal(time.time())
     left = set(tps)
     while left:
@@ -154,7 +155,8 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
 
 
 def _let_go(consumer: Any, left: set[TopicPartition]) -> None:  # noqa: ANN401 - kafka-python is untyped
-    # What is read to its end and still written to must not keep the others waiting.
+    # A partition that is read to its end and still written to must not delay the
+    # others.
     done = consumer.assignment() - consumer.paused() - left
     if done:
         consumer.pause(*done)

@@ -1,5 +1,5 @@
 """
-``safeconsumer archive``: topics into Parquet or Delta, on Spark, steered by holds.
+Implements ``safeconsumer archive``: copies topics into Parquet or Delta on Spark.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from safeconsumer.cli.sparking import Build, is_submitted, session, stop_by_sign
 from safeconsumer.errors import MissingExtraError, SparkRunError
 from safeconsumer.group.properties import read_properties
 
-# How a session learns of Delta, as its documentation has it.
+# The settings by which a session loads Delta, from Delta's documentation.
 _DELTA: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": (
@@ -45,15 +45,15 @@ _DELTA: Mapping[str, str] = {
     default="parquet",
     show_default=True,
 )
-@click.option("--checkpoint", required=True, help="Folder for what was done already.")
+@click.option("--checkpoint", required=True, help="Folder of Spark's checkpoint.")
 @click.option("--trigger", default="once", show_default=True, help="once, 10s, 5m.")
 @click.option("--holds", help='Fixed holds: "orders:3 re:tmp.*".')
 @click.option("--control", metavar="GROUP", help="Obey the holds of this group.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--option", "more", multiple=True, metavar="NAME=VALUE")
-@click.option("--master", default=None, help="As spark-submit's, if it is not used.")
+@click.option("--master", default=None, help="Spark's master, without spark-submit.")
 @click.option("--connector", type=click.Path(path_type=Path, exists=True))
-@click.option("--table", "is_table", is_flag=True, help="Count what the archive has.")
+@click.option("--table", "is_table", is_flag=True, help="Count the archive's rows.")
 @click.pass_context
 def archive(  # noqa: PLR0913 - one parameter per option
     context: click.Context,
@@ -80,12 +80,12 @@ def archive(  # noqa: PLR0913 - one parameter per option
     does; others also find the files of batches that died. A Delta table has each once
     for all its readers; --format delta needs delta-spark.
 
-    Started again with the same --checkpoint it goes on where it stood. SIGTERM and
-    Ctrl-C end it cleanly. Where it cannot be told what is held, a run by --trigger once
-    fails with status 1, and one that goes on waits. It is also 1 where no broker
-    answers, or refuses: what ends the query is said. Spark's Kafka connector, and
-    Delta, are taken from --connector, a folder with their jars, or else fetched by
-    Spark from Maven Central.
+    If it is started again with the same --checkpoint it goes on where it stopped.
+    SIGTERM and Ctrl-C end it cleanly. If the holds cannot be read, a run with --trigger
+    once fails with status 1, and one that goes on waits. The status is also 1 if no
+    broker answers, or it refuses; the error of the query is printed. Spark's Kafka
+    connector, and Delta, are taken from --connector, a folder with their jars; without
+    it Spark fetches them from Maven Central.
 
     --table reads the whole archive at the end, and counts rows by partition.
     """
@@ -108,7 +108,7 @@ def archive(  # noqa: PLR0913 - one parameter per option
         options=options,
     )
     with explained(context):
-        wanted.trigger_of()  # refused before Spark is started
+        wanted.trigger_of()  # checked before Spark is started
         wanted.topics_of()
         _run(archiving, wanted, master, connector, is_table=is_table)
 
@@ -159,7 +159,7 @@ def _needs(
     *,
     is_delta: bool,
 ) -> tuple[dict[str, str], Build | None]:
-    # Jars and packages are spark-submit's, if it was called: it was told of them.
+    # Jars and packages were given to spark-submit, if it was called.
     settings = dict(_DELTA) if is_delta else {}
     if is_submitted():
         return settings, None
@@ -182,7 +182,7 @@ def _with_delta(settings: Mapping[str, str]) -> Build:
     except ModuleNotFoundError as error:
         message = (
             "--format delta needs delta-spark of your Spark's version: pip install "
-            "delta-spark, or name a folder with its jars by --connector"
+            "delta-spark, or give a folder with its jars as --connector"
         )
         raise MissingExtraError(message) from error
     packages = settings["spark.jars.packages"]
@@ -198,7 +198,7 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
-            message = f"--option is NAME=VALUE, not {text!r}"
+            message = f"--option must be NAME=VALUE, not {text!r}"
             raise CommandError(message)
         found[name] = value
     return found

@@ -1,5 +1,5 @@
 """
-``safeconsumer audit``: what journals prove, or refute.
+Implements ``safeconsumer audit``: reports what journals prove or refute.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.audit.around import excerpts, lines
-from safeconsumer.audit.checker import CHECKS, Settings
+from safeconsumer.audit.checker import CHECKS, FORMER_NAMES, Settings
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Packed, pack
-from safeconsumer.audit.reading import TopicPartition, tp_of, tp_text
+from safeconsumer.audit.reading import TopicPartition, partition_of, tp_text
 from safeconsumer.audit.report import UNKNOWN, VIOLATED, Row, status_of
 from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
@@ -36,7 +36,7 @@ Shown = Mapping[Row, Sequence[str]]
 
 class Evidence(Protocol):
     """
-    Journals that can be judged, here or on Spark.
+    Journals to be judged, in this process or on Spark.
     """
 
     def __len__(self) -> int:
@@ -46,18 +46,31 @@ class Evidence(Protocol):
 
     def partitions(self) -> set[TopicPartition]:
         """
-        Return every partition that they name.
+        Return every partition that the journals name.
         """
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
         """
-        Return the journals, with at least what they say of one partition.
+        Return the journals, at least with their entries about one partition.
         """
 
     def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
         """
-        Return one row per check and case, and why some could not be read.
+        Return one row per check and case, and why some journals could not be read.
         """
+
+
+class _Check(click.Choice[str]):
+    """
+    The name of a check; a name that it had before is answered with today's.
+    """
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        if value in FORMER_NAMES:
+            self.fail(f"{value} is called {FORMER_NAMES[value]} now.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 _EPILOG = epilog(
@@ -67,7 +80,9 @@ _EPILOG = epilog(
 
 @click.command(epilog=_EPILOG)
 @click.argument("journals", nargs=-1, required=True)
-@click.option("--drained", is_flag=True, help="All that was written should have come.")
+@click.option(
+    "--drained", is_flag=True, help="Every written record should have been delivered."
+)
 @click.option(
     "--clock-skew",
     type=float,
@@ -83,7 +98,7 @@ _EPILOG = epilog(
     "--without",
     "left_out",
     multiple=True,
-    type=click.Choice(CHECKS),
+    type=_Check(CHECKS),
     help="Leave a check out, for example one that cannot be judged here.",
 )
 @click.option("--report", type=click.Path(path_type=Path), help="Rows as JSON lines.")
@@ -95,15 +110,15 @@ _EPILOG = epilog(
 @click.option(
     "--partition",
     metavar="TOPIC:NUMBER",
-    help="Only this one, with what the journals say around each violation.",
+    help="Only this partition, with the entries around each violation.",
 )
 @click.option(
     "--pack",
     "packed",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Keep the journals as Parquet there, too: a pack, which this command reads as "
-    "well. A pack that is there is added to.",
+    help="Also keep the journals in this folder as Parquet: a pack, which this "
+    "command can read. An existing pack is added to.",
 )
 @click.option(
     "--master",
@@ -132,11 +147,12 @@ def audit(  # noqa: PLR0913 - one parameter per option
     Judge what consumers did by their delivery journals.
 
     JOURNAL is a file, a folder of *.journal files, or a pack; give those of all
-    members, producers and operators together. Each consumer group is judged by itself.
-    Status 1: violations, each is named, with what it rests on; 2: it could not be told,
-    for a journal is missing, broken or newer, none has a partition, or a check could
-    not be judged, which is named, too; or a pack or a report could not be written. A
-    report's rows say with is_complete whether every journal could be read.
+    members, producers and operators together. Each consumer group is judged separately.
+    Status 1: there are violations, and each is named with its evidence. Status 2: there
+    is no verdict, because a journal is missing, broken or of a newer version, none has
+    a partition, or a check could not be judged; the reason is named. It is also 2 if a
+    pack or a report could not be written. The rows of a report have is_complete, which
+    says whether every journal could be read.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     try:
@@ -176,7 +192,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
         if packed is not None and isinstance(given, Papers):
             _pack(given, packed, troubles)
     except SafeConsumerError as error:
-        # After the verdict, which it does not change: proven is proven.
+        # It comes after the verdict, which it does not change.
         click.echo(f"safeconsumer: {printable(str(error))}", err=True)
         status = status if status == VIOLATED else UNKNOWN
     context.exit(status)
@@ -187,7 +203,7 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
         if packed is not None:
             message = "--pack and --master are two steps: pack first, then judge it"
             raise CommandError(message)
-        return  # whatever Spark reads from
+        return  # any place that Spark reads from
     for name in journals:
         try:
             is_there = Path(name).exists()
@@ -195,7 +211,7 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
             message = f"{name[:300]} cannot be read: {error.strerror}"
             raise CommandError(message) from error
         if not is_there:
-            message = f"there is no file or folder {name}"
+            message = f"no such file or folder: {name}"
             raise CommandError(message)
 
 
@@ -222,14 +238,14 @@ def _in_topics(
 
 def _named(text: str) -> TopicPartition:
     try:
-        return tp_of(text)
+        return partition_of(text)
     except ValueError as error:
         message = f"--partition: {text!r} is not TOPIC:NUMBER, such as orders:3"
         raise CommandError(message) from error
 
 
 def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
-    # Each row says whether all journals were read: without them none is clean.
+    # Each row says whether all journals were read: otherwise no row is a clean verdict.
     lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
     try:
         report.write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -241,7 +257,7 @@ def _write(report: Path, rows: Sequence[Row], *, is_complete: bool) -> None:
 def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
     if troubles:
         what = counted(len(troubles), "trouble")
-        message = f"not packed, for there is {what}: {troubles[0]}"
+        message = f"not packed, because there is {what}: {troubles[0]}"
         raise JournalError(message)
     try:
         done = pack(given.files, folder, lambda done: _echo_packed(folder, done))
@@ -252,7 +268,7 @@ def _pack(given: Papers, folder: Path, troubles: Sequence[str]) -> None:
 
 
 def _echo_packed(folder: Path, done: Packed) -> None:
-    said = f"{done.added} new, {done.grown} went on, {done.kept} as they were"
+    said = f"{done.added} new, {done.grown} extended, {done.kept} unchanged"
     click.echo(f"packed in {folder}: {said}", err=True)
 
 

@@ -1,5 +1,5 @@
 """
-What waits for a group: now, since it was held, and how long catching up takes.
+Computes how many records wait for a group, and how long catching up takes.
 """
 
 import time
@@ -14,22 +14,21 @@ from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 
-# Looks at a group that are a second apart; a pace of less than a few is chance.
+# Looks at a group are a second apart; with fewer looks the pace would be chance.
 _LOOKS, _FEW = 30, 5
 
 
 @frozen(kw_only=True)
 class Backlog:
     """
-    What waits.
+    The records that wait for a group.
 
     Attributes:
-        lags: records behind the committed offset, of all partitions of the group that
-            have one.
+        lags: records behind the committed offset, of all partitions that have one.
         since: offsets written since the first hold on each held partition.
-        held: partitions that a hold covers: nobody catches up there.
-        pace: records by which the lag of the others falls each second, over the last
-            looks; None where it was not looked at for long enough.
+        held: partitions that a hold covers, where no consumer catches up.
+        pace: records by which the lag of the other partitions falls per second, over
+            the last looks; None if there were too few.
     """
 
     lags: Mapping[TopicPartition, int]
@@ -40,16 +39,16 @@ class Backlog:
     @property
     def lag(self) -> int:
         """
-        All of it together.
+        The sum of the lags.
         """
         return sum(self.lags.values())
 
     @property
     def catch_up(self) -> float | None:
         """
-        Seconds until what is not held is caught up, if it goes on so.
+        Seconds until the partitions without a hold are caught up, at this pace.
 
-        None if unknown, or never, or if nothing of that waits.
+        None if it is unknown, or never, or if no record of theirs waits.
         """
         if self.pace is None or self.pace <= 0 or not self.open_lag:
             return None
@@ -58,13 +57,13 @@ class Backlog:
     @property
     def open_lag(self) -> int:
         """
-        What waits where no hold is.
+        The lag of the partitions without a hold.
         """
         return sum(lag for tp, lag in self.lags.items() if tp not in self.held)
 
     def lines(self) -> list[str]:
         """
-        Say it to people.
+        Describe it for people.
         """
         if not self.lags:
             return []
@@ -99,14 +98,14 @@ def _pace_text(pace: float) -> str:
 @frozen
 class Pace:
     """
-    Remembers how a lag changes, for whoever looks again and again.
+    Remembers how a lag changes, for a caller that looks again and again.
     """
 
     _looks: deque[tuple[float, int]] = field(factory=lambda: deque(maxlen=_LOOKS))
 
     def of(self, lag: int) -> float | None:
         """
-        Return by how much it falls each second; None while that is not known.
+        Return by how much the lag falls per second; None while that is not known.
         """
         self._looks.append((time.monotonic(), lag))
         (began, before), (now, after) = self._looks[0], self._looks[-1]
@@ -117,7 +116,7 @@ class Pace:
 
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
     """
-    Ask what waits for a group.
+    Ask the cluster for the records that wait for a group.
     """
     lags = operator.lags(picture.facts, picture.facts.partitions)
     began = {

@@ -1,5 +1,5 @@
 """
-The broker of a demo: one of its own, or somebody's cluster left as it was found.
+Opens the broker of a demo: an embedded one, or a cluster that is cleaned up again.
 """
 
 import re
@@ -28,7 +28,7 @@ class BrokerNotReachableError(SafeConsumerError):
 
 class TidyCluster(ExistingCluster):
     """
-    A cluster whose topics and groups of a demo are deleted afterwards.
+    A cluster from which the demo's topics and groups are deleted afterwards.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -44,10 +44,10 @@ class TidyCluster(ExistingCluster):
 
     def tidy(self) -> str | None:
         """
-        Delete what the demo made.
+        Delete the topics and groups that the demo made.
 
         Returns:
-            What is left behind, in a sentence; None if nothing is.
+            A sentence about what is left behind; None if nothing is.
         """
         if not self._made:
             return None
@@ -64,11 +64,11 @@ class TidyCluster(ExistingCluster):
 @contextmanager
 def open_broker(bootstrap: str | None) -> Iterator[EmbeddedBroker | TidyCluster]:
     """
-    Start the embedded broker, or reach a cluster; leave nothing behind.
+    Start the embedded broker, or connect to a cluster; delete what was made there.
 
     Raises:
         EmbeddedBrokerUnavailableError: confluent-kafka is missing.
-        BrokerNotReachableError: nothing answers in 5 s, or it is no Kafka.
+        BrokerNotReachableError: nothing answers in 5 s, or it is not Kafka.
     """
     if bootstrap is None:
         with EmbeddedBroker() as broker:
@@ -89,11 +89,11 @@ def reach(bootstrap: str, **config: Any) -> None:  # noqa: ANN401 - upstream's k
     Return once a Kafka broker answered at the address.
 
     Args:
-        bootstrap: as kafka-python takes it, by commas.
-        config: further settings of the client that asks.
+        bootstrap: addresses separated by commas, as for kafka-python.
+        config: further settings of the client.
 
     Raises:
-        BrokerNotReachableError: none did in 5 s.
+        BrokerNotReachableError: none answered in 5 s.
     """
     try:
         KafkaAdminClient(

@@ -1,5 +1,5 @@
 """
-What a command asks of a cluster before it begins.
+Checks at the cluster what a command needs before it begins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.saying import printable
 
-# A name that no topic can have, too: then there is none.
+# A name that no topic can have: asking for it returns no topic.
 _MISSING = (
     kafka_errors.InvalidTopicError,
     kafka_errors.UnknownTopicOrPartitionError,
@@ -23,10 +23,10 @@ def partitions_of(
     base: Mapping[str, Any], topics: Iterable[str]
 ) -> dict[str, frozenset[int] | None]:
     """
-    Return the partitions of topics; None for one that does not exist. Creates none.
+    Return the partitions of topics; None for one that does not exist. It creates none.
 
     Raises:
-        CommandError: the broker refuses to tell.
+        CommandError: the broker refuses.
         KafkaError: the broker does not answer.
     """
     wanted = list(dict.fromkeys(topics))
@@ -40,10 +40,11 @@ def partitions_of(
 
 def existing(base: Mapping[str, Any], topics: Iterable[str]) -> None:
     """
-    Return if all of the topics exist.
+    Check that all of the topics exist.
 
     Raises:
-        CommandError: with the names of those that do not; or see above.
+        CommandError: the message has the names of those that do not; or the broker
+        refuses.
         KafkaError: the broker does not answer.
     """
     found = partitions_of(base, topics)

@@ -1,5 +1,5 @@
 """
-Every command, under one group; a command's module is imported when it is called.
+Lists every command in one group, and imports a command's module when it is called.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import click
 from attrs import frozen
 from click.shell_completion import CompletionItem
 
-# As a shell says of a program that SIGPIPE or SIGINT ended; of Status, but that is
-# imported with what needs Kafka.
+# The statuses that a shell reports for a program ended by SIGPIPE or SIGINT. They are
+# in Status, too, which is imported only with the modules that need Kafka.
 CLOSED = 141
 INTERRUPTED = 130
 
@@ -22,11 +22,11 @@ INTERRUPTED = 130
 @frozen
 class _Command:
     """
-    A command that has not been imported.
+    A command that is not imported yet.
 
     Attributes:
-        module: where it is, below this package.
-        name: what it is called there.
+        module: its module, below this package.
+        name: its name in that module.
         short: the first sentence of its help, for the list of all commands.
     """
 
@@ -35,8 +35,8 @@ class _Command:
     short: str
 
 
-# What the commands need takes up to a second to import, all of them together: a list of
-# commands needs none of it, and each command only its own.
+# Importing the needs of all commands takes up to a second: a list of commands needs
+# none of them, and each command only its own.
 _COMMANDS: Mapping[str, _Command] = {
     "archive": _Command(
         "archive",
@@ -68,7 +68,7 @@ _COMMANDS: Mapping[str, _Command] = {
     "doctor": _Command(
         "doctor",
         "doctor",
-        "Look at versions, topics, ACLs, clocks and members, and say what to do.",
+        "Check versions, topics, ACLs, clocks and members, and say what to do.",
     ),
     "extend": _Command(
         "holding",
@@ -125,17 +125,17 @@ _COMMANDS: Mapping[str, _Command] = {
 @contextlib.contextmanager
 def _ended() -> Iterator[None]:
     """
-    End as documented if nobody reads what is printed, or Ctrl-C comes.
+    End with the documented status if the output's reader stops, or Ctrl-C comes.
 
-    That is while a command is imported, too, where click would end with 1.
+    This covers the import of a command, too, where click would end with status 1.
     """
     try:
         yield
     except BrokenPipeError:
-        # Not a file, as in tests, or closed.
+        # Standard output is not a file, as in tests, or it is closed.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())  # what is left of it goes there
+            os.dup2(nowhere, sys.stdout.fileno())  # the rest of the output goes there
         raise SystemExit(CLOSED) from None
     except KeyboardInterrupt:
         click.echo("safeconsumer: interrupted", err=True)
@@ -144,7 +144,7 @@ def _ended() -> Iterator[None]:
 
 class _Commands(click.Group):
     """
-    A group that imports a command when it is asked for, and lists them without.
+    A group that imports a command when it is used, and lists commands without it.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
@@ -159,7 +159,7 @@ class _Commands(click.Group):
         cmd_name: str,
     ) -> click.Command | None:
         """
-        Import a command; None if there is none of that name.
+        Import a command; None if there is no command with that name.
         """
         known = _COMMANDS.get(cmd_name)
         if known is None:
@@ -188,7 +188,7 @@ class _Commands(click.Group):
         **extra: Any,  # noqa: ANN401 - click's
     ) -> click.Context:
         """
-        Read the options, of which --help prints and ends.
+        Read the options; --help prints the help and ends.
         """
         with _ended():
             return super().make_context(info_name, args, parent, **extra)
@@ -204,7 +204,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
         """
-        Return the commands that begin so.
+        Return the commands that begin with the given text.
         """
         found = [
             CompletionItem(name, help=one.short)

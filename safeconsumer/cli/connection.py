@@ -1,5 +1,5 @@
 """
-Options that say where the cluster is: as Kafka's own tools have them.
+Defines the options that say where the cluster is, with the names of Kafka's tools.
 """
 
 import functools
@@ -25,7 +25,7 @@ from safeconsumer.group.troubles import cannot_log_in, said
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# What kafka-python asserts, or fails with a KeyError.
+# Settings for which kafka-python has an assert, or raises a KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": (
@@ -43,11 +43,11 @@ _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 @frozen
 class Connect:
     """
-    Says how to reach the cluster, and which control topics are meant.
+    Gives the connection to the cluster, and the settings of group control.
 
     Attributes:
-        base: returns kafka-python's configuration; has tried to log in.
-        control: returns the control's settings.
+        base: returns kafka-python's configuration, after a login was tried.
+        control: returns the settings of group control.
     """
 
     base: Callable[[], dict[str, Any]]
@@ -65,7 +65,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command the options for the cluster.
 
-    It is called with ``base``, which returns kafka-python's configuration.
+    The command gets ``base``, which returns kafka-python's configuration.
     """
 
     @click.option(
@@ -75,8 +75,8 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_eager=True,
         expose_value=False,
         callback=profiles.use,
-        help="Defaults for these options, from profiles.toml; named here, they count "
-        "more than the environment.",
+        help="Defaults for these options, from profiles.toml; if it is given here, "
+        "the profile's values come before the environment.",
     )
     @click.option(
         "--bootstrap",
@@ -113,7 +113,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_nearer(name: str, other: str) -> bool:
-    # On the command line, where the other stands in the environment or in a profile.
+    # It is on the command line, and the other is in the environment or in a profile.
     context = click.get_current_context()
     nearest = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     for source in nearest:
@@ -128,8 +128,8 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command the options for the cluster and the control topics.
 
-    It is called with ``connect``, which returns kafka-python's configuration and the
-    control's settings.
+    The command gets ``connect``, which returns kafka-python's configuration and the
+    settings of group control.
     """
 
     @cluster_options
@@ -140,7 +140,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default=PREFIX,
         show_default=True,
         envvar="SAFECONSUMER_TOPIC_PREFIX",
-        help="What the control topics' names begin with; a team may have its own.",
+        help="The prefix of the control topics' names; a team may have its own.",
     )
     @click.option("--operator-topic", help="Another name for the operators' topic.")
     @click.option("--group-topic", help="Another name for the members' own topic.")
@@ -151,7 +151,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default="30s",
         show_default=True,
         envvar="SAFECONSUMER_CLOCK_SKEW",
-        help="So much later members lift what has expired: as their Control has it.",
+        help="How much later members lift expired holds: clock_skew of their Control.",
     )
     @functools.wraps(command)
     def with_connection(  # noqa: PLR0913 - one parameter per option
@@ -209,7 +209,7 @@ def _base(
         configs["bootstrap_servers"] = bootstrap
     servers = _servers(str(configs.get("bootstrap_servers") or ""))
     if not servers:
-        message = "say where the cluster is: --bootstrap HOST:PORT, or --config FILE"
+        message = "no cluster given: use --bootstrap HOST:PORT or --config FILE"
         raise CommandError(message)
     configs["bootstrap_servers"] = servers
     _check_values(configs)
@@ -227,13 +227,13 @@ def _check_values(configs: Mapping[str, Any]) -> None:
     for name in _FILES:
         path = configs.get(name)
         if path and not os.access(path, os.R_OK):
-            message = f"{name}: the file {path} is not there, or may not be read"
+            message = f"{name}: the file {path} does not exist or cannot be read"
             raise CommandError(message)
 
 
 def _check_login(configs: Mapping[str, Any]) -> None:
     hide_logins_of(configs)
-    # On another thread: kafka-python's loop swallows an interrupt that meets a task.
+    # On another thread: kafka-python's loop swallows an interrupt between two tasks.
     asking = Errand(lambda: login.trouble(configs, _LOGIN_SECONDS))
     try:
         first = asking.result(_LOGIN_SECONDS + _CLOSE_SECONDS)
@@ -244,7 +244,7 @@ def _check_login(configs: Mapping[str, Any]) -> None:
         whose = f"; the user is {user}" if user else ""
         raise CommandError(said(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
-    if context is not None:  # it may answer later: kafka-python goes on trying
+    if context is not None:  # the broker may answer later, as kafka-python tries again
         context.meta[FIRST_TROUBLE] = first
 
 

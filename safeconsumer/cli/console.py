@@ -1,22 +1,26 @@
 """
-``safeconsumer console``: the operator's page in a browser.
+Implements ``safeconsumer console``: starts the operators' page for a browser.
 """
 
 import errno
 import webbrowser
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
+from kafka.errors import KafkaError
 
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import EPILOG, CommandError, explained
-from safeconsumer.cli.journaled import journal_option
+from safeconsumer.cli.journaled import journal_option, kept_by
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.saying import printable
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.settings import Control
 
 PORT = 8642
 _NEEDED = ("jinja2", "starlette", "uvicorn")
@@ -30,21 +34,21 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A token that is never used up, for scripts (Authorization: Bearer TOKEN) "
-    "and for several browsers (/login?token=TOKEN).",
+    help="A file with a token that does not expire, for scripts (Authorization: "
+    "Bearer TOKEN) and for several browsers (/login?token=TOKEN).",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Answer Prometheus there, too, and without a token: it sees names of groups "
-    "and topics, and can change nothing. 0 for any port.",
+    help="Also answer Prometheus on this port, without a token: it shows names of "
+    "groups and topics, and can change nothing. 0 for any port.",
 )
 @click.option(
     "--metrics-host",
     default="127.0.0.1",
     show_default=True,
-    help="Where --metrics-port listens; 0.0.0.0 for other machines.",
+    help="The address of --metrics-port; 0.0.0.0 for other machines.",
 )
 @click.option("--open", "is_opening", is_flag=True, help="Open it in your browser.")
 @journal_option
@@ -72,10 +76,10 @@ def console(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context), ExitStack() as closing:
         serving = served()
-        kept = SharedJournal(journal) if journal else None
-        if kept is not None:
-            kept.write(())  # rather than when somebody holds something
+        kept = None if is_read_only else kept_by(context, journal)
         base, settings = connect()
+        if kept is not None:
+            _check(kept, base, settings)
         setup = serving.Setup(
             base=base,
             settings=settings,
@@ -102,12 +106,24 @@ def console(  # noqa: PLR0913 - one parameter per option
             raise CommandError(message) from error
 
 
+def _check(kept: SharedJournal, base: Mapping[str, Any], settings: Control) -> None:
+    """
+    Check that holds can be journaled before somebody places one.
+    """
+    kept.check()
+    with (
+        Operator(base, settings, journal=kept) as operator,
+        suppress(KafkaError, OSError),
+    ):
+        operator.check_journal()
+
+
 def served() -> Any:  # noqa: ANN401 - a module of an extra
     """
     Return the module that serves the console.
 
     Raises:
-        CommandError: a package is missing; says how to install it.
+        CommandError: a package is missing; the message says how to install it.
     """
     try:
         return import_module("safeconsumer.console.serve")
@@ -122,7 +138,8 @@ def served() -> Any:  # noqa: ANN401 - a module of an extra
 def _show(figures: Any, host: str, port: int | None, closing: ExitStack) -> None:  # noqa: ANN401 - of an extra
     if port is None:
         return
-    # The pages' own /metrics needs the token that may place holds, on this machine.
+    # The pages' own /metrics needs the token that may place holds, on this machine
+    # only.
     prometheus = import_module("safeconsumer.metrics.prometheus")
     try:
         server = prometheus.Server(port, host, prometheus.Collector(), figures)

@@ -1,5 +1,5 @@
 """
-``safeconsumer dead-letters``: what failed for good, and back to its topic with it.
+Implements ``safeconsumer dead-letters``: lists dead letters, and sends them back.
 """
 
 import contextlib
@@ -78,29 +78,29 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         "origins",
         multiple=True,
         metavar="TOPIC[:PARTITION[@OFFSET]]",
-        help="Only what failed there; repeatable.",
+        help="Only records that failed there; repeatable.",
     )
     @click.option(
         "--error",
         "errors",
         multiple=True,
         metavar="CLASS",
-        help="Only what raised this, with or without its module; repeatable.",
+        help="Only this exception, with or without its module; repeatable.",
     )
     @click.option(
         "--since",
         callback=_moment,
         metavar="TIME",
-        help="Only what was written from then on: 2026-11-22T07:30 (UTC), or 2h ago.",
+        help="Only letters written since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
     )
     @click.option(
-        "--until", callback=_moment, metavar="TIME", help="And before then, likewise."
+        "--until", callback=_moment, metavar="TIME", help="Only letters written before."
     )
     @click.option(
-        "--partition", type=click.IntRange(0), help="Only this one of TOPIC's."
+        "--partition", type=click.IntRange(0), help="Only this partition of TOPIC."
     )
-    @click.option("--offset", type=click.IntRange(0), help="Only this one there.")
-    @click.option("--limit", type=click.IntRange(1), help="No more than so many.")
+    @click.option("--offset", type=click.IntRange(0), help="Only this offset.")
+    @click.option("--limit", type=click.IntRange(1), help="At most this many letters.")
     @functools.wraps(command)
     def with_filters(
         *args: Any,  # noqa: ANN401 - the command's own
@@ -117,7 +117,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @dead_letters.command("list", epilog=epilog(*_READING))
 @click.argument("topic")
 @_filters
-@click.option("--json", "is_json", is_flag=True, help="Print JSON, letters whole.")
+@click.option("--json", "is_json", is_flag=True, help="Print whole letters as JSON.")
 @cluster_options
 @click.pass_context
 def list_letters(  # noqa: PLR0913 - one parameter per option
@@ -133,7 +133,7 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
     """
     List the letters in TOPIC: when, from where, which error, after how many attempts.
 
-    What is no letter of a Worker is listed, too, and says so.
+    A record that no Worker wrote as a letter is listed, too, and marked.
     """
     with explained(context), letters.opened(base(), topic) as there:
         several = list(itertools.islice(there.read(wanted), limit))
@@ -145,7 +145,7 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
         for line in group_text.columns(table, ""):
             click.echo(line)
         foreign = sum(one.letter is None for one in several)
-        none = f", {foreign} records that are none" if foreign else ""
+        none = f", {foreign} records that are no letters" if foreign else ""
         click.echo(f"{len(several) - foreign} letters{none}")
 
 
@@ -163,17 +163,17 @@ def show(
     base: Base,
 ) -> None:
     """
-    Show one letter whole: what failed and how, its headers, key and value.
+    Show one whole letter: what failed and how, its headers, key and value.
 
-    What is not plain text is shown in hex. Status 1: there is nothing at this offset,
-    or no letter.
+    Data that is not plain text is shown in hex. Status 1: there is nothing at this
+    offset, or no letter.
     """
     topic, partition, offset = letter
     with explained(context), letters.opened(base(), topic) as there:
         wanted = Wanted(partition=partition, offset=offset)
         one = next(there.read(wanted), None)
         if one is None:
-            message = f"nothing is at {topic}:{partition}@{offset}"
+            message = f"there is no record at {topic}:{partition}@{offset}"
             raise CommandError(message, Status.FAILED)
         if is_json:
             click.echo(json.dumps(letters.document(one), indent=2))
@@ -189,22 +189,27 @@ def show(
 )
 @click.argument("topic")
 @_filters
-@click.option("--dry-run", "is_dry", is_flag=True, help="Only say what would be sent.")
-@click.option("--rate", callback=_rate, metavar="N/s", help="No faster than that.")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @click.option(
-    "--again", "is_again", is_flag=True, help="Also what was sent back before."
+    "--rate", callback=_rate, metavar="N/s", help="The most letters per time."
+)
+@click.option(
+    "--again",
+    "is_again",
+    is_flag=True,
+    help="Send letters again that were sent back before.",
 )
 @click.option(
     "--memory",
     metavar="GROUP",
-    help="The group whose committed offsets remember what was sent back; "
+    help="The group whose committed offsets remember which letters were sent back; "
     "safeconsumer-replay-TOPIC by default.",
 )
 @click.option(
     "--keep-timestamp",
     "keeps_timestamp",
     is_flag=True,
-    help="Give records the time they had; retention may delete them at once.",
+    help="Keep records' old timestamps; retention may delete them at once.",
 )
 @cluster_options
 @click.pass_context
@@ -223,11 +228,12 @@ def replay(  # noqa: PLR0913 - one parameter per option
     """
     Send the letters of TOPIC back to the topics they come from.
 
-    Each has its key, its value and its own headers again, and one that says which
-    letter it was (dead-letter-replayed-from); it goes to its partition if that is
-    still there. A letter is sent back once, also by runs that are interrupted and by
-    runs with other filters: Kafka remembers that for offsets.retention.minutes, 7
-    days by default. One run at a time. What cannot be sent stays, and is named.
+    Each record has its key, its value and its own headers again, and one that names the
+    letter (dead-letter-replayed-from); it goes to its old partition if that still
+    exists. A letter is sent back once, also by runs that are interrupted and by runs
+    with other filters: Kafka remembers that for offsets.retention.minutes, 7 days by
+    default. Only one run at a time is allowed. Letters that cannot be sent stay, and
+    are named.
     """
     with explained(context):
         where = base()
@@ -286,7 +292,8 @@ def _conclude(context: click.Context, replaying: Replay) -> None:
 
 @contextlib.contextmanager
 def _stopping(replaying: Replay) -> Iterator[None]:
-    # What was sent is waited for and remembered; a second Ctrl-C is in a hurry.
+    # Letters that were sent are waited for and remembered, unless a second Ctrl-C
+    # comes.
     def stop(_number: int, _frame: object) -> None:
         if replaying.stopping.is_set():
             raise KeyboardInterrupt

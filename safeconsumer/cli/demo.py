@@ -1,5 +1,5 @@
 """
-``safeconsumer demo``: both clients, the same broker, the same rebalances.
+Implements ``safeconsumer demo``: shows both clients in the same rebalances.
 """
 
 import json
@@ -91,7 +91,7 @@ def _address(
     "--console",
     "is_console",
     is_flag=True,
-    help="Instead, run a small fleet on the embedded broker and its console, to click "
+    help="Run a small fleet on the embedded broker and its console instead, to click "
     "on in a browser. Needs the extra console.",
 )
 @click.option(
@@ -145,7 +145,7 @@ def _show_console(
 ) -> None:
     with explained(context), _quiet_kafka():
         if bootstrap is not None:
-            message = "of your own cluster: safeconsumer console --bootstrap HOST:PORT"
+            message = "for your own cluster: safeconsumer console --bootstrap HOST:PORT"
             raise CommandError(message)
         with _watching(port) as watched:
             show = import_module("safeconsumer.cli.showcase").show
@@ -221,7 +221,7 @@ def _watching(port: int | None) -> Iterator[Any]:
 
 @contextmanager
 def _quiet_kafka() -> Iterator[None]:
-    # Both clients complain in the log about what is done to them on purpose.
+    # Both clients would log complaints about failures that the demo causes on purpose.
     log = logging.getLogger("kafka")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,5 +1,5 @@
 """
-``safeconsumer doctor``: what would keep a group hold from working, and what to do.
+Implements ``safeconsumer doctor``: finds what would keep a group hold from working.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ from safeconsumer.group.troubles import said
 
 
 @click.command(epilog=EPILOG)
-@click.option("--group", default=None, help="Look at this group's members too.")
+@click.option("--group", default=None, help="Check this group's members too.")
 @click.option(
     "--operators",
     multiple=True,
     metavar="PRINCIPAL",
-    help="Who should have rights of operators, as User:alice, and nobody else; several "
-    "times. Else only what everybody may is judged.",
+    help="Who should have operators' rights, as User:alice, and nobody else; several "
+    "times. Without it only rights that everybody has are judged.",
 )
 @output_options
 @connection_options
@@ -42,7 +42,7 @@ def doctor(
     connect: Connect,
 ) -> None:
     """
-    Look at versions, topics, ACLs, clocks and members, and say what to do.
+    Check versions, topics, ACLs, clocks and members, and say what to do.
     """
     with explained(context):
         if group is not None:
@@ -51,9 +51,9 @@ def doctor(
         try:
             with Operator(*connect()) as operator:
                 for one in findings(operator, group, operators):
-                    found.append(one)  # noqa: PERF402 - those before an error count
+                    found.append(one)  # noqa: PERF402 - findings before an error are kept
         except (KafkaError, OSError, ControlTopicError) as error:
-            what = f"the rest could not be looked at: {said(error)}"
+            what = f"the rest could not be checked: {said(error)}"
             _tell(output, [*found, Finding(rank=BAD, what=what)])
             raise
         _tell(output, found)

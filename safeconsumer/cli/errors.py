@@ -1,5 +1,5 @@
 """
-How commands end: one line on stderr, and a status that a script can test.
+Ends commands with one line on stderr, and a status that a script can test.
 """
 
 import textwrap
@@ -29,7 +29,7 @@ from safeconsumer.group.troubles import Kind, kind_of, said
 
 class Status(IntEnum):
     """
-    Exit statuses: one meaning each, whichever command it is.
+    The exit statuses; each has one meaning, in every command.
     """
 
     DONE = 0
@@ -43,41 +43,48 @@ class Status(IntEnum):
     LEFT = 8
     NOT_SHOWN = 9
     NOT_PLAYED = 10
+    BROKEN = 70
     INTERRUPTED = 130
     CLOSED = 141
 
 
 MEANINGS = {
-    Status.DONE: "Done; what is printed is so.",
-    Status.FAILED: "The outcome is bad: a record failed, a check did not pass, a wait "
-    "was in vain.",
-    Status.USAGE: "Wrong usage, or what was given is no good: a setting, a handler, a "
-    "journal, a scope, an unknown group; or a package is missing.",
+    Status.DONE: "Done; the output is correct.",
+    Status.FAILED: "The outcome is bad: a record failed, a check did not pass, or a "
+    "wait ended without success.",
+    Status.USAGE: "Wrong usage: a bad setting, handler, journal or scope, an unknown "
+    "group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time; trying again may help.",
     Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "
     "control topic would lose holds.",
-    Status.UNCOMMITTED: "Stopped, but the last commit did not go through.",
+    Status.UNCOMMITTED: "Stopped, but the last commit failed.",
     Status.GIVEN_UP: "Stopped, but running handlers were given up.",
-    Status.MISSING: "A topic that is named does not exist.",
-    Status.LEFT: "Replayed, but for letters that stay where they are; each is named.",
+    Status.MISSING: "A given topic does not exist.",
+    Status.LEFT: "Replayed, but some letters stay where they are; each is named.",
     Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
     Status.NOT_PLAYED: "A scenario could not be played to its end.",
+    Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
+    "or a system that refuses its output; no outcome is known. "
+    "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",
     Status.INTERRUPTED: "Interrupted.",
-    Status.CLOSED: "Whoever read the output stopped reading.",
+    Status.CLOSED: "The reader of the output stopped reading.",
 }
 
 
 def epilog(*statuses: Status) -> str:
     """
-    Return what a command's help says of the statuses that it ends with.
+    Return the part of a command's help about the statuses that it ends with.
+
+    ``BROKEN`` is always in it: any command may fail by itself.
     """
+    every = sorted({*statuses, Status.BROKEN})
     return "\b\nExit status:\n" + "\n".join(
-        f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in statuses
+        f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in every
     )
 
 
 def _wrapped(meaning: str) -> str:
-    # click leaves the block as it is, also where it is too wide for a terminal.
+    # click does not wrap this block, even if it is too wide for a terminal.
     return "\n       ".join(textwrap.wrap(meaning, 72))
 
 
@@ -102,8 +109,8 @@ _USAGE = (
     SparkSettingError,
     SparkSetupError,
 )
-# Where a command's context keeps why the first connection failed: what comes later is
-# only a timeout.
+# The key in a command's context for the error of the first connection: later errors are
+# only timeouts.
 FIRST_TROUBLE = "safeconsumer.first_trouble"
 
 
@@ -120,7 +127,7 @@ class CommandError(Exception):
 @contextmanager
 def explained(context: click.Context) -> Iterator[None]:
     """
-    Turn what goes wrong into one line and the documented status.
+    Turn errors into one line on stderr and the documented status.
     """
     try:
         yield
@@ -132,14 +139,16 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
         give_up(context, str(error), status_of(error.__cause__))
-    except BrokenPipeError:  # our output's: kafka-python has names of its own
+    except BrokenPipeError:  # of our output: kafka-python's has another class
         raise
     except (kafka_errors.KafkaError, OSError) as error:
         first = context.meta.get(FIRST_TROUBLE)
         is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
         known = first if is_silence and first is not None else error
         give_up(context, said(known), status_of(known))
-    except KeyboardInterrupt as interrupt:  # with what had been written, if anything
+    except (
+        KeyboardInterrupt
+    ) as interrupt:  # its text says what was written, if anything was
         give_up(context, str(interrupt) or "interrupted", Status.INTERRUPTED)
     except RuntimeError as error:
         if not _is_of_interrupt(error):
@@ -148,8 +157,8 @@ def explained(context: click.Context) -> Iterator[None]:
 
 
 def _is_of_interrupt(error: BaseException) -> bool:
-    # kafka-python's event loop, interrupted between two steps of a task, finds that the
-    # task has not ended, and raises that in the interrupt's place.
+    # If kafka-python's event loop is interrupted between two steps of a task, it finds
+    # that the task has not ended, and raises that error instead of the interrupt.
     one: BaseException | None = error
     while one is not None and not isinstance(one, KeyboardInterrupt):
         one = one.__context__

@@ -1,5 +1,5 @@
 """
-What commands about groups print; no input or output.
+Formats what commands about groups print; it does no input or output.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ def member_row(
     seat: Seat, report: Report, ends: Mapping[str, int] | None
 ) -> tuple[str, ...]:
     """
-    Return a member that reports as cells: client, host, what it obeys, quiet, waiting.
+    Return a reporting member as cells: client, host, what it obeys, quiet, waiting.
     """
     obeys = seat.why or judging.obeys_text(report, ends)
     quiet, owned = (
@@ -126,7 +126,7 @@ def status_lines(
     kept = [(one.client_id, line) for one in reports for line in one.kept]
     if kept:
         lines.append(
-            "obeyed though the topics, made anew, do not have it: resume SCOPE --owner"
+            "obeyed, but not on the topics, which were made again: resume SCOPE --owner"
         )
         lines += columns(kept)
     outages = [(one.client_id, line) for one in reports for line in one.outages]

@@ -1,5 +1,5 @@
 """
-``safeconsumer pause`` and ``safeconsumer extend``: a whole group, from outside.
+Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups.
 """
 
 import sys
@@ -28,7 +28,7 @@ from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.refusing import FUTURE
 from safeconsumer.cli.saying import printable
-from safeconsumer.errors import ControlTopicError
+from safeconsumer.errors import ControlTopicError, ControlWriteError
 from safeconsumer.group import judging
 from safeconsumer.group.documents import standing_document
 from safeconsumer.group.durations import seconds_of
@@ -77,7 +77,7 @@ _UNCHANGED = (
     ". Nothing was changed: extend makes it last longer, --replace puts this in its "
     "place"
 )
-# What a refusal says besides, and the status that it ends with; @all is asked for.
+# The end of a refusal, and its exit status; @all is confirmed instead.
 _REFUSALS = {
     Consent.NEW_GROUP: (
         ", or hold it before it exists with --new-group",
@@ -92,21 +92,21 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     command = click.option(
         "--until",
         metavar="TIME",
-        help="It ends by itself then: 18:30, or 2026-11-22T18:30, which may have a "
-        "time zone (+01:00 or Z); this machine's without.",
+        help="It ends at this time: 18:30, or 2026-11-22T18:30, which may have a "
+        "time zone (+01:00 or Z); otherwise this machine's time zone.",
     )(command)
     return click.option(
         "--for",
         "for_",
         metavar="DURATION",
-        help="It ends by itself after that: 90s, 30m, 2h, 1d, 1w.",
+        help="It ends after this time: 90s, 30m, 2h, 1d, 1w.",
     )(command)
 
 
 @click.command(epilog=EPILOG)
 @SCOPES
 @GROUP_OPTION
-@click.option("--reason", required=True, help="Why; every member can tell it.")
+@click.option("--reason", required=True, help="Why; every member can show it.")
 @_ending_options
 @owner_option
 @click.option(
@@ -114,13 +114,13 @@ def _ending_options(command: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="The group does not exist yet; hold it from its first member on.",
 )
-@click.option("--future", is_flag=True, help="SCOPE may cover nothing yet.")
+@click.option("--future", is_flag=True, help="Allow a SCOPE that covers nothing yet.")
 @click.option(
     "--replace", is_flag=True, help="Replace your own hold of the same scope."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what it would do.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before @all is held.")
-@click.option("--wait", "is_waiting", is_flag=True, help="Until the group is quiet.")
+@click.option("--wait", "is_waiting", is_flag=True, help="Wait until quiet.")
 @_TIMEOUT
 @journal_option
 @output_options
@@ -147,8 +147,8 @@ def pause(  # noqa: PLR0913 - one parameter per option
 
     SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
-    holds: each is complete by itself. Running the same command again changes nothing
-    that stands already.
+    holds: each is complete by itself. Running the same command again does not change
+    existing holds.
     """
     with explained(context):
         wish = wish_of(
@@ -173,15 +173,19 @@ def pause(  # noqa: PLR0913 - one parameter per option
             against = tuple(objections(operator, wanted))
             is_all = _check(against, flags)
             if flags["dry_run"]:
+                operator.check_journal()
                 _tell_preview(output, preview(operator, wanted, against))
                 return
             if is_all and not flags["yes"] and is_terminal():
                 _confirm(preview(operator, wanted, against))
-                # People think for minutes; what is written within less is overtaken().
+                # People think for minutes; overtaken() finds what is written in
+                # between.
                 wanted = laid(operator.look_again(wanted.picture))
                 _check(tuple(replacing(wanted)), flags)
             wanted, done = _placed(operator, wanted, is_replacing=flags["replace"])
             told, reached = _told(wanted, done), None
+            if journal and told.unchanged:
+                _tell_unwritten(told.unchanged)
             with written("held", done):
                 if not output.is_json:
                     output.lines(_lines(told))
@@ -192,10 +196,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
 
 def timeout_of(text: str) -> float:
     """
-    Return the seconds of ``--timeout``; ``0s`` looks once.
+    Return the seconds of ``--timeout``; with ``0s`` it looks once.
 
     Raises:
-        CommandError: it is no duration.
+        CommandError: it is not a duration.
     """
     try:
         return 0.0 if text == "0s" else seconds_of(text)
@@ -206,7 +210,7 @@ def timeout_of(text: str) -> float:
 
 def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
     """
-    Tell whether all of the group would be held, if the flags allow the rest.
+    Return whether all of the group would be held, if the flags allow the rest.
     """
     for one in against:
         if one.consent in _REFUSALS and not flags[one.consent.value]:
@@ -219,7 +223,7 @@ def _placed(
     operator: Operator, wanted: Placing, *, is_replacing: bool
 ) -> tuple[Placing, tuple[Acknowledged, ...]]:
     """
-    Write it, and see what it replaced that nobody knew of.
+    Write the holds, and find holds that they replaced unseen.
     """
     todo = wanted.todo(is_replacing=is_replacing)
     if not todo:
@@ -244,7 +248,7 @@ def _noted(
     operator: Operator, picture: Picture, todo: Sequence[Change], ending: Ending
 ) -> tuple[tuple[Acknowledged, ...], tuple[Overtaken, ...]]:
     """
-    Write what a picture led to; return it, and what was written since.
+    Write the changes; return them, and what was written since the picture.
     """
     since = (picture.ends or {})[operator.topic_of(OPERATOR)]
     first = operator.write(OPERATOR, todo)
@@ -262,15 +266,15 @@ def undo(  # noqa: PLR0913, PLR0917 - what was done, and why it should not have 
     why: Callable[[Overtaken], str],
 ) -> NoReturn:
     """
-    Put back what should not have been overwritten, and end with what is so.
+    Restore what should not have been overwritten, and end with a message about it.
 
     Args:
         operator: the connection.
-        source: on which control topic.
-        wrong: what is put back.
-        done: all that was written.
-        what: what became of the rest: ``held``, ``extended``, ``resumed``.
-        why: says of one why it is put back.
+        source: ``operator`` or ``group``, for the control topic.
+        wrong: the records that should not have been overwritten.
+        done: everything that was written.
+        what: what happened to the others: ``held``, ``extended``, ``resumed``.
+        why: returns the reason for restoring one record.
 
     Raises:
         CommandError: always.
@@ -282,7 +286,7 @@ def undo(  # noqa: PLR0913, PLR0917 - what was done, and why it should not have 
     rest = ", ".join(one.change.key.scope for one in done if one not in undone)
     message = (
         f"overwritten before it was seen, and put back: {said}"
-        f"{'' if is_alone else '. Somebody wrote again meanwhile: look at status'}"
+        f"{'' if is_alone else '. Somebody wrote again meanwhile: check status'}"
         f"{f'. {what}: {rest}' if rest else ''}"
     )
     raise CommandError(message, Status.FAILED)
@@ -290,9 +294,9 @@ def undo(  # noqa: PLR0913, PLR0917 - what was done, and why it should not have 
 
 def is_terminal() -> bool:
     """
-    Tell whether somebody sits there who can be asked.
+    Tell whether there is a person at a terminal who can be asked.
     """
-    stdin: TextIO | None = sys.stdin  # None in a program that was started without
+    stdin: TextIO | None = sys.stdin  # None in a program without a standard input
     return stdin is not None and stdin.isatty()
 
 
@@ -324,7 +328,7 @@ def _tell_preview(output: Output, seen: Preview) -> None:
 
 def as_standing(one: Acknowledged) -> Standing:
     """
-    Return what was acknowledged as it stands now.
+    Return the hold that an acknowledgement shows.
     """
     return Standing(
         source=OPERATOR,
@@ -338,14 +342,14 @@ def as_standing(one: Acknowledged) -> Standing:
 @frozen(kw_only=True)
 class _Told:
     """
-    What came of it.
+    The result of ``pause``.
 
     Attributes:
-        held: what was placed.
-        unchanged: what stood already.
-        replaced: what stood instead.
-        covers: the partitions of the group that all of it covers.
-        others: holds of others that cover some of these.
+        held: the holds that were placed.
+        unchanged: the holds that existed already.
+        replaced: the holds that existed instead.
+        covers: the partitions of the group that all of these cover.
+        others: holds of other owners that cover some of these partitions.
     """
 
     held: tuple[Standing, ...]
@@ -356,7 +360,7 @@ class _Told:
 
     def document(self) -> dict[str, Any]:
         """
-        Return it as plain JSON values.
+        Return the result as plain JSON values.
         """
         return {
             "held": [standing_document(one) for one in self.held],
@@ -394,6 +398,15 @@ def _lines(told: _Told) -> Iterator[str]:
         yield from group_text.columns(map(Standing.cells, told.others))
 
 
+def _tell_unwritten(unchanged: Sequence[Standing]) -> None:
+    scopes = printable(", ".join(one.key.scope for one in unchanged))
+    click.echo(
+        f"safeconsumer: {scopes}: held already, so nothing was written to the "
+        "journal; if the journal lacks it, --replace places it again and journals it",
+        err=True,
+    )
+
+
 def _end(
     context: click.Context,
     output: Output,
@@ -414,7 +427,7 @@ def _end(
 
 def covers_text(covers: Sequence[Any]) -> str:
     """
-    Say what scopes cover now.
+    Describe what scopes cover now.
     """
     if not covers:
         return "warning: covers nothing that the group consumes now"
@@ -435,7 +448,7 @@ def _is_quiet(picture: Picture, wanted: Placing) -> tuple[bool, str]:
     there = {one.key for one in picture.standing if one.source == OPERATOR}
     gone = [one.key.scope for one in wanted.changes if one.key not in there]
     if gone and picture.ends is not None:
-        message = f"lifted meanwhile, or over: {', '.join(gone[:5])}"
+        message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
         raise waiting.InVainError(message)
     return waiting.is_quiet(picture, wanted.wish.scopes)
 
@@ -443,27 +456,35 @@ def _is_quiet(picture: Picture, wanted: Placing) -> tuple[bool, str]:
 @contextmanager
 def written(what: str, done: Sequence[Acknowledged]) -> Iterator[None]:
     """
-    Say what was acknowledged if something goes wrong after that.
+    Report what was acknowledged if something fails after that.
 
-    A look may fail, and so may printing: on a full disk, say.
+    A look may fail, and so may printing, for example on a full disk.
     """
     scopes = ", ".join(one.change.key.scope for one in done)
     try:
         yield
     except BrokenPipeError:
         raise
+    except ControlWriteError as error:
+        if not done:
+            raise
+        message = f"{what} and acknowledged: {scopes}; but after that: {error}"
+        raise CommandError(message, status_of(error.__cause__)) from error
     except (KafkaError, OSError, ControlTopicError) as error:
         if not done:
             raise
         message = (
-            f"{what} and acknowledged: {scopes}; but the rest could not be told: "
+            f"{what} and acknowledged: {scopes}; but the rest is not shown: "
             f"{said(error)}"
         )
         raise CommandError(message, status_of(error)) from error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if not done:
             raise
-        message = f"{what} and acknowledged: {scopes}; interrupted after that"
+        after = (
+            f"after that {interrupt}" if str(interrupt) else "interrupted after that"
+        )
+        message = f"{what} and acknowledged: {scopes}; {after}"
         raise CommandError(message, Status.INTERRUPTED) from None
 
 
@@ -492,14 +513,14 @@ def extend(  # noqa: PLR0913 - one parameter per option
     """
     Let your holds of exactly these scopes last longer, counted from now.
 
-    Never shorter, and never what is not held any more: place that with pause.
+    It never makes them shorter, and never renews ended holds: place those with pause.
     """
     with explained(context):
         whose = owner_of(owner)
         ending = ending_of(for_, until)
         found = scopes_of(scopes, group)
         if ending == Ending():
-            message = "say for how long: --for 2h or --until 18:30"
+            message = "give a duration or an end: --for 2h or --until 18:30"
             raise CommandError(message)
         with operating(context, connect, journal) as operator:
             operator.check()
@@ -532,8 +553,8 @@ def _longer(
     scope, now = change.key.scope, picture.now
     if own is None or own.hold is None or (now is not None and own.is_over(now)):
         message = (
-            f"{scope} is not held by {change.key.owner}: place it with pause, or say "
-            "whose it is with --owner. Nothing was changed"
+            f"{scope} is not held by {change.key.owner}: place it with pause, or give "
+            "its owner with --owner. Nothing was changed"
         )
         raise CommandError(message, Status.FAILED)
     if own.hold.ttl_ms is None:
@@ -551,7 +572,7 @@ def _longer(
 
 
 def _ends_then(one: Standing, ending: Ending) -> bool:
-    # Said once more: it was written a little after it was said.
+    # Compared again: it was written a little after the time was read.
     end, until = one.expires_at, ending.until
     return end is not None and until is not None and 0 <= end - until <= SAME_MOMENT
 
@@ -560,12 +581,12 @@ def _check_longer(
     operator: Operator, done: Sequence[Acknowledged], before: Sequence[Standing]
 ) -> None:
     """
-    Put back what turns out to have been lifted, or over, or to last longer.
+    Restore holds that turn out to have been lifted, to have ended, or to last longer.
 
     Args:
         operator: the connection.
         done: what was written.
-        before: what stood before that; of each hold the last counts.
+        before: the holds before that; of each hold the last entry counts.
     """
     last = {one.key: one for one in before}
     found = [Overtaken(ours=one, before=last[one.change.key]) for one in done]
@@ -574,7 +595,7 @@ def _check_longer(
 
 
 def _end_of(ending: Ending, picture: Picture) -> float | None:
-    # Where nobody reports, the acknowledgement tells the time.
+    # If no member reports, the acknowledgement gives the broker's time.
     if ending.until is not None or picture.now is None or ending.seconds is None:
         return ending.until
     return picture.now + ending.seconds
@@ -582,7 +603,7 @@ def _end_of(ending: Ending, picture: Picture) -> float | None:
 
 def _why_not_longer(one: Overtaken) -> str:
     """
-    Say why a hold should not have been extended; empty if it should.
+    Return why a hold should not have been extended; empty if it should.
     """
     scope, before, now = one.before.key.scope, one.before, one.at
     made, mine = before.hold, one.ours.change.hold
@@ -593,7 +614,7 @@ def _why_not_longer(one: Overtaken) -> str:
     if made.ttl_ms is None:
         return f"{scope} is held until it is resumed"
     if now is not None and before.is_over(now):
-        return f"{scope} is not held any more: its time is over"
+        return f"{scope} is not held any more: it has expired"
     end, mine_end = before.expires_at, as_standing(one.ours).expires_at
     if end is not None and mine_end is not None and mine_end < end:
         return f"{scope} is held until {utc(end)}, which is later"

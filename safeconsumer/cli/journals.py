@@ -1,5 +1,5 @@
 """
-The journals that a command is given, read as far as they can be.
+Opens the journals that a command is given, and reads as much as it can.
 """
 
 import math
@@ -15,7 +15,7 @@ from attrs import frozen
 from safeconsumer.audit.checker import Court, Settings
 from safeconsumer.audit.facts import facts
 from safeconsumer.audit.journal import Journal, Source
-from safeconsumer.audit.packs import Known, Packs, is_pack
+from safeconsumer.audit.packs import Packs, check_copy, is_pack
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import Joined, sources
@@ -23,19 +23,24 @@ from safeconsumer.errors import JournalError
 
 _OF_A_PART = re.compile(r"\.\d{6}$")
 
+# Endings that logrotate and people give to a journal when they move or pack it.
+_MOVED_AWAY = re.compile(
+    r".+\.journal([.-]\d.*|[.~-](bak|old|orig)|~)?(\.(gz|bz2|xz|zst|zip|lz4))?"
+)
+
 
 @frozen(kw_only=True)
 class Papers:
     """
-    Journals and packs that a command is given.
+    The journals and packs that a command is given.
 
     Attributes:
-        files: every journal that is there as files.
+        files: every journal that exists as files.
         journals: those of them that are read.
-        packs: what is packed and is none of these.
+        packs: the packed journals that are not among these.
         troubles: what cannot be read, and why.
-        empty: folders that have no journal.
-        lost: how many journals there are of which nothing is read.
+        empty: folders without a journal.
+        lost: how many journals cannot be read at all.
     """
 
     files: Sequence[Joined]
@@ -47,23 +52,23 @@ class Papers:
 
     def __len__(self) -> int:
         """
-        How many journals there are; in what cannot be listed, nobody knows.
+        How many journals there are, without those in folders that cannot be listed.
         """
         return len(self.journals) + len(self.packs.known) + self.lost
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
         """
-        Return the journals, with at least what they say of one partition.
+        Return the journals, at least with their entries about one partition.
         """
         return [*self.journals, *self.packs.journals(tp)]
 
     def partitions(self) -> set[TopicPartition]:
         """
-        Return every partition that they name.
+        Return every partition that the journals name.
         """
         named: set[TopicPartition] = set()
         for one in self.journals:
-            with suppress(JournalError):  # it is named where it is judged
+            with suppress(JournalError):  # judged() names it
                 named.update((about.topic, about.partition) for about, _ in facts(one))
         named.update((about.topic, about.partition) for about, _ in self.packs.told())
         return {tp for tp in named if tp[0]}
@@ -72,11 +77,11 @@ class Papers:
         self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
-        Return one row per check and case, and why some could not be read.
+        Return one row per check and case, and why some journals could not be read.
 
         Args:
-            settings: what may be assumed.
-            more: journals that were made meanwhile.
+            settings: the assumptions.
+            more: further journals, for example of topics.
         """
         court = Court(settings)
         troubles = [*self.empty, *self.troubles]
@@ -98,13 +103,13 @@ def allowance(
     value: float,
 ) -> float:
     """
-    Return the seconds that an option names, if the judge can reckon with them.
+    Return an option's seconds, if the judge can use them.
 
     Raises:
-        click.BadParameter: they are below zero, no number, or without end.
+        click.BadParameter: they are below zero, not a number, or infinite.
     """
     if not 0 <= value < math.inf:
-        message = f"{value} is no allowance: write seconds, 0 or more"
+        message = f"{value} is not a number of seconds, 0 or more"
         raise click.BadParameter(message)
     return value
 
@@ -113,9 +118,9 @@ def papers(given: Sequence[Path]) -> Papers:
     """
     Open journals, folders of journals, and packs.
 
-    A journal that is packed and also there as files is read from the pack, unless it
-    went on. Two processes of one name cannot be told apart: of them the first is read,
-    and that there is another is a trouble.
+    A journal that is packed and also exists as files is read from the pack, unless the
+    files have more. Two processes with one name cannot be distinguished: the first is
+    read, and the other is reported as a trouble.
 
     Raises:
         MissingExtraError: there is a pack, and pyarrow is missing.
@@ -133,6 +138,7 @@ def papers(given: Sequence[Path]) -> Papers:
         packs = Packs(())
         troubles.append(str(error))
     troubles += packs.troubles
+    troubles += map(_unread, moved_away(readable))
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -142,9 +148,11 @@ def papers(given: Sequence[Path]) -> Papers:
             journal.began
         ):
             name = journal.member
-            troubles.append(f"another journal of a process that is called {name}")
+            troubles.append(
+                f"there is another journal of a process with the name {name}"
+            )
             lost += 1
-        elif _is_more(journal, packs.known.get(journal.member), troubles):
+        elif _is_more(journal, packs, troubles):
             journals.append(journal)
             packs.known.pop(journal.member, None)
     empty = [
@@ -162,27 +170,49 @@ def papers(given: Sequence[Path]) -> Papers:
     )
 
 
+def moved_away(given: Sequence[Path]) -> list[Path]:
+    """
+    Return files in folders that were journals, under names that are not read.
+    """
+    inside = (one for path in given if path.is_dir() for one in path.iterdir())
+    return sorted(
+        one
+        for one in inside
+        if one.suffix != ".journal" and _MOVED_AWAY.fullmatch(one.name)
+    )
+
+
+def _unread(path: Path) -> str:
+    return (
+        f"{path} looks like a journal that was moved away, and is not read: give it a "
+        "name that ends in .journal, unpacked, or move it elsewhere"
+    )
+
+
 def _whose(path: Path) -> Path:
-    # Of a later part, which journal it is of: its name says so where nothing else does.
+    # The journal to which a later part belongs: its name says so if nothing else does.
     return path.with_name(_OF_A_PART.sub("", path.stem))
 
 
-def _is_more(journal: Joined, known: Known | None, troubles: list[str]) -> bool:
+def _is_more(journal: Joined, packs: Packs, troubles: list[str]) -> bool:
+    known = packs.known.get(journal.member)
     if known is None:
         return True
-    if journal.size == known.size:
-        return False
     try:
+        if journal.is_shared:
+            check_copy(journal, known, packs.of_operators(known))
+        if journal.size == known.size:
+            return False
         last = max((one.number for one in journal.entries), default=0)
-    except JournalError as error:  # what is packed of it is whole
+    except JournalError as error:  # its pack is complete
         troubles.append(str(error))
         return False
     return last > known.entries
 
 
 def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
-    # All, and which are packs. A folder that may not be listed looks like an empty one
-    # to whoever globs.
+    # All of them, and which are packs. A folder that may not be listed would look empty
+    # to glob().
     found: list[Path] = []
     packs: list[Path] = []
     troubles: list[str] = []
@@ -199,7 +229,7 @@ def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
 
 def files(given: Sequence[Path], *patterns: str) -> list[Path]:
     """
-    Return the files themselves, and those of folders: ``*.journal``, or as named.
+    Return the given files, and those in given folders: ``*.journal``, or as named.
     """
     found: list[Path] = []
     for path in given:

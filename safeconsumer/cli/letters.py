@@ -23,7 +23,7 @@ from safeconsumer.worker.letters_format import (
 )
 
 _POLL_MS = 500
-_PATIENCE = 60  # polls without any progress
+_PATIENCE = 60  # the most polls without progress
 _HEX_WIDTH = 16
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
@@ -36,8 +36,8 @@ class Found:
 
     Attributes:
         record: kafka-python's, its key and value as bytes.
-        letter: what it says; None if it is no letter.
-        why: why it is none.
+        letter: the letter in it; None if it is not a letter.
+        why: why it is not a letter.
     """
 
     record: Any
@@ -47,7 +47,7 @@ class Found:
     @property
     def place(self) -> str:
         """
-        Where it stands, such as ``orders.dlq:0@17``.
+        Its place, such as ``orders.dlq:0@17``.
         """
         return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
 
@@ -55,15 +55,15 @@ class Found:
 @frozen(kw_only=True)
 class Wanted:
     """
-    Which letters are meant; all of a topic by default.
+    Selects letters; by default all of a topic.
 
     Attributes:
-        origins: where they failed: topics, partitions or offsets of them; any by none.
-        errors: classes of what was raised, with or without module; any by none.
-        since: written at or after this moment, in seconds.
-        until: written before this one.
-        partition: of the topic of dead letters.
-        offset: there.
+        origins: topics, partitions or offsets where they failed; empty for any.
+        errors: classes of exceptions, with or without module; empty for any.
+        since: written at or after this moment, in seconds since the epoch.
+        until: written before this moment.
+        partition: a partition of the topic of dead letters.
+        offset: an offset there.
     """
 
     origins: tuple[str, ...] = ()
@@ -75,7 +75,9 @@ class Wanted:
 
     def takes(self, one: Found) -> bool:
         """
-        Tell whether it is meant; what is no letter has neither origin nor error.
+        Tell whether a record is selected.
+
+        One that is not a letter has no origin or error.
         """
         at = one.record.timestamp / 1000
         if self.since is not None and at < self.since:
@@ -101,17 +103,17 @@ class Wanted:
 
 class Letters:
     """
-    Reads a topic of dead letters from its beginning to the end that it has now.
+    Reads a topic of dead letters from its beginning to its present end.
 
     Args:
         base: kafka-python's configuration.
         topic: of dead letters.
-        group: whose committed offsets :attr:`consumer` may read and write.
-        isolation: kafka-python's level of it, which says where the end is, too.
+        group: the group whose committed offsets :attr:`consumer` may read and write.
+        isolation: kafka-python's isolation level, which also decides where the end is.
 
     Attributes:
-        consumer: what reads.
-        ends: by partition, where reading ends.
+        consumer: the consumer that reads.
+        ends: the offset at which reading ends, by partition.
     """
 
     def __init__(
@@ -141,7 +143,7 @@ class Letters:
 
     def read(self, wanted: Wanted) -> Iterator[Found]:
         """
-        Yield what is wanted, each partition in its order.
+        Yield the selected records, each partition in its order.
 
         Raises:
             CommandError: the broker stopped answering.
@@ -157,7 +159,7 @@ class Letters:
 
     def records(self, since: int) -> Iterator[Any]:
         """
-        Yield the records written since a moment in milliseconds, and maybe others.
+        Yield the records since a moment in milliseconds; some may be earlier.
         """
         asked = self.consumer.offsets_for_times(dict.fromkeys(self._tps, since))
         starts = {tp: one.offset for tp, one in asked.items() if one is not None}
@@ -192,7 +194,7 @@ def opened(
     isolation: str = "read_committed",
 ) -> Iterator[Letters]:
     """
-    Lend a reader of a topic of dead letters.
+    Provide a reader of a topic of dead letters.
 
     Raises:
         CommandError: the topic does not exist.
@@ -218,10 +220,10 @@ def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
 
 def moment_of(text: str, now: float | None = None) -> float:
     """
-    Return a moment in seconds: ``2h`` is that long ago, else a date and time in UTC.
+    Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
 
     Raises:
-        ValueError: it is neither; the message says how to write it.
+        ValueError: it is neither; the message says how to write a time.
     """
     try:
         return (time.time() if now is None else now) - seconds_of(text)
@@ -231,7 +233,7 @@ def moment_of(text: str, now: float | None = None) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         message = (
-            f"{text[:30]!r} is no time: write 2026-11-22T07:30 (UTC), or 90m for 90 "
+            f"{text[:30]!r} is not a time: write 2026-11-22T07:30 (UTC), or 90m for 90 "
             "minutes ago"
         )
         raise ValueError(message) from None
@@ -309,7 +311,7 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 def lines(one: Found) -> Iterator[str]:
     """
-    Yield a record whole, for people.
+    Yield the lines about a whole record, for people.
     """
     record, letter = one.record, one.letter
     yield f"letter     {one.place}, written {_when(record.timestamp)}"
@@ -335,10 +337,10 @@ def _about(letter: StoredLetter) -> Iterator[str]:
     if letter.timestamp is not None:
         written = f", written {_when(letter.timestamp)}"
     yield f"from       {letter.place}{written}"
-    yield f"group      {letter.group or 'not told'}"
+    yield f"group      {letter.group or 'unknown'}"
     attempts = "not told" if letter.attempts is None else letter.attempts
     yield f"attempts   {attempts}"
-    yield f"error      {letter.exception or 'not told'}"
+    yield f"error      {letter.exception or 'unknown'}"
     for head, text in (("message", letter.message), ("traceback", letter.stack)):
         yield head
         said = "not told" if text is None else text
@@ -360,7 +362,7 @@ def _data(data: bytes | None, indent: str) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    # As text only what comes back the same when it is read.
+    # It is text only if encoding it gives the same bytes.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,5 +1,5 @@
 """
-``safeconsumer resume``: lifting what was placed, by scope, by owner or by id.
+Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ from safeconsumer.holds.scope import Scope
 @frozen(kw_only=True)
 class _Asked:
     """
-    What is to be lifted.
+    What to lift.
 
     Attributes:
-        group: whose members.
-        source: on which control topic it was placed.
-        owner: whose it is; None where ids say what is meant.
-        scopes: exactly these; none where all of the owner's are meant.
-        ids: what ``pause --json`` and ``status`` called it.
+        group: the group whose members obey the holds.
+        source: ``operator`` or ``group``, for the control topic.
+        owner: the owner of the holds; None if ids are given.
+        scopes: exactly these scopes; empty for all of the owner's holds.
+        ids: the ids that ``pause --json`` and ``status`` show.
     """
 
     group: str
@@ -54,7 +54,11 @@ class _Asked:
 @owner_option
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
 @click.option(
-    "--id", "ids", multiple=True, metavar="ID", help="The hold of this id, anybody's."
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="The hold with this id, of any owner.",
 )
 @click.option(
     "--from-group",
@@ -65,7 +69,7 @@ class _Asked:
     "unless --owner says otherwise.",
 )
 @click.option(
-    "--future", "is_future", is_flag=True, help="SCOPE may be held by nobody."
+    "--future", "is_future", is_flag=True, help="Allow a SCOPE without a hold."
 )
 @journal_option
 @output_options
@@ -89,12 +93,12 @@ def resume(  # noqa: PLR0913 - one parameter per option
     """
     Lift holds of exactly these scopes; others stay, and are named.
 
-    Lifting what is not held is no error if the group consumes it: it also lifts what
-    members still obey after a control topic was lost.
+    Lifting a scope without a hold is no error if the group consumes it: it also lifts
+    holds that members still obey after a control topic was lost.
     """
     with explained(context):
         if sum(map(bool, (scopes, is_all, ids))) != 1:
-            message = "say what to lift: SCOPE..., --all, or --id ID"
+            message = "nothing to lift: give SCOPE..., --all, or --id ID"
             raise CommandError(message)
         default = "app" if source == GROUP and owner is None else owner
         asked = _Asked(
@@ -127,9 +131,9 @@ def _standing(
     operator: Operator, asked: _Asked
 ) -> tuple[tuple[Standing, ...] | None, int | None]:
     """
-    Return what stands, and an offset such that everything below it was seen.
+    Return the existing holds, and an offset below which everything was read.
     """
-    # What cannot be read must not keep anybody from lifting it.
+    # Holds that cannot be read must still be liftable.
     try:
         ends = operator.ends()
         standing = operator.standing(asked.group)
@@ -169,7 +173,7 @@ def _unseen(
     since: int | None,
 ) -> tuple[Overtaken, ...]:
     """
-    Return what was placed after the look, and is lifted by what was written.
+    Return the holds that were placed after the look, and that were lifted unseen.
     """
     if since is None:
         return ()
@@ -181,7 +185,7 @@ def _in_force(
     before: Sequence[Standing], done: Sequence[Acknowledged], skew: float
 ) -> tuple[Standing, ...]:
     """
-    Return what was not over yet when it was lifted; that time is the broker's.
+    Return the holds that had not expired when they were lifted, by the broker's time.
     """
     lifted = max((time_of(one) or 0.0 for one in done), default=0.0)
     return tuple(one for one in before if one.in_force(lifted, skew))
@@ -223,7 +227,7 @@ def _refuse_typos(
     try:
         picture = operator.look(asked.group)
     except (KafkaError, OSError, ControlTopicError):
-        return  # write first; what could not be read is told afterwards
+        return  # write first; report afterwards what could not be read
     refusing.refuse_unknown(picture)
     refusing.refuse_nothing(operator, picture, unheld)
 
@@ -293,8 +297,8 @@ def _is_in_vain(
     before: Sequence[Standing] | None,
     after: Picture,
 ) -> bool:
-    # Somebody who lifts nothing, and finds the scope held by another owner, has lifted
-    # in the wrong name: that is not done.
+    # A command that lifts nothing, while another owner holds the scope, was given the
+    # wrong owner: it has not succeeded.
     if before is None:
         return False
     were = {(one.source, one.key) for one in before}

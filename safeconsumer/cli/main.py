@@ -1,16 +1,24 @@
 """
-Entry point of the command ``safeconsumer``.
+Runs the command ``safeconsumer``.
 """
 
 import importlib
+import os
 import sys
+import traceback
 
 from safeconsumer._kafka.fixes.secrets import hide_logins
 from safeconsumer._kafka.installed import explain_failed_import
 
-FAILED = 1
+# Of Status, but that is imported with what needs Kafka.
 USAGE = 2
+BROKEN = 70  # sysexits.h: EX_SOFTWARE
 INTERRUPTED = 130
+
+TRACEBACK = "SAFECONSUMER_TRACEBACK"
+"""
+The environment variable with which an error that no command foresees is shown whole.
+"""
 
 _NEEDED = ("click", "rich")
 
@@ -19,28 +27,58 @@ def main() -> None:
     """
     Run the command line.
 
-    Without the packages of the extra ``cli``, or with a kafka-python that is not
-    supported, it says in one line what to install and exits with status 2.
+    Without the packages of the extra ``cli``, or with an unsupported kafka-python, it
+    prints one line that says what to install, and exits with status 2. An error that no
+    command foresees is one line and status 70, which no outcome has; with
+    ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
     """
-    hide_logins()  # a program of ours: every client in it
+    hide_logins()  # our own program: for all of its clients
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
-    except (ImportError, AttributeError) as error:
-        explained = _explained(error)
-        if explained is None:
-            raise
-        sys.stderr.write(f"safeconsumer: {explained}\n")
-        raise SystemExit(USAGE) from None
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(INTERRUPTED) from None
-    except OSError as error:  # what no command explains: its --help, on a full disk
-        sys.stderr.write(f"safeconsumer: this system refuses: {error}\n")
-        raise SystemExit(FAILED) from None
+    except Exception as error:  # noqa: BLE001 - it ends here, and is said
+        explained = _explained(error)
+        if explained is not None:
+            sys.stderr.write(f"safeconsumer: {explained}\n")
+            raise SystemExit(USAGE) from None
+        _say(error)
+        raise SystemExit(BROKEN) from None
 
 
-def _explained(error: ImportError | AttributeError) -> str | None:
+def _say(error: Exception) -> None:
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    if isinstance(error, OSError):  # its --help, on a full disk
+        sys.stderr.write(f"safeconsumer: this system refuses: {_line(error)}\n")
+        return
+    what = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
+    sys.stderr.write(
+        f"safeconsumer: {what}: that was not foreseen, and is a defect; please report "
+        f"it{_address()}, with what {TRACEBACK}=1 in the environment shows\n"
+    )
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return "".join(one if one.isprintable() else "?" for one in text)[:300]
+
+
+def _address() -> str:
+    try:
+        metadata = importlib.import_module("importlib.metadata").metadata
+        urls = metadata("safeconsumer").get_all("Project-URL") or []
+    except ImportError:  # a checkout that is not installed
+        return ""
+    found = dict(one.split(", ", 1) for one in urls)
+    return f" at {found['Issues']}" if "Issues" in found else ""
+
+
+def _explained(error: Exception) -> str | None:
+    if not isinstance(error, ImportError | AttributeError):
+        return None
     package = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and package in _NEEDED:
         return f"the command needs {package}: pip install 'safeconsumer[cli]'"

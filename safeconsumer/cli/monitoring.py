@@ -1,5 +1,5 @@
 """
-``safeconsumer monitoring``: dashboard, alert rules and runbook, as files.
+Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from safeconsumer.metrics import alerts, dashboard
     required=True,
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write into; it is made if it is not there.",
+    help="The folder to write into; it is created if needed.",
 )
 @click.option(
     "--runbook-url",
     default=alerts.RUNBOOK,
     metavar="URL",
-    help="Where people find the runbook, for the link of each alert.",
+    help="The address of the runbook, for the link of each alert.",
 )
 @click.option("--force", "is_forced", is_flag=True, help="Replace files that differ.")
 @click.pass_context
@@ -36,9 +36,9 @@ def monitoring(
     Write a Grafana dashboard, alert rules for Prometheus, and their runbook.
 
     dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
-    Prometheus; lag-alert.yml shows how a lag alert is mute about what is held. A file
-    that is there and differs is left alone, unless with --force; the others are
-    written all the same, and the status is 1.
+    Prometheus; lag-alert.yml shows how a lag alert ignores held partitions. An existing
+    file that differs is not changed, unless with --force; the others are written all
+    the same, and the status is 1.
     """
     files = {
         "dashboard.json": dashboard.dashboard(),
@@ -56,7 +56,7 @@ def monitoring(
         click.echo(str(folder / name))
     if changed:
         message = (
-            f"left as it was, since it differs: {', '.join(changed)} in {folder}; "
+            f"not changed, since it differs: {', '.join(changed)} in {folder}; "
             "--force replaces it"
         )
         give_up(context, message, Status.FAILED)
@@ -70,7 +70,7 @@ def _changed(folder: Path, files: dict[str, str]) -> Iterator[str]:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    # All of them or none, and none by halves: a disk may be full.
+    # All of the files or none, and none partly: a disk may be full.
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".safeconsumer-") as room:
         for name, text in files.items():

@@ -1,5 +1,5 @@
 """
-How group commands print: a table, a wide one, or JSON.
+Prints the results of group commands as a table, a wide table, or JSON.
 """
 
 import functools
@@ -22,10 +22,10 @@ _HINT = "(cut to this terminal's width: -o wide shows all)"
 @frozen
 class Output:
     """
-    Prints in the form that was asked for.
+    Prints in the form that was chosen.
 
     Attributes:
-        kind: ``table``, which is cut to the width of a terminal, ``wide`` or ``json``.
+        kind: ``table``, which is cut to the terminal's width, ``wide`` or ``json``.
     """
 
     kind: str = TABLE
@@ -33,16 +33,16 @@ class Output:
     @property
     def is_json(self) -> bool:
         """
-        Whether a document is wanted, and no lines.
+        Whether a document is printed instead of lines.
         """
         return self.kind == JSON
 
     def lines(self, lines: Iterable[str]) -> None:
         """
-        Print lines, on a terminal no longer than it is wide.
+        Print lines, cut to the width of a terminal.
         """
         width = None
-        out: TextIO | None = sys.stdout  # None in a program that was started without
+        out: TextIO | None = sys.stdout  # None in a program without a standard output
         if self.kind == TABLE and out is not None and out.isatty():
             width = shutil.get_terminal_size().columns
         shown = printable_lines("\n".join(lines)).split("\n")
@@ -57,7 +57,7 @@ class Output:
 
 def fitted(lines: Sequence[str], width: int | None) -> list[str]:
     """
-    Return lines that fit, and a last one that says so if anything is missing of them.
+    Return lines that fit, and a last one that says so if any was cut.
     """
     shown = [cut(line, width) for line in lines]
     return shown if shown == [*lines] else [*shown, cut(_HINT, width)]
@@ -84,7 +84,7 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice([TABLE, JSON, WIDE]),
         default=TABLE,
         show_default=True,
-        help="wide: nothing is cut to the terminal's width.",
+        help="wide: lines are not cut to the terminal's width.",
     )
     @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
     @functools.wraps(command)

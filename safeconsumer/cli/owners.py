@@ -1,5 +1,5 @@
 """
-Whose hold it is: the owner that somebody claims to be, and where and as whom they are.
+Finds out the owner of a hold, and the host and login that are shown with it.
 """
 
 import getpass
@@ -24,17 +24,17 @@ def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
         cls=profiles.Profiled,
         envvar="SAFECONSUMER_OWNER",
         metavar="NAME",
-        help="Whose hold it is; your login and this host, alice@build7, by default.",
+        help="The hold's owner; by default your login and host, such as alice@build7.",
     )(command)
 
 
 def owner_of(given: str | None) -> str:
     """
-    Return the owner that was named, or who is logged in where.
+    Return the given owner, or the login and host of this user.
 
     Raises:
-        CommandError: none was named, and nobody knows who this is.
-        HoldSettingError: the name is no good.
+        CommandError: none was given, and the login is unknown.
+        HoldSettingError: the name is not acceptable.
     """
     if given is not None:
         return checked_owner(given)
@@ -42,22 +42,21 @@ def owner_of(given: str | None) -> str:
         return checked_owner(f"{getpass.getuser()}@{socket.gethostname()}")
     except (KeyError, OSError) as error:  # a container's user has no name
         message = (
-            "nobody knows who you are here: say it with --owner NAME or "
-            "SAFECONSUMER_OWNER"
+            "your login is not known here: give --owner NAME or SAFECONSUMER_OWNER"
         )
         raise CommandError(message) from error
 
 
 def host() -> str | None:
     """
-    Return what this machine calls itself; None if that is no text for people.
+    Return this machine's own name; None if it is not printable.
     """
     return _short(socket.gethostname())
 
 
 def principal(base: Mapping[str, Any]) -> str | None:
     """
-    Return how a connection logs in, as the broker names it; None if only that knows.
+    Return the connection's login as the broker names it; None if only that knows it.
     """
     user = base.get("sasl_plain_username")
     return _short(f"User:{user}") if user else None

@@ -1,5 +1,5 @@
 """
-The live view of a scenario: one panel for each client; no printing.
+Draws the live view of a scenario, one panel for each client; it prints nothing.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 """
-For whoever watches a worker process: a file that is touched, an HTTP port.
+Lets supervisors watch a worker process: by a touched file, or an HTTP port.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ def touching(path: Path | None, worker: Worker) -> Iterator[None]:
     Touch a file every second while the worker's loop turns, and remove it at the end.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     if path is None:
         yield
@@ -34,7 +34,7 @@ def touching(path: Path | None, worker: Worker) -> Iterator[None]:
     def touch() -> None:
         while not over.wait(_EVERY):
             if worker.healthy().is_alive:
-                with contextlib.suppress(OSError):  # a full disk ends no worker
+                with contextlib.suppress(OSError):  # a full disk must not end a worker
                     path.touch()
 
     thread = threading.Thread(target=touch, name="safeconsumer-probe", daemon=True)
@@ -52,8 +52,8 @@ def serving(host: str, port: int | None, worker: Worker) -> Iterator[int | None]
     """
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
-    200 if so, 503 if not; the body says why. ``/metrics`` is for Prometheus; 501 where
-    prometheus-client is missing. Port 0 takes a free one.
+    The status is 200 if so, 503 if not; the body says why. ``/metrics`` is for
+    Prometheus; it answers 501 if prometheus-client is missing. Port 0 takes a free one.
 
     Raises:
         OSError: the port is taken.
@@ -111,7 +111,7 @@ def _handler(
 
         def log_message(self, *_args: object) -> None:
             """
-            Write nothing: a probe asks every few seconds.
+            Write nothing: probes come every few seconds.
             """
 
     return Handler

@@ -1,5 +1,5 @@
 """
-What commands about groups refuse: groups that there are not, scopes of nothing.
+Refuses unknown groups, and scopes that cover nothing, in commands about groups.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.holds.scope import Scope
 
-FUTURE = "(what is for later needs --future)"
+FUTURE = "(use --future to hold it for later)"
 
 
 def refuse_nothing(
@@ -21,16 +21,16 @@ def refuse_nothing(
     unless: str = FUTURE,
 ) -> None:
     """
-    Return if each scope covers something that the group consumes.
+    Check that each scope covers something that the group consumes.
 
     Args:
         operator: the connection.
-        picture: of the group.
+        picture: the picture of the group.
         found: the scopes.
-        unless: what the command has for scopes that are meant so.
+        unless: the command's hint for scopes that are meant to cover nothing yet.
 
     Raises:
-        CommandError: one covers nothing; names what was perhaps meant.
+        CommandError: one covers nothing; the message suggests what was meant.
     """
     said = scopes.mistakes(picture, found, operator.topics)
     if said:
@@ -40,7 +40,7 @@ def refuse_nothing(
 
 def refuse_unknown(picture: Picture) -> None:
     """
-    Return if there is anything of the group.
+    Check that the group exists, or has a hold.
 
     Raises:
         CommandError: there is no such group, and no hold for it.

@@ -1,5 +1,5 @@
 """
-Results as a table, as plain lines and as JSON; no printing.
+Formats results as a table, as plain lines and as JSON; it prints nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 def table(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Table:
     """
-    Return scenario by client: what became of the records, the time and a verdict.
+    Return scenario by client: the counts of records, the time and a verdict.
     """
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     grid.add_column("scenario", no_wrap=True)
@@ -75,7 +75,7 @@ def _verdict(result: Result) -> Text:
 
 def finished(number: int, total: int, results: Sequence[Result]) -> Text:
     """
-    Return one line about a scenario that is over.
+    Return one line about a scenario that has ended.
     """
     line = Text(f"[{number}/{total}] {results[0].scenario:{NAME_WIDTH}}", "bold")
     for result in results:
@@ -129,7 +129,7 @@ def document(
     seconds: float,
 ) -> dict[str, object]:
     """
-    Return everything the table and the sentence say, for a machine.
+    Return everything in the table and the sentence, for programs.
     """
     known = {scenario.name: scenario for scenario in scenarios}
     ended = verdict.status(scenarios, results)

@@ -1,9 +1,9 @@
 """
 Remembers which dead letters were sent back, in the committed offsets of a group.
 
-Of each partition the committed offset is that of the first letter that was not sent
-back, and the metadata beside it says which of those behind it were, and which were
-about to be, and since when.
+The committed offset of each partition is that of the first letter that was not sent
+back. The metadata beside it says which of those behind it were, which were about to be,
+and since when.
 """
 
 import base64
@@ -27,7 +27,7 @@ _BITS = 8
 
 class _Bits:
     """
-    A set of offsets, a bit each, from one of them on.
+    A set of offsets, one bit each, from a first one on.
     """
 
     def __init__(self, first: int, data: bytes = b"") -> None:
@@ -64,12 +64,12 @@ class _Bits:
 @define
 class _Partition:
     """
-    What is remembered of a partition.
+    What is remembered of one partition.
 
     Attributes:
-        first: all before it were sent back, or are gone.
-        sent: those behind it that were.
-        doubtful: those that may have been: a replay ended in the middle of them.
+        first: all offsets before it were sent back, or are gone.
+        sent: those after it that were sent back.
+        doubtful: those that may have been: a replay was interrupted while it sent them.
         since: when it began to send them, in milliseconds, or the oldest timestamp that
             it gave them, if that is earlier.
     """
@@ -91,15 +91,15 @@ class _Partition:
 
 class Memory:
     """
-    What earlier replays with the same group sent back.
+    Remembers which letters earlier replays with the same group sent back.
 
     Args:
-        consumer: of the group, with the partitions assigned by hand.
-        begins: by partition, its first offset that is still there.
+        consumer: a consumer of the group, with the partitions assigned by hand.
+        begins: the first offset that still exists, by partition.
 
     Raises:
-        CommandError: the group's offsets were not written by a replay. Later: the
-            group has members, or another replay.
+        CommandError: the group's offsets were not written by a replay. From later
+            calls: the group has members, or another replay.
     """
 
     def __init__(self, consumer: Any, begins: dict[TopicPartition, int]) -> None:  # noqa: ANN401 - upstream's
@@ -111,16 +111,17 @@ class Memory:
 
     def has(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Tell whether the letter was sent back for sure.
+        Tell whether the letter was certainly sent back.
         """
         one = self._partitions[tp]
         return offset < one.first or offset in one.sent
 
     def doubtful_since(self, tp: TopicPartition, offset: int) -> int | None:
         """
-        Return a time in milliseconds; its record, if there is one, is not older.
+        Return a time in milliseconds; the letter's record, if it arrived, is not older.
 
-        None if none did that ended before it knew whether the letter arrived.
+        It is None if no replay was interrupted before it knew whether the letter
+        arrived.
         """
         one = self._partitions[tp]
         return one.since if offset in one.doubtful else None
@@ -131,22 +132,22 @@ class Memory:
         oldest: int | None = None,
     ) -> None:
         """
-        Write down that these are about to be sent, before they are.
+        Write down that these letters are about to be sent.
 
         Args:
             letters: their partitions and offsets.
-            oldest: of the timestamps that they get, if that is not the time of now; in
-                milliseconds.
+            oldest: the oldest of the timestamps that they get, in milliseconds, if that
+                is not the present time.
 
         Raises:
-            CommandError: it cannot be remembered; nothing has changed.
+            CommandError: it cannot be written; nothing has changed.
         """
         now = int(time.time() * 1000)
         since = now if oldest is None else min(now, oldest)
         changed = set()
         for tp, offset in letters:
             one = self._partitions[tp]
-            if offset >= one.first:  # else it was sent before, and is again
+            if offset >= one.first:  # otherwise it is sent once more
                 one.since = min(one.since, since) if one.doubtful else since
                 one.doubtful.add(offset)
                 changed.add(tp)
@@ -158,7 +159,7 @@ class Memory:
         unsent: Iterable[tuple[TopicPartition, int]],
     ) -> None:
         """
-        Write down which of them are acknowledged, and which were surely not written.
+        Write down which letters are acknowledged, and which certainly were not written.
         """
         changed = set()
         for letters, is_sent in ((sent, True), (unsent, False)):
@@ -187,8 +188,8 @@ class Memory:
         self._known |= marks
 
     def _refuse_others(self, partitions: Iterable[TopicPartition]) -> None:
-        # Not for sure, as both may look before either writes; but between two windows
-        # of 100 letters there is time enough.
+        # This is not certain, as both may look before either writes; but between two
+        # windows of 100 letters there is time enough.
         for tp in partitions:
             if _plain(self._consumer.committed(tp, metadata=True)) != _plain(
                 self._known[tp]
@@ -218,7 +219,7 @@ def _read(tp: TopicPartition, committed: Any, begin: int) -> _Partition:  # noqa
         found = _partition(max(begin, committed.offset), committed)
     except (ValueError, zlib.error) as error:
         message = (
-            f"what the group has committed of {tp.topic}:{tp.partition} was not "
+            f"the group's commit for {tp.topic}:{tp.partition} was not "
             "written by a replay of this version: give another --memory"
         )
         raise CommandError(message) from error

@@ -18,16 +18,16 @@ from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.worker.letters_format import REPLAYED_FROM, OneTrace, StoredLetter
 
-# Sent together, and remembered together.
+# Letters that are sent together, and remembered together.
 _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _TELL_EVERY = 2.0
-# Whoever may write letters must not write, by our hand, offsets or operators' holds.
+# A letter must not make us write offsets or operators' holds.
 _INTERNAL = "__"
-# By which the clock of who replayed and that of a broker may differ.
+# Milliseconds by which the clocks of the replaying host and of a broker may differ.
 _CLOCK_MS = 60_000
-# Of one letter, whoever asks and whenever.
+# Errors that concern one letter, at any time.
 _FINAL = (
     kafka_errors.InvalidRecordError,
     kafka_errors.MessageSizeTooLargeError,
@@ -41,13 +41,13 @@ class NullValue(Serializer):  # type: ignore[misc]  # upstream has no types
     """
     Stands for the null value of a record without a key.
 
-    kafka-python's producer (3.0.12) refuses a record that has neither, though Kafka has
-    them: it looks before its serializer is asked.
+    kafka-python's producer (3.0.12) refuses a record with neither, though Kafka has
+    them: it checks before it calls its serializer.
     """
 
     def serialize(self, _topic: str, _headers: object, data: object) -> bytes | None:
         """
-        Return bytes as they are, and null for this.
+        Return bytes unchanged, and null for this object.
         """
         return None if data is self else data  # type: ignore[return-value]  # bytes
 
@@ -55,12 +55,12 @@ class NullValue(Serializer):  # type: ignore[misc]  # upstream has no types
 @frozen(kw_only=True)
 class Letter:
     """
-    A letter, and where it goes.
+    A letter, and its target.
 
     Attributes:
-        found: the letter.
-        stored: what it says.
-        partition: of its topic; None for that of its key.
+        found: the record of the letter.
+        stored: the content of the letter.
+        partition: a partition of its topic; None: chosen by its key.
     """
 
     found: Found
@@ -70,7 +70,7 @@ class Letter:
     @property
     def at(self) -> tuple[TopicPartition, int]:
         """
-        Where it stands.
+        Its place in the topic of dead letters.
         """
         record = self.found.record
         return TopicPartition(record.topic, record.partition), record.offset
@@ -78,7 +78,7 @@ class Letter:
     @property
     def target(self) -> str:
         """
-        Where it goes, such as ``orders:3``.
+        Its target, such as ``orders:3``.
         """
         where = "by its key" if self.partition is None else self.partition
         return f"{self.stored.topic}:{where}"
@@ -87,12 +87,12 @@ class Letter:
 @define
 class Counts:
     """
-    What became of letters.
+    Counts of letters by result.
 
     Attributes:
-        sent: back to their topics, acknowledged.
-        left: where they are, since they cannot be.
-        before: sent back by an earlier replay.
+        sent: letters sent back to their topics, and acknowledged.
+        left: letters that cannot be sent back.
+        before: letters sent back by an earlier replay.
     """
 
     sent: int = 0
@@ -106,19 +106,19 @@ class Replay:
 
     Args:
         producer: idempotent, with ``acks="all"``; see :func:`producer_of`.
-        memory: of earlier replays.
-        partitions: tells a topic's partitions; None if it does not exist.
-        arrived: tells whether a letter is in the topic it goes to, since a moment in
+        memory: remembers earlier replays.
+        partitions: returns a topic's partitions; None if it does not exist.
+        arrived: returns whether a letter is in its target topic, since a moment in
             milliseconds.
-        say: takes a line about a letter that is left, or about how far it is.
-        rate: letters a second; None for no limit.
-        most: letters, at most; None for no limit.
-        is_again: send what was sent before, too.
-        keeps_timestamp: give records the timestamps they had.
+        say: takes a line about a letter that is left, or about the progress.
+        rate: letters per second; None for no limit.
+        most: the most letters; None for no limit.
+        is_again: whether to send letters again that were sent before.
+        keeps_timestamp: whether to give records their old timestamps.
 
     Attributes:
-        counts: so far.
-        stopping: set it, and the replay ends before its next letter.
+        counts: the counts so far.
+        stopping: if it is set, the replay ends before its next letter.
         is_cut: whether that has kept a letter from being sent.
     """
 
@@ -144,7 +144,7 @@ class Replay:
         self._most = most
         self._is_again = is_again
         self._keeps_timestamp = keeps_timestamp
-        # Sent by an earlier replay that could not remember it.
+        # Places of letters that an earlier replay sent and could not remember.
         self._there: list[tuple[TopicPartition, int]] = []
         self._next_at = self._told_at = time.monotonic()
         self.counts = Counts()
@@ -153,7 +153,9 @@ class Replay:
 
     def chosen(self, several: Iterable[Found]) -> Iterator[Letter]:
         """
-        Yield the letters that can go back, and were not; say what is left.
+        Yield the letters that can be sent back, and were not.
+
+        Report those that are left.
         """
         count = 0
         for found in several:
@@ -174,12 +176,12 @@ class Replay:
 
     def run(self, several: Iterable[Found]) -> None:
         """
-        Send them.
+        Send the letters back.
 
         Raises:
-            CommandError: what was sent cannot be remembered any more.
-            KafkaError: the broker refuses, or does not answer; what is not known to be
-                written is remembered as doubtful.
+            CommandError: it cannot be remembered any more what was sent.
+            KafkaError: the broker refuses, or does not answer; letters that are not
+                known to be written are remembered as doubtful.
         """
         window: list[Letter] = []
         size = _WINDOW if self._rate is None else max(1, min(_WINDOW, int(self._rate)))
@@ -208,9 +210,9 @@ class Replay:
     def _letter(self, found: Found) -> Letter | str:
         stored, topic = found.letter, found.record.topic
         if stored is None:
-            return f"no letter: {found.why}"
+            return f"not a letter: {found.why}"
         if stored.topic == topic:
-            return "it comes from this very topic"
+            return "its topic is this one"
         if stored.topic.startswith(_INTERNAL):
             return f"its topic {stored.topic} is internal"
         partitions = self._partitions(stored.topic)
@@ -258,7 +260,7 @@ class Replay:
             raise failed[0]
 
     def _oldest(self, window: list[Letter]) -> int | None:
-        # By which what is sent is looked up, should nobody hear that it arrived.
+        # A record is looked up from this time on if its acknowledgement was lost.
         if not self._keeps_timestamp:
             return None
         times = (one.stored.timestamp for one in window)
@@ -320,7 +322,7 @@ class Replay:
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
     """
-    Return a producer that writes each letter once, or says that it is not known.
+    Return a producer that writes each letter once, or reports that it is not known.
     """
     return KafkaProducer(
         **base,
@@ -337,11 +339,11 @@ def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has 
 
 class Arrivals:
     """
-    Finds letters that a replay has sent without living to hear that they arrived.
+    Finds letters that a replay sent, but whose acknowledgement it did not live to get.
 
-    Reads the topics that they went to, from a minute before the replay began to send
-    them, or before the oldest timestamp that it gave them, to the end that they have
-    now: also what stands behind the beginning of a transaction of somebody's.
+    It reads their target topics, from a minute before the replay began to send them, or
+    before the oldest timestamp that it gave them, to their present end: also records
+    behind the beginning of somebody's open transaction.
     """
 
     def __init__(self, base: Mapping[str, Any]) -> None:
@@ -350,7 +352,7 @@ class Arrivals:
 
     def has(self, letter: StoredLetter, place: str, since: int) -> bool:
         """
-        Tell whether the letter that stood at ``place`` has arrived.
+        Tell whether the letter from ``place`` has arrived.
 
         Raises:
             KafkaError: its topic cannot be read.

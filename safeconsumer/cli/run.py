@@ -1,5 +1,5 @@
 """
-``safeconsumer run``: a worker process from the shell.
+Implements ``safeconsumer run``: runs a worker process from the shell.
 """
 
 import contextlib
@@ -67,11 +67,11 @@ _USAGE = (
     MissingExtraError,
     WorkerSettingError,
 )
-# What --set must not say, since an option or the worker does.
+# Settings that --set refuses, since an option or the worker sets them.
 _OWN_OPTIONS = {
     "bootstrap_servers": "--bootstrap",
     "control": "--control",
-    "enable_auto_commit": "the worker's: it commits what is done",
+    "enable_auto_commit": "set by the worker, which commits what is done",
     "group_id": "--group",
 }
 
@@ -105,7 +105,7 @@ def _setting(values: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _shared(config: dict[str, Any]) -> dict[str, Any]:
-    # What the client that asks and the producer need too, to reach the same cluster.
+    # Settings that the asking client and the producer need, too, for the same cluster.
     return {
         name: value
         for name, value in config.items()
@@ -135,7 +135,7 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     "--key",
     read=function,
     metavar="MODULE:FUNCTION",
-    help="Makes a record's key for --order key; its own by default.",
+    help="Returns a record's key for --order key; by default its own.",
 )
 @click.option(
     "--executor",
@@ -143,7 +143,7 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     help="Where the handler runs; asyncio for a coroutine function, else thread.",
 )
 @click.option("--concurrency", type=int, default=8, show_default=True)
-@click.option("--batch", type=int, help="Give the handler up to so many at a time.")
+@click.option("--batch", type=int, help="The most records of one call.")
 @throttle_options
 @option(
     "--lifespan",
@@ -152,13 +152,15 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     help="Makes a context manager that is entered before the first record, where "
     "handlers run; its value is context.state.",
 )
-@click.option("--dead-letter", metavar="TOPIC", help="For what failed for good.")
+@click.option(
+    "--dead-letter", metavar="TOPIC", help="For records that failed for good."
+)
 @click.option(
     "--on-exhausted",
     type=click.Choice(["stop", "skip", "block"]),
     default="stop",
     show_default=True,
-    help="What becomes of such a record without --dead-letter.",
+    help="What to do with such a record without --dead-letter.",
 )
 @setting_option("--retry", Retry, None, "How often a record is tried, and when.")
 @click.option("--attempts", type=int, help="The same as --retry attempts=.")
@@ -166,11 +168,11 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     "--breaker",
     Breaker,
     None,
-    "Hold a topic while its handlers fail with what on=MODULE:CLASS+... names.",
+    "Hold a topic while its handlers fail with the errors of on=MODULE:CLASS+...",
 )
-@setting_option("--commit", Commit, None, "When offsets of finished records go out.")
-@click.option("--limit-records", type=int, help="Most records held.")
-@click.option("--limit-bytes", type=int, help="Most bytes held.")
+@setting_option("--commit", Commit, None, "When to commit finished records.")
+@click.option("--limit-records", type=int, help="The most records held.")
+@click.option("--limit-bytes", type=int, help="The most bytes held.")
 @setting_option(
     "--drain",
     Drain,
@@ -180,8 +182,8 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--trace",
     is_flag=True,
-    help="Make an OpenTelemetry span of each attempt; where spans go says "
-    "opentelemetry-instrument, before safeconsumer run.",
+    help="Make an OpenTelemetry span of each attempt; opentelemetry-instrument "
+    "before safeconsumer run sets where spans go.",
 )
 @option(
     "--hook",
@@ -191,7 +193,7 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     metavar="MODULE:FUNCTION",
     help="Called with every event of the worker and its consumer; repeatable.",
 )
-@click.option("--watch", "is_watched", is_flag=True, help="Show what it does, live.")
+@click.option("--watch", "is_watched", is_flag=True, help="Show its numbers live.")
 @click.option(
     "--probe-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -223,11 +225,11 @@ def run(
     Run a handler on every record of the topics, in this process.
 
     HANDLER is called with a record and a context (safeconsumer.Worker); or it is a dict
-    of them by topic: {"orders": f, "re:audit.*": g}. SIGTERM and SIGINT finish what
-    runs and commit; a second one stops at once. Settings are those of
-    safeconsumer.Retry, Commit, Drain and Breaker, such as --retry
-    attempts=3,first=0.5s,never=shop.errors:Invalid; seconds may be written as 0.5 or
-    as 2m.
+    of handlers by topic: {"orders": f, "re:audit.*": g}. After SIGTERM or SIGINT
+    running handlers finish and their records are committed; a second signal stops at
+    once. Settings are those of safeconsumer.Retry, Commit, Drain and Breaker, such as
+    --retry attempts=3,first=0.5s,never=shop.errors:Invalid; seconds may be written as
+    0.5 or as 2m.
     """
     try:
         handle = _handlers(handler, topics, options)
@@ -263,7 +265,7 @@ def run(
 def _handlers(
     name: str, topics: tuple[str, ...], options: dict[str, Any]
 ) -> dict[str, Any]:
-    # As a worker's arguments. What is wrong with them is told before a broker is asked.
+    # Arguments for a worker. Errors in them are reported before a broker is asked.
     found = imported(name, "MODULE:HANDLER")
     is_dict = isinstance(found, Mapping)
     every = list(found.values()) if is_dict else [check_callable(found, name)]
@@ -286,13 +288,13 @@ def _check_circle(dead_letter: str | None, topics: tuple[str, ...]) -> None:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    # kafka-python compares and adds what it is given: a text where a number belongs is
-    # a traceback from somewhere inside of it.
+    # kafka-python compares and adds these values: a text instead of a number would be a
+    # traceback from somewhere inside it.
     from safeconsumer import SafeConsumer  # noqa: PLC0415  0.2 s, when needed
 
     for name, value in settings.items():
         if name in _OWN_OPTIONS:
-            message = f"--set {name}: that is {_OWN_OPTIONS[name]}"
+            message = f"--set {name} is refused: {_OWN_OPTIONS[name]}"
             raise click.BadParameter(message)
         usual = SafeConsumer.DEFAULT_CONFIG.get(name)
         if isinstance(usual, bool):
@@ -305,7 +307,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
         else:
             continue
         if not is_right and value is not None:
-            message = f"--set {name}: {kind}, not {value!r}"
+            message = f"--set {name}: must be {kind}, not {value!r}"
             raise click.BadParameter(message)
 
 
@@ -315,7 +317,7 @@ def _without_servers(base: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _constructing() -> Iterator[None]:
-    # kafka-python asserts, and raises whatever its arithmetic does.
+    # kafka-python uses assert, and raises whatever its arithmetic does.
     try:
         yield
     except (AssertionError, AttributeError, LookupError, TypeError) as error:
@@ -372,14 +374,14 @@ def _work(
         )
         try:
             return worker.run(signals=(signal.SIGTERM, signal.SIGINT))
-        except SystemExit as error:  # its status would pass for one of ours
+        except SystemExit as error:  # its status could be mistaken for one of ours
             message = f"a handler ended the worker: {shown(error)}"
             raise CommandError(message, Status.FAILED) from error
 
 
 def _close(producer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-    # The worker has waited for letters as long as it may; what has no answer by now
-    # counts for nothing: its record comes again.
+    # The worker has waited for letters as long as it may; a letter without an answer by
+    # now does not count: its record comes again.
     producers.end(producer, 0.0)
 
 
@@ -401,7 +403,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Settings of a worker that options say as they are.
+# Options that are settings of a worker under the same name.
 _AS_GIVEN = (
     "order",
     "executor",
@@ -418,7 +420,7 @@ _AS_GIVEN = (
 
 def _retry(fields: dict[str, Any], attempts: int | None) -> Retry:
     if attempts is not None and "attempts" in fields:
-        message = "--attempts and --retry attempts= say the same: give one"
+        message = "--attempts and --retry attempts= are the same setting: give one"
         raise click.BadParameter(message)
     return Retry(**fields if attempts is None else {**fields, "attempts": attempts})
 
@@ -427,16 +429,16 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         match event:
             case PartitionStarted(partition=partition, offset=offset):
-                why = "nothing is committed"
+                why = "the group has no committed offset"
                 if event.is_reset:
-                    why = "what is committed is out of range"
+                    why = "the committed offset is out of range"
                 said = f"{why}, auto_offset_reset={reset}"
                 said = "committed" if event.is_committed else said
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):
                 line = f"nothing to consume: {reason}"
             case TopicsNotConsumed(setting=setting, topics=topics):
-                line = f"{setting} has what is not consumed here: {', '.join(topics)}"
+                line = f"{setting} names topics not consumed here: {', '.join(topics)}"
             case _:
                 return
         click.echo(f"safeconsumer: {line}", err=True)

@@ -1,5 +1,5 @@
 """
-Where a demo's progress is shown: a live view on a terminal, plain lines elsewhere.
+Shows a demo's progress: as a live view on a terminal, as plain lines elsewhere.
 """
 
 import threading
@@ -18,7 +18,7 @@ from safeconsumer.testing.scenarios import Progress, Result, Scenario
 
 class Screen(Protocol):
     """
-    Is told what happens, in order; :meth:`report` on any thread.
+    Shows the progress, in order; :meth:`report` may be called on any thread.
     """
 
     def __enter__(self) -> Self:
@@ -139,7 +139,7 @@ class PlainScreen:
         trace: TracebackType | None,
     ) -> None:
         """
-        Nothing to tidy up.
+        Do nothing: there is nothing to tidy up.
         """
 
     def begin(self, number: int, total: int, scenario: Scenario) -> None:

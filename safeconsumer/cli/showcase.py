@@ -1,5 +1,5 @@
 """
-``safeconsumer demo --console``: a small fleet on an embedded broker, to click on.
+Implements ``safeconsumer demo --console``: a small fleet on an embedded broker.
 """
 
 import errno
@@ -42,7 +42,7 @@ _FLEET = (
     _Member("shipping", "shipping-legacy", "orders", is_safe=False),
     _Member("ledger", "ledger-1", "payments"),
 )
-# Whom they are for, what, who placed it, why, and for how many seconds.
+# Group, scope, owner, reason, and seconds of each hold.
 _HOLDS = (
     ("billing", "orders:0", "anna", "DB-4211: the invoices table moves", 2 * 3600.0),
     ("billing", "orders:1", "anna", "DB-4211: the invoices table moves", 2 * 3600.0),
@@ -57,9 +57,9 @@ def show(
     Run the fleet and its console until interrupted.
 
     Args:
-        watch: is given each of its consumers; what it returns is called before that is
-            closed.
-        share: is given the console's figures.
+        watch: called with each of its consumers; its return value is called before that
+            consumer is closed.
+        share: called with the console's figures.
 
     Raises:
         CommandError: a package of the console is missing.
@@ -90,7 +90,7 @@ def running(
     broker: EmbeddedBroker, settings: Control, watch: Watch | None = None
 ) -> Iterator[None]:
     """
-    Run members, one of them plain, and whoever writes what they read.
+    Run members, one of them a plain consumer, and a producer for their topics.
     """
     for name in settings.topics:
         broker.create_topic(name, 1, topics.HOLDS_SETTINGS)

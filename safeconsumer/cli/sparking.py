@@ -1,5 +1,5 @@
 """
-A Spark session for commands; without pyspark the install line.
+Makes a Spark session for commands; without pyspark it gives the install line.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from safeconsumer.errors import MissingExtraError
 
-# Unless it is set anywhere: by a --conf, in spark-defaults.conf, in the environment.
+# The default, unless a --conf, spark-defaults.conf or the environment sets another.
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
 
 Build = Callable[[Any], Any]
@@ -20,7 +20,7 @@ Build = Callable[[Any], Any]
 
 def is_submitted() -> bool:
     """
-    Tell whether ``spark-submit`` has started the JVM already, with settings of its own.
+    Tell whether ``spark-submit`` has started the JVM already, with its own settings.
     """
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
@@ -33,27 +33,28 @@ def session(
     build: Build | None = None,
 ) -> Iterator[Any]:
     """
-    Lend a session, and stop it. What the user has set for Spark stays as it is.
+    Provide a session, and stop it. The user's own Spark settings stay as they are.
 
     Args:
         master: None leaves it to ``spark-submit`` or to Spark's own settings.
-        name: of the application, unless ``spark-submit`` was told one.
-        settings: what is needed besides, where the user has not set it.
-        build: has the builder last; returns it.
+        name: the application's name, unless ``spark-submit`` was given one.
+        settings: further settings, where the user has not set them.
+        build: gets the builder at the end; returns it.
 
     Raises:
-        MissingExtraError: there is no pyspark.
+        MissingExtraError: pyspark is not installed.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         message = "this needs pyspark: pip install 'safeconsumer[spark-local]'"
         raise MissingExtraError(message) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else PATH's python3
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
     builder = SparkSession.builder
     if not is_submitted():
         builder = builder.appName(name)
-        # Below everything else that Spark reads; a setting of the builder is above.
+        # Lower than everything else that Spark reads; a builder's setting would be
+        # higher.
         known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     if master is not None:
@@ -80,8 +81,8 @@ def stop_by_signal(spark: Any, stop: Callable[[], object]) -> None:  # noqa: ANN
     """
     Let the first SIGTERM or SIGINT of the JVM call ``stop``; a second one ends it.
 
-    Under ``spark-submit`` signals hit the JVM, which is the parent of this process, and
-    by itself it would end at once, with status 143 or 130.
+    Under ``spark-submit`` signals go to the JVM, which is the parent of this process
+    and would by default end at once, with status 143 or 130.
     """
     gateway = spark.sparkContext._gateway  # noqa: SLF001 - the way to Java
     java_gateway = importlib.import_module("pyspark.java_gateway")

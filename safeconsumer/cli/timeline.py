@@ -1,5 +1,5 @@
 """
-``safeconsumer timeline``: what journals tell, as a picture.
+Implements ``safeconsumer timeline``: draws what journals report as a picture.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from safeconsumer.audit.checker import Settings
+from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
@@ -17,9 +18,8 @@ from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import counted
-from safeconsumer.holds.scope import Partition, TopicPartition, parse
 
-# What draws a file of this ending, and the library that it needs.
+# The function for each file ending, and the library that it needs.
 _FORMATS = {
     ".svg": ("figure", "matplotlib"),
     ".png": ("figure", "matplotlib"),
@@ -46,13 +46,9 @@ def _partitions(
     found = set()
     for text in texts:
         try:
-            scope = parse(text)
-        except SafeConsumerError as error:
+            found.add(partition_of(text))
+        except ValueError as error:
             raise click.BadParameter(str(error), context, parameter) from error
-        if not isinstance(scope, Partition):
-            message = f"{text!r} is no partition: write topic:number"
-            raise click.BadParameter(message, context, parameter)
-        found.add((scope.topic, scope.partition))
     return frozenset(found)
 
 
@@ -76,32 +72,34 @@ def _checked_format(
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     callback=_checked_format,
-    help="OUT.svg or OUT.png; OUT.html is a page to zoom into, and to point at things.",
+    help="OUT.svg or OUT.png; OUT.html is a page that can be zoomed.",
 )
 @click.option(
     "--group", "groups", multiple=True, help="Only this consumer group; repeatable."
 )
-@click.option("--topic", "topics", multiple=True, help="Only this one; repeatable.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; repeatable.")
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
     callback=_partitions,
     metavar="TOPIC:N",
-    help="Only this one; repeatable, adds to --topic.",
+    help="Only this partition; repeatable, in addition to --topic.",
 )
 @click.option(
     "--from",
     "start",
     callback=_moment,
     metavar="DURATION",
-    help="Begin so long after the first entry: 90s, 1m30s.",
+    help="Begin this long after the first entry: 90s, 1m30s.",
 )
 @click.option(
-    "--to", "end", callback=_moment, metavar="DURATION", help="End there, likewise."
+    "--to", "end", callback=_moment, metavar="DURATION", help="End this long after it."
 )
-@click.option("--title", help="Instead of the groups' names.")
-@click.option("--drained", is_flag=True, help="All that was written should have come.")
+@click.option("--title", help="A title instead of the groups' names.")
+@click.option(
+    "--drained", is_flag=True, help="Every written record should have been delivered."
+)
 @click.option(
     "--clock-skew", type=float, default=0.0, callback=allowance, metavar="SECONDS"
 )
@@ -132,9 +130,9 @@ def timeline(  # noqa: PLR0913 - one parameter per option
     and in red what the audit finds wrong. Needs the extra timeline.
 
     JOURNAL is a file, a folder of *.journal files, or a pack (audit --pack); give those
-    of all members, producers and operators together. Status 0: drawn, with or without
-    violations; 2: a journal is broken or newer, and the picture says so, or nothing
-    could be drawn.
+    of all members, producers and operators together. Status 0: the picture was drawn,
+    with or without violations; 2: a journal is broken or of a newer version, and the
+    picture says so, or nothing could be drawn.
     """
     settings = Settings(patience=patience, clock_skew=clock_skew, is_drained=drained)
     wanted = Wanted(
@@ -178,7 +176,7 @@ def _counts(story: Timeline, journals: int) -> str:
 
 
 def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:
-    # Before anything is read, which may take minutes.
+    # Checked before the journals are read, which may take minutes.
     kind = output.suffix.lower()
     module, library = _FORMATS[kind]
     try:

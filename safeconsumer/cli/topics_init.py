@@ -1,5 +1,5 @@
 """
-``safeconsumer control``: the control topics, and who may do what with them.
+Implements ``safeconsumer control``: creates the control topics, and prints ACLs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +19,14 @@ from safeconsumer.group.settings import Control
 
 
 def _who(command: Callable[..., Any]) -> Callable[..., Any]:
-    # For whom, and for what, ACLs are printed.
+    # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
-        ("--topic", "topics_", "TOPIC", "A topic that they consume."),
+        ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
         ("--group", "groups", "GROUP", "A group that operators look at."),
-        ("--members", "members", "PRINCIPAL", "Who consumes, as User:billing."),
-        ("--operators", "operators", "PRINCIPAL", "Who operates, as User:alice."),
+        ("--members", "members", "PRINCIPAL", "A consumer, as User:billing."),
+        ("--operators", "operators", "PRINCIPAL", "An operator, as User:alice."),
     ):
-        more = " Several times; billing-* is all that begin so."
+        more = " Repeatable; billing-* is a prefix."
         command = click.option(
             name, many, multiple=True, metavar=metavar, help=what + more
         )(command)
@@ -85,7 +85,7 @@ def init(  # noqa: PLR0913 - one parameter per option
             return
         made = [f"{what} {name}" for name, what in done.items()]
         commands = [one.command() for one in found]
-        # To be pasted into a shell: never cut.
+        # It is to be pasted into a shell, so it is never cut.
         Output(WIDE).lines([*made, "", _heading(operator.settings), *commands])
 
 
@@ -151,8 +151,8 @@ def acls(  # noqa: PLR0913 - one parameter per option
     Print the ACLs that operators and members need, and no more; asks no broker.
 
     Any member may lift the members' own holds of every group whose members write the
-    same topic: teams that do not trust each other have topics of their own, with
-    --topic-prefix. Operators' holds are written by operators only.
+    same topic: teams that do not trust each other should have separate topics, with
+    --topic-prefix. Only operators write operators' holds.
     """
     with explained(context):
         settings = connect.control()

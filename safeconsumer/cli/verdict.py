@@ -1,5 +1,5 @@
 """
-What the results of a demo mean: one exit status and one sentence.
+Turns the results of a demo into one exit status and one sentence.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from safeconsumer.testing.scenarios import SAFE, STOCK, Result, Scenario
 @frozen(kw_only=True)
 class Totals:
     """
-    What one client did in all scenarios together.
+    The sums of one client's results in all scenarios.
     """
 
     leaked: int
@@ -39,7 +39,7 @@ def totals(results: Sequence[Result], client: str) -> Totals:
 
 def is_as_known(scenario: Scenario, result: Result) -> bool:
     """
-    Whether a result is what is promised of its client, or known of it.
+    Whether a result is as promised for its client, or as known.
     """
     if result.client == SAFE.name:
         return not result.failures
@@ -48,7 +48,7 @@ def is_as_known(scenario: Scenario, result: Result) -> bool:
 
 def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
     """
-    Say how the demo ended; the worst news wins.
+    Return the status of the demo; the worst result decides.
     """
     known = {scenario.name: scenario for scenario in scenarios}
     odd = {
@@ -65,7 +65,7 @@ def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
 
 def sentence(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
     """
-    Say in one sentence what was seen.
+    Summarise the results in one sentence.
     """
     safe, stock = totals(results, SAFE.name), totals(results, STOCK.name)
     many = "" if safe.played == 1 else "s"

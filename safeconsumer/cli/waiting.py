@@ -1,5 +1,5 @@
 """
-Waiting until a group is quiet, or flows again.
+Waits until a group is quiet, or flows again.
 """
 
 import time
@@ -19,7 +19,7 @@ from safeconsumer.group.troubles import said
 from safeconsumer.holds.scope import Scope
 
 _LOOK_EVERY = 0.25
-# What a look may take, however little time is left.
+# Seconds that a look may take, however little time is left.
 _LEAST_LOOK = 1.5
 
 
@@ -29,9 +29,9 @@ class Outcome:
     How a wait ended.
 
     Attributes:
-        is_reached: whether it is as was waited for.
+        is_reached: whether the group is in the wanted state.
         sentence: what was seen last.
-        waited: seconds.
+        waited: for how many seconds.
     """
 
     is_reached: bool
@@ -51,15 +51,15 @@ class Outcome:
 
 class InVainError(Exception):
     """
-    Raised by a judge where it will not be so any more; says why.
+    Raised by a judge if the state cannot be reached any more; its text says why.
     """
 
 
-# Says of a picture whether it is as is waited for, and what is seen.
+# Returns whether a picture is in the wanted state, and a sentence about it.
 Judge = Callable[[Picture], tuple[bool, str]]
 
 
-# Refuses what is not worth waiting for, with the first look; it may ask the cluster.
+# Refuses, with the first look, what is not worth waiting for; may ask the cluster.
 Check = Callable[[Operator, Picture], None]
 
 
@@ -71,21 +71,21 @@ def wait_until(
     check: Check | None = None,
 ) -> Outcome:
     """
-    Look again and again until it is so, or the time is over.
+    Look again and again until the state is reached, or the time is over.
 
-    What is placed and lifted meanwhile need not have been heard of by members. An
-    outage is waited through, and said on stderr when it begins; a broker that accepts
+    Members need not have read what is placed and lifted meanwhile. An outage is waited
+    through, and reported on stderr when it begins; a broker that accepts connections
     and does not answer is given the time that is left.
 
     Args:
         operator: the connection.
-        group: whose members.
-        judge: what is waited for.
+        group: the group.
+        judge: judges a picture of it.
         timeout: seconds.
         check: refuses what is not worth waiting for.
 
     Raises:
-        KafkaError: the broker does not answer at the end of that time, or refuses.
+        KafkaError: the broker does not answer at the end of the time, or refuses.
     """
     began = time.monotonic()
     ends, trouble, last = None, None, (False, "")
@@ -120,7 +120,7 @@ def _looked(
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise
-        return None, error  # an outage may end before the time is over
+        return None, error  # an outage may still end in time
     return picture, None
 
 
@@ -130,17 +130,19 @@ def _left(until: float) -> float:
 
 def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
     """
-    Judge whether nothing of the scopes, or of what holds cover, is delivered.
+    Judge whether no record of the scopes, or of held partitions, is delivered.
     """
     if picture.ends is None:
-        return False, f"nobody knows who is quiet: {'; '.join(picture.unread)}"
+        return False, f"it is unknown who is quiet: {'; '.join(picture.unread)}"
     reached = judging.Judge(picture).quietness(scopes)
     return reached.is_reached, reached.sentence()
 
 
 def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
-    Judge whether all of the scopes is delivered again; without any, all of the group.
+    Judge whether all of the scopes is delivered again.
+
+    Without scopes, all of the group is judged.
     """
     partitions = partitions_of(picture)
     wanted = covered(scopes, partitions) if scopes else partitions
@@ -149,7 +151,7 @@ def is_flowing(picture: Picture, scopes: Sequence[Scope]) -> tuple[bool, str]:
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])
         return False, f"held: {names}"
     if picture.ends is None:
-        return False, f"nobody knows what flows: {'; '.join(picture.unread)}"
+        return False, f"it is unknown what flows: {'; '.join(picture.unread)}"
     judge = judging.Judge(picture)
     behind = [one for one in judge.seats if not one.obeys]
     if behind:
@@ -169,5 +171,5 @@ def _why(place: Place) -> str:
     if place.answer is Answer.QUIET:
         return f", held by {place.member} itself"
     if place.answer is Answer.FLOWING:
-        return f", though {place.member}, which has gone or waits, delivers some"
+        return f", though {place.member}, which has left or waits, delivers some"
     return f", {place.why}"

@@ -1,5 +1,5 @@
 """
-A live view of one worker.
+Draws a live view of one worker.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from rich.text import Text
 from safeconsumer.worker import Stats, Worker
 
 _EVERY = 0.5
-# Throughput is that of the last few seconds.
+# Seconds over which throughput is computed.
 _WINDOW = 10
 
 
@@ -48,12 +48,12 @@ def table(stats: Stats, per_second: float, holds: list[str], wrong: list[str]) -
 @contextlib.contextmanager
 def watching(worker: Worker, consumer: object, *, is_on: bool) -> Iterator[None]:
     """
-    Draw the worker twice a second on standard error; plain lines if it is no terminal.
+    Draw the worker twice a second on stderr; as plain lines if that is no terminal.
 
     Args:
-        worker: what is shown.
+        worker: the worker to show.
         consumer: its consumer, whose holds are shown.
-        is_on: do nothing if not.
+        is_on: if False, do nothing.
     """
     if not is_on:
         yield
@@ -100,8 +100,8 @@ def _watch(
 
 
 def _live(console: Console) -> Live:
-    # What handlers print is the program's output. It is led past the drawing only
-    # where both are on one terminal; elsewhere it goes where it went without us.
+    # Handlers' own output is the program's output. It is printed above the drawing only
+    # if both are on one terminal; otherwise it goes where it went before.
     return Live(console=console, transient=True, redirect_stdout=_is_one_terminal(1, 2))
 
 

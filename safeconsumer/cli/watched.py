@@ -1,5 +1,5 @@
 """
-``safeconsumer demo --metrics``: what the demo shows, as metrics for Prometheus.
+Implements ``safeconsumer demo --metrics``: shows the demo's numbers to Prometheus.
 """
 
 import threading
@@ -26,9 +26,9 @@ class Watched(Base):
     Keeps the last progress of each client in each scenario, for a scrape.
 
     Args:
-        consumers: shows those consumers that are ours.
+        consumers: collects the metrics of those consumers that are ours.
 
-    Thread rules: any.
+    Thread rules: any thread.
     """
 
     def __init__(self, consumers: Collector) -> None:
@@ -39,7 +39,7 @@ class Watched(Base):
 
     def watch(self, consumer: KafkaConsumer) -> Callable[[], object]:
         """
-        Show a consumer until what this returns is called, if it is one of ours.
+        Collect a consumer's metrics, if it is one of ours, until the result is called.
         """
         if not isinstance(consumer, SafeConsumer):
             return lambda: None
@@ -55,7 +55,7 @@ class Watched(Base):
 
     def also(self, report: Report) -> Report:
         """
-        Return what takes progress for ``report``, and notes it.
+        Return a function that notes progress and passes it on to ``report``.
         """
 
         def both(progress: Progress) -> None:
@@ -68,13 +68,13 @@ class Watched(Base):
 
     def describe(self) -> Iterable[Any]:
         """
-        Return what there will be.
+        Yield the names and types of all metrics.
         """
         return [family(one, (), ()) for one in _METRICS.values()]
 
     def collect(self) -> Iterator[Any]:
         """
-        Yield what was told last.
+        Yield the metrics of the last progress.
         """
         with self._lock:
             last, others = dict(self._last), tuple(self._others)
@@ -102,7 +102,7 @@ class Watched(Base):
 @contextmanager
 def watching(port: int) -> Iterator[Watched]:
     """
-    Answer Prometheus on a port for as long as this lasts, and say where.
+    Answer Prometheus on a port during the block, and print the address.
 
     Raises:
         CommandError: the port is taken.

@@ -1,5 +1,5 @@
 """
-``safeconsumer status``, ``groups``, ``wait`` and ``history``: who obeys what.
+Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``.
 """
 
 import time
@@ -34,13 +34,13 @@ from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Scope
 
 _WATCH_EVERY = 1.0
-# Somebody who watches is told of an outage soon; a clock may take 6.5 s to be set.
+# Seconds of one look with --watch; members need up to 6.5 s to learn the time.
 _WATCH_SECONDS = 10.0
 
 
 @click.command(epilog=EPILOG)
 @GROUP_OPTION
-@click.option("--watch", "is_watching", is_flag=True, help="Again every second.")
+@click.option("--watch", "is_watching", is_flag=True, help="Repeat every second.")
 @output_options
 @connection_options
 @click.pass_context
@@ -66,7 +66,7 @@ def status(
                 picture = operator.look(group, timeout=limit)
                 waits = _backlog(operator, picture, pace, limit)
             except (KafkaError, OSError) as error:
-                # An outage is when somebody watches; what it looks like is said.
+                # With --watch an outage does not end the command; it is shown.
                 if not is_watching or status_of(error) is not Status.UNREACHABLE:
                     raise
                 _show_outage(output, group, said(error))
@@ -87,7 +87,7 @@ def _backlog(
 
 
 def _operator(connect: Connect, group: str | None) -> Operator:
-    # What no group can be called is said before anybody is asked.
+    # An illegal group name is refused before any broker is asked.
     if group is not None:
         checked_group(group)
     return Operator(*connect())
@@ -99,7 +99,7 @@ def _show_outage(output: Output, group: str, why: str) -> None:
         return
     click.clear()
     lines = [_clock(None), f"group {group}: UNKNOWN, {why}"]
-    output.lines([*lines, "members go on obeying what they heard last"])
+    output.lines([*lines, "members go on obeying what they read last"])
 
 
 def _show(
@@ -164,7 +164,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
 
 
 def _disobeying(picture: Picture) -> str | None:
-    # None: all that is held is quiet. A group without holds has nothing to obey.
+    # None: everything held is quiet. A group without holds has nothing to obey.
     if picture.ends is None:
         return "what is held is unknown"
     if not picture.lasting:
@@ -211,11 +211,11 @@ def wait(  # noqa: PLR0913 - one parameter per option
     """
     Wait until every member obeys what was placed before, and the scopes are quiet.
 
-    Or flowing: no hold covers them, and no member keeps them quiet. Without SCOPE:
-    quiet is everything that a hold covers, flowing the whole group.
+    Or that they flow: no hold covers them, and no member keeps them quiet. Without
+    SCOPE, quiet means everything that a hold covers, flowing the whole group.
 
-    In a group without members nobody may commit for six seconds: a plain consumer
-    that assigns partitions itself is seen by its commits only.
+    In a group without members there must be no commit for six seconds: a plain consumer
+    that assigns partitions itself is seen only by its commits.
     """
     with explained(context):
         what, texts = _condition(words, is_quiet=is_quiet)
@@ -242,11 +242,11 @@ def wait(  # noqa: PLR0913 - one parameter per option
 def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
     if is_quiet:
         if words and words[0] == "flowing":
-            message = "--quiet or flowing: say one of them"
+            message = "--quiet or flowing: give one of them"
             raise CommandError(message)
         return "quiet", tuple(words[1:] if words and words[0] == "quiet" else words)
     if not words or words[0] not in {"quiet", "flowing"}:
-        message = "say what to wait for: wait quiet, or wait flowing"
+        message = "give what to wait for: wait quiet, or wait flowing"
         raise CommandError(message)
     return words[0], tuple(words[1:])
 
@@ -277,8 +277,8 @@ def history(
     """
     List what the control topics still hold of pauses and resumes, oldest first.
 
-    The topics are compacted: of each owner and scope the last record stays for good,
-    earlier ones for about an hour, a resume for a week.
+    The topics are compacted: for each owner and scope the last record is kept without a
+    limit, earlier ones for about an hour, a resume for a week.
     """
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)

@@ -1,5 +1,5 @@
 """
-Options of ``safeconsumer run`` that become settings of a worker.
+Defines the options of ``safeconsumer run`` that become settings of a worker.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from safeconsumer.group.durations import seconds_of
 from safeconsumer.worker import Breaker, Commit, Drain, Retry
 
 _Setting = TypeVar("_Setting", Breaker, Commit, Drain, Retry)
-# Fields that take classes, and those that are seconds.
+# Fields whose values are classes, and fields whose values are seconds.
 _CLASSES = frozenset({"never", "on"})
 _SECONDS = frozenset(
     {"every", "first", "most", "revoke", "shutdown", "timeout", "within"}
@@ -31,13 +31,13 @@ def option(
     **more: Any,  # noqa: ANN401 - click's own
 ) -> Callable[..., Any]:
     """
-    Return an option whose value is read by a function; what that refuses is one line.
+    Return an option whose value a function reads; its refusal is printed as one line.
 
     Args:
-        names: of the option, as click takes them.
-        read: given a text, or a tuple of them; raises ``ValueError`` or
-            ``click.BadParameter``. Not called for what is not given.
-        more: what ``click.option`` takes.
+        names: the option's names, as click takes them.
+        read: called with a text, or a tuple of texts; raises ``ValueError`` or
+            ``click.BadParameter``. Not called if the option is not given.
+        more: further arguments of ``click.option``.
     """
 
     def callback(
@@ -61,13 +61,13 @@ def setting_option(
     """
     Return an option for a frozen setting: ``NAME=VALUE,...``, by the setting's names.
 
-    Its value is a dict of them; None if it is not given.
+    Its value is a dict of the fields; None if it is not given.
 
     Args:
-        name: of the option.
-        kind: of the setting.
-        usual: which value is meant by a text without ``=``; None if none is.
-        help_: what it is for.
+        name: the option's name.
+        kind: the setting's class.
+        usual: the field for a text without ``=``; None if there is none.
+        help_: the option's help.
     """
     names = "|".join(one.name for one in fields(kind))
     return option(
@@ -80,7 +80,7 @@ def setting_option(
 
 def throttle_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Add what limits how much begins, and for how long: as a worker's settings.
+    Add the options that limit how many records begin, and how long handlers take.
     """
     for one in reversed(_THROTTLES):
         command = one(command)
@@ -95,7 +95,7 @@ def _per_topic(given: tuple[str, ...]) -> dict[str, int]:
             message = f"{text!r} is not TOPIC=N"
             raise ValueError(message)
         if topic in found:
-            message = f"{topic} is there twice"
+            message = f"{topic} is given twice"
             raise ValueError(message)
         found[topic] = int(number)
     return found
@@ -106,17 +106,15 @@ _THROTTLES = (
         "--batch-within",
         read=seconds_of,
         metavar="DURATION",
-        help="A batch waits so long for more records, such as 0.5s.",
+        help="How long a batch waits for more records, such as 0.5s.",
     ),
-    option(
-        "--rate", read=rate_of, metavar="N/s", help="Begin no more records than that."
-    ),
+    option("--rate", read=rate_of, metavar="N/s", help="The most records to begin."),
     option(
         "--topic-concurrency",
         read=_per_topic,
         multiple=True,
         metavar="TOPIC=N",
-        help="Most handlers on a topic, or each that re:PATTERN matches; repeatable.",
+        help="The most handlers on a topic, or on each of re:PATTERN; repeatable.",
     ),
     option(
         "--handler-timeout",
@@ -130,22 +128,22 @@ _THROTTLES = (
 
 def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands there
     """
-    Return what stands at ``package.module:name``.
+    Return the object at ``package.module:name``.
 
     Raises:
-        click.BadParameter: it cannot be had; the message says why.
+        click.BadParameter: it cannot be imported; the message says why.
     """
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         message = f"{name!r} is not {what}"
         raise click.BadParameter(message)
     if os.getcwd() not in sys.path:  # noqa: PTH109 - as python -m does
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - likewise
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (Exception, SystemExit) as error:  # whatever the module does
+    except (Exception, SystemExit) as error:  # importing it may raise anything
         message = f"{name} cannot be imported: {type(error).__name__}: {error}"
         raise click.BadParameter(message) from error
     return found
@@ -153,7 +151,7 @@ def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands the
 
 def function(name: str) -> Callable[..., Any]:
     """
-    Return the function that stands at ``package.module:name``.
+    Return the function at ``package.module:name``.
 
     Raises:
         click.BadParameter: it cannot be imported, or called.
@@ -176,7 +174,7 @@ def _fields(kind: type[_Setting], text: str, usual: str | None) -> dict[str, Any
             message = f"{part!r} is not NAME=VALUE, NAME one of {', '.join(known)}"
             raise click.BadParameter(message)
         if name in found:
-            message = f"{name} is there twice"
+            message = f"{name} is given twice"
             raise click.BadParameter(message)
         found[name] = _value(known[name], value.strip())
     for one in known.values():

@@ -1,3 +1,3 @@
 """
-The operator's page in a browser: what holds, who obeys, and placing and lifting holds.
+Serves the operators' page: shows holds and who obeys, places and lifts holds.
 """

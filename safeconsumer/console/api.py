@@ -1,5 +1,5 @@
 """
-REST under ``/api/v1``: what the commands print with ``--json``, and their verbs.
+Serves REST under ``/api/v1``: the commands' ``--json`` documents, and changes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
-# Who waits looks once, however short its patience.
+# Seconds; a call that waits looks at least once, however short its timeout is.
 _ONE_LOOK = 5.0
 _MOST_BODY_BYTES = 256 * 1024
 _LONGEST_WAIT = 600.0
@@ -39,7 +39,7 @@ Handler = Callable[[Request], Any]
 @frozen(kw_only=True)
 class Call:
     """
-    One call: for routing, and for the OpenAPI document.
+    One call of the API: for routing, and for the OpenAPI document.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Call:
 
 def routes(*, is_read_only: bool) -> list[Route]:
     """
-    Return the routes; without those that change anything if so.
+    Return the routes; with ``is_read_only`` without those that change anything.
     """
     calls = [one for one in CALLS if not (is_read_only and one.changes)]
     found = [Route(one.path, one.handler, methods=[one.method]) for one in calls]
@@ -72,7 +72,7 @@ def _look(request: Request) -> tuple[Desk, Snapshot]:
 
 
 def _known(request: Request) -> tuple[Desk, Snapshot]:
-    # An empty list says that there is none.
+    # An empty list would say that there is none.
     desk, snapshot = _look(request)
     if not snapshot.is_complete:
         raise Problem(503, "what is held is not known yet", _unheard(snapshot))
@@ -88,15 +88,15 @@ def _names(call: Call) -> tuple[str, ...]:
 
 
 def _refuse_unknown(call: Call, given: Iterable[str], known: Sequence[str]) -> None:
-    # Passed over, a limit that is misspelt would be a hold without an end.
+    # If a misspelt limit were ignored, the hold would have no end.
     for name in given:
         if name not in known:
             where = "query" if call.method == "GET" else "body"
             names = ", ".join(_names(call)) or "nothing"
             raise Problem(
                 400,
-                f"{name[:60]!r} is not for {call.path}",
-                f"its {where} takes {names}",
+                f"{name[:60]!r} is not a parameter of {call.path}",
+                f"its {where} may have {names}",
             )
 
 
@@ -122,7 +122,7 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
 
 def groups(request: Request) -> Response:
     """
-    Return all groups, each in a line.
+    Return all groups, one row each.
     """
     desk, snapshot = _known(request)
     rows = [_row_document(one) for one in desk.rows(snapshot)]
@@ -131,7 +131,7 @@ def groups(request: Request) -> Response:
 
 def group(request: Request) -> Response:
     """
-    Return what ``safeconsumer status --json`` prints, and the verdict.
+    Return the document of ``safeconsumer status --json``, and the verdict.
     """
     desk, snapshot = _known(request)
     name = _group_of(request)
@@ -154,7 +154,7 @@ def partitions(request: Request) -> Response:
 
 def explain(request: Request) -> Response:
     """
-    Return why one partition is quiet or flows, and what was asked to know it.
+    Return why one partition is quiet or flows, and the questions that led to it.
     """
     desk, snapshot = _known(request)
     wanted = request.query_params.get("partition", "")
@@ -182,7 +182,7 @@ def holds(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """
-    Return what ``safeconsumer history --json`` prints.
+    Return the document of ``safeconsumer history --json``.
     """
     desk, snapshot = _known(request)
     name = request.query_params.get("group")
@@ -194,7 +194,7 @@ def history(request: Request) -> Response:
 
 async def doctor(request: Request) -> Response:
     """
-    Look for what would keep a hold from working; asks the cluster.
+    Find what would keep a hold from working; asks the cluster.
     """
     desk, snapshot = _look(request)
     name = request.query_params.get("group")
@@ -208,9 +208,9 @@ async def doctor(request: Request) -> Response:
 
 class _News:
     """
-    What the cluster says after a call began, for whoever made that call.
+    The snapshots that the follower publishes after a call began.
 
-    What was acknowledged to anybody before the call is in all of it.
+    They include everything that was acknowledged to anybody before the call.
     """
 
     def __init__(self, request: Request) -> None:
@@ -225,7 +225,7 @@ class _News:
         Wait for the next snapshot; None if there is none until then.
 
         Raises:
-            Problem: the client has gone, or the console is being closed.
+            Problem: the client has gone, or the console is closing.
         """
         while True:
             snapshot = self._desk.snapshot()
@@ -243,7 +243,7 @@ class _News:
 
 async def wait(request: Request) -> Response:
     """
-    Wait until everything of a group that is held is quiet; looks once at least.
+    Wait until everything held of a group is quiet; it looks at least once.
     """
     desk, _ = _look(request)
     name, limit = _group_of(request), _limit(request)
@@ -268,13 +268,13 @@ def _limit(request: Request) -> float:
     except ValueError:
         limit = math.nan
     if not 0 <= limit < math.inf:
-        raise Problem(400, "timeout is a number of seconds")
+        raise Problem(400, "timeout must be a number of seconds")
     return min(limit, _LONGEST_WAIT)
 
 
 async def ready(request: Request) -> Response:
     """
-    Answer 200 if what is shown is what the cluster says, else 503.
+    Answer 200 if what is shown is complete and current, else 503.
     """
     desk, snapshot = _look(request)
     if snapshot.is_complete and snapshot.trouble is None:
@@ -298,7 +298,7 @@ def _unheard(snapshot: Snapshot) -> str:
 
 async def preview(request: Request) -> Response:
     """
-    Return what ``safeconsumer pause --dry-run --json`` prints, and do nothing.
+    Return the document of ``safeconsumer pause --dry-run --json``; change nothing.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
@@ -313,7 +313,7 @@ def _preview(request: Request, given: dict[str, str]) -> Response:
 
 async def pause(request: Request) -> Response:
     """
-    Place holds; each is acknowledged by all replicas in the answer.
+    Place holds; the answer comes when all replicas have acknowledged each of them.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
@@ -330,7 +330,7 @@ def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Resp
 
 async def resume(request: Request) -> Response:
     """
-    Lift one hold; where it is another's by its id, and its scope as ``typed``.
+    Lift one hold; another owner's needs its id, and its scope as ``typed``.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
@@ -357,21 +357,21 @@ def _written(desk: Desk, outcome: Outcome) -> Response:
 async def _body(request: Request) -> dict[str, str]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Problem(415, "say it in JSON", "content-type: application/json")
+        raise Problem(415, "the body must be JSON", "content-type: application/json")
     body = b""
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_BODY_BYTES:
-            raise Problem(413, "that is too much")
+            raise Problem(413, "the body is too long")
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Problem(400, f"that is no JSON: {error}") from error
+        raise Problem(400, f"the body is not JSON: {error}") from error
     is_text = isinstance(document, dict) and all(
         isinstance(one, str) for one in document.values()
     )
     if not is_text:
-        raise Problem(400, "the body is a JSON object whose members are texts")
+        raise Problem(400, "the body must be a JSON object whose values are texts")
     call = _call(request)
     _refuse_unknown(call, document, _names(call))
     return dict(document)
@@ -417,7 +417,7 @@ _GROUP = ("group",)
 _WISH = ("group", "scopes", "reason")
 
 CALLS = (
-    Call(path="/groups", handler=groups, what="All groups, each in a line."),
+    Call(path="/groups", handler=groups, what="All groups, one row each."),
     Call(path="/group", handler=group, wants=_GROUP, what="The status of a group."),
     Call(
         path="/partitions",
@@ -476,7 +476,7 @@ CALLS = (
         method="POST",
         wants=("group", "scope"),
         takes=("owner", "source", "id", "offset", "typed", "key"),
-        what="Lift a hold: the one of this id and offset, or none. Another's needs its "
+        what="Lift the hold with this id and offset. Another owner's hold needs its "
         "id, and its scope as typed. The same call with the same key is done once.",
         changes=True,
     ),
@@ -486,10 +486,10 @@ CHANGING = tuple(one.path for one in CALLS if one.changes)
 
 def openapi(calls: list[Call]) -> dict[str, Any]:
     """
-    Return the OpenAPI document of so many calls.
+    Return the OpenAPI document of these calls.
     """
     problem = {
-        "description": "Not done; the document says why.",
+        "description": "Nothing was done; the document says why.",
         "content": {"application/problem+json": {"schema": {"type": "object"}}},
     }
     return {

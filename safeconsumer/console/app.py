@@ -1,5 +1,5 @@
 """
-The console as an ASGI application: its pages, its REST, and who may see them.
+Builds the console's ASGI application: its pages, its REST, and access control.
 """
 
 from starlette.applications import Starlette
@@ -45,7 +45,7 @@ def _login(request: Request) -> Response:
     if answer is None:
         raise Problem(
             401,
-            "this link was used already, or is not of this console",
+            "this link was used already, or belongs to another console",
             "start safeconsumer console again for a new one",
         )
     return answer
@@ -61,7 +61,7 @@ def _nowhere(request: Request, _: Exception) -> Response:
     if desk.is_read_only and request.url.path in _CHANGING:
         problem = Problem(
             404,
-            "that is not here",
+            "there is no such page here",
             "a console with --read-only changes nothing: start it without",
         )
     else:

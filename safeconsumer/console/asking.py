@@ -1,5 +1,5 @@
 """
-Runs what asks the cluster apart from what only looks: a slow broker stops no page.
+Runs requests to the cluster on threads, so that a slow broker stops no page.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _LOOK_EVERY = 0.02
 
 IsWanted = Callable[[], bool]
 """
-Tells whether anybody still waits for the answer.
+Returns whether a client still waits for the answer.
 """
 
 
@@ -25,15 +25,15 @@ async def answer(
     request: Request, slots: BoundedSemaphore, ask: Callable[[IsWanted], Response]
 ) -> Response:
     """
-    Ask on a thread of its own, and answer with what comes of it.
+    Run a request on a separate thread, and answer with its result.
 
     Args:
-        request: whose answer it is; once its client has gone, nobody waits any more.
-        slots: for as many as may ask at a time.
-        ask: is told whether somebody still waits.
+        request: the request to answer; once its client has gone, nobody waits any more.
+        slots: limits how many may run at a time.
+        ask: called with a function that returns whether the client still waits.
 
     Raises:
-        Problem: as many ask already, or the console is being closed.
+        Problem: too many requests run already, or the console is closing.
     """
     desk: Desk = request.app.state.desk
     if not slots.acquire(blocking=False):

@@ -1,5 +1,5 @@
 """
-Placing and lifting holds: what was typed, what it would do, and doing it.
+Places and lifts holds: reads what was typed, previews it, and writes it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from safeconsumer.group.preview import Lifting, Preview
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.troubles import Kind, kind_of, said
 
-# So long after an acknowledgement the page that follows shows the change.
+# Seconds to wait after an acknowledgement until the next page shows the change.
 _SEEN_WITHIN = 2.0
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
     """
-    Return what somebody typed who wants to hold something, of a form or a query.
+    Return what was typed to hold something, in a form or a query.
     """
     names = ("group", "scopes", "reason", "for", "until")
     found = {name: given.get(name, "").strip() for name in names}
@@ -52,13 +52,13 @@ def typed(given: Mapping[str, str]) -> dict[str, str]:
 
 def told(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
     """
-    Say what placing it would do; asks the cluster what the snapshot does not tell.
+    Preview placing it; asks the cluster for what the snapshot does not have.
 
     Raises:
-        Problem: what was typed is no good; says why.
+        Problem: something typed is not acceptable; it says why.
     """
     if not wish["scopes"]:
-        raise Problem(400, "say what to hold: orders:3, orders, re:ord.* or @all")
+        raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
     picture = _picture(snapshot, wish["group"])
     try:
         wanted = preview.placing(
@@ -103,14 +103,14 @@ def _picture(snapshot: Snapshot, group: str) -> Picture:
 
 
 def _time_of(snapshot: Snapshot) -> float | None:
-    # What it was when the broker was heard last is no longer the time.
+    # If the broker does not answer, its last known time is no longer the time.
     return None if snapshot.trouble else snapshot.now
 
 
 @frozen
 class _Asked:
     """
-    Tells what previews need: what the console knows, or else asks for.
+    Answers a preview's questions from what the console knows, or by asking.
     """
 
     desk: Desk
@@ -148,12 +148,12 @@ def place(
     desk: Desk, seen: Preview, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Outcome:
     """
-    Write what was previewed and does not stand; it is acknowledged on return.
+    Write the previewed holds that do not exist; return when they are acknowledged.
 
-    What stands is read before, and what is agreed to must be what was shown.
+    Existing holds are read first, and what was agreed to must be what was shown.
 
     Raises:
-        Refused: somebody must agree first, or agreed to something else.
+        Refused: an agreement is missing, or it was to something else.
         Problem: it could not be written, or not all of it.
     """
     return _carry_out(
@@ -190,7 +190,7 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
 
 def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
     """
-    Return a preview as plain JSON values, with what somebody agrees to.
+    Return a preview as plain JSON values, with the agreement it needs.
     """
     return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
@@ -211,14 +211,14 @@ def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
             return one
     raise Problem(
         404,
-        "that is not held",
-        "somebody lifted it, or it expired, or it is somebody else's",
+        "that hold does not exist",
+        "it was lifted, or it expired, or it has another owner",
     )
 
 
 def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
     """
-    Say what lifting the hold that a query names would do.
+    Preview lifting the hold that a query names.
 
     Raises:
         Problem: there is none.
@@ -230,16 +230,16 @@ def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
 
 def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
     """
-    Lift a hold; it is acknowledged on return.
+    Lift a hold; return when it is acknowledged.
 
     Args:
-        desk: of the console.
+        desk: the console's desk.
         given: group, scope, owner and source; id and offset of the hold that was shown;
-            of another's hold its scope once more, as ``typed``.
-        is_wanted: tells whether anybody still waits for it.
+            for another owner's hold its scope once more, as ``typed``.
+        is_wanted: returns whether the client still waits.
 
     Raises:
-        Refused: another hold stands there now; or it is another's, and its scope was
+        Refused: there is another hold now; or it is another owner's, and its scope was
             not typed.
         Problem: there is none, or the write failed.
     """
@@ -266,21 +266,21 @@ def _against(
     scope = hold.key.scope
     stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
     if any(given.get(name, value) != value for name, value in stands.items()):
-        why = "replaced or extended meanwhile: look whether you mean what stands now"
+        why = "replaced or extended meanwhile: check whether you still want to lift it"
         return f"{scope} is not what it was", why
     if not is_anothers(desk, hold):
         return None
     if given.get("typed", "").strip() != scope:
         return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
     if not stands.keys() & given.keys():
-        why = "name the hold that you mean by its id or offset, too"
+        why = "name the hold by its id or offset, too"
         return f"{scope} is held by {hold.key.owner}", why
     return None
 
 
 def is_anothers(desk: Desk, hold: Standing) -> bool:
     """
-    Tell whether somebody else placed it.
+    Tell whether another owner placed it.
     """
     return hold.source != OPERATOR or hold.key.owner != desk.owner
 
@@ -290,7 +290,7 @@ def is_anothers(desk: Desk, hold: Standing) -> bool:
 
 class Refused(Problem):
     """
-    What stands is not what was agreed to: nothing is written, and it is shown anew.
+    The present holds are not those agreed to: nothing is written; shows a new preview.
 
     Attributes:
         seen: what it would do now.
@@ -306,7 +306,7 @@ class Refused(Problem):
 @frozen(kw_only=True)
 class _Decided:
     """
-    What is to be written, where to, and what it does in plain JSON values.
+    The changes to write, their topic, and what they do in plain JSON values.
     """
 
     source: str
@@ -320,44 +320,53 @@ def _carry_out(
     is_wanted: IsWanted,
     decide: Callable[[Operator], _Decided],
 ) -> Outcome:
+    unwritten = ""
     try:
         with desk.commands.lend() as operator:
             known = desk.once.outcome(given)
             if known is not None:
-                return known
+                return _journaled(known)
             operator.check()
             decided = decide(operator)
-            # 1. A lift waits for the broker; whoever asked gives up.
-            # 2. The hold is lifted otherwise, and another is placed.
-            # 3. The broker answers: what is written now would lift that one.
+            # 1. A lift waits for the broker, and the client gives up. 2. The hold is
+            # lifted otherwise, and another is placed. 3. The broker answers: what is
+            # written now would lift the new one.
             if not is_wanted():
-                raise Problem(503, "Nothing was written.", "whoever asked has gone")
+                raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
             if decided.todo:
                 operator.unwritten = ""
-                done = operator.write(decided.source, decided.todo)
-            outcome = Outcome(done=done, told=decided.told)
+                try:
+                    done = operator.write(decided.source, decided.todo)
+                finally:
+                    unwritten = operator.unwritten
+            outcome = Outcome(done=done, told=decided.told, unwritten=unwritten)
             desk.once.remember(given, outcome)
             topic = operator.topic_of(decided.source)
-            unwritten = operator.unwritten
     except JournalError as error:
         raise Problem(500, "Nothing was written.", str(error)) from error
     except ControlWriteError as error:
-        raise Problem(_http(error.__cause__), str(error)) from error
+        lacks = f"It could not be journaled: {unwritten}" if unwritten else ""
+        raise Problem(_http(error.__cause__), str(error), lacks) from error
     except (ControlTopicError, KafkaError, OSError) as error:
         raise Problem(_http(error), "Nothing was written.", said(error)) from error
     last = max((one.offset for one in done), default=-1)
     desk.follower.wait_for(topic, last, _SEEN_WITHIN)
-    if unwritten:
+    return _journaled(outcome)
+
+
+def _journaled(outcome: Outcome) -> Outcome:
+    # It is also reported to a client that sends the same request again.
+    if outcome.unwritten:
         title = "It was written and acknowledged, but could not be journaled."
-        raise Problem(500, title, unwritten)
+        raise Problem(500, title, outcome.unwritten)
     return outcome
 
 
 def _with_standing(desk: Desk, operator: Operator, picture: Picture) -> Picture:
-    # Read now: the follower may be behind, and cut off without knowing it yet.
+    # Read now: the follower may be behind, or cut off without knowing it yet.
     found = operator.standing(picture.group)
-    # Where nobody tells the time, the records prove that it is not earlier.
+    # If no member reports the time, records prove that it is not earlier than theirs.
     now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
     skew = desk.follower.settings.clock_skew
     standing = tuple(one for one in found if one.in_force(now, skew))

@@ -1,5 +1,5 @@
 """
-What the doctor's page shows: the findings of ``safeconsumer doctor``, worst first.
+Runs the checks of ``safeconsumer doctor`` for its page, worst first.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ from safeconsumer.group.troubles import said
 
 _RANKS = {BAD: ("alarm", "problem"), NOTE: ("waiting", "note"), GOOD: ("good", "ok")}
 
-# For so long another look is waited for, seconds.
+# Seconds to wait for another run of the checks.
 _FREE_WITHIN = 5.0
 
 
 @frozen
 class FindingRow:
     """
-    One finding, and how much it matters.
+    One finding, and how important it is.
     """
 
     level: str
@@ -36,14 +36,14 @@ def rows(
     desk: Desk, group: str | None, is_wanted: Callable[[], bool]
 ) -> list[FindingRow]:
     """
-    Look, and return what was found; what could not be looked at is among it.
+    Run the checks, and return the findings; failed checks are among them.
 
-    It has a connection of its own: nobody who places a hold waits for it.
+    It has a separate connection, so nobody who places a hold waits for it.
 
     Args:
-        desk: what it works with.
-        group: whose members are looked at; None for none.
-        is_wanted: tells whether anybody still waits for it; else it asks no more.
+        desk: the console's desk.
+        group: the group whose members are checked; None: no members are checked.
+        is_wanted: returns whether the client still waits; if not, it stops asking.
     """
     with desk.connect() as operator:
         told = _until_trouble(findings.findings(operator, group))
@@ -58,7 +58,7 @@ def rows(
 
 def headline(found: Sequence[FindingRow]) -> tuple[str, str]:
     """
-    Say in one sentence what was found, and how bad it is.
+    Return one sentence about the findings, and how bad they are.
     """
     bad = sum(one.words == "problem" for one in found)
     notes = sum(one.words == "note" for one in found)
@@ -75,6 +75,6 @@ def _until_trouble(found: Iterator[Finding]) -> Iterator[Finding]:
     except (kafka_errors.KafkaError, ControlTopicError, OSError) as error:
         yield Finding(
             rank=BAD,
-            what=f"the rest could not be looked at: {said(error)}",
+            what=f"the rest could not be checked: {said(error)}",
             do="look again once the broker answers",
         )

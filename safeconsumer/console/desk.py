@@ -1,5 +1,5 @@
 """
-What every page and every call of the console works with.
+Holds everything that the console's pages and calls work with.
 """
 
 import threading
@@ -20,12 +20,12 @@ from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 
-# For how long a verdict on an unchanged picture stands, seconds: it says how long
+# Seconds for which a verdict on an unchanged picture is kept: it includes how long
 # committed offsets have not moved.
 _KEPT = 2.0
-# For how long an answer of the cluster stands that seldom changes, seconds.
+# Seconds for which the cluster's answer to something that seldom changes is kept.
 _STANDS = 60.0
-# So many questions or changes at a time, and so many looks of the doctor.
+# The most requests or changes at a time, and the most runs of the checks.
 _ASKERS, _DOCTORS = 8, 2
 
 T = TypeVar("T")
@@ -47,25 +47,25 @@ class _Answer:
 @define(eq=False)
 class Desk:
     """
-    What every page and every call works with.
+    Everything that the console's pages and calls work with.
 
     Attributes:
-        follower: knows what is.
-        owner: whose holds are placed here.
-        cluster: what the cluster is called on the pages.
-        door: who may come in.
+        follower: knows the present state.
+        owner: the owner of holds that are placed here.
+        cluster: the cluster's name on the pages.
+        door: decides who may come in.
         connect: opens a connection.
-        commands: the connection that writes, and reads before. Nothing slow is asked
-            on it: whoever lifts a hold waits for it.
-        questions: the one that previews ask on.
-        retention: knows after how long held topics delete records.
-        once: what was done for forms and calls with a key; for whoever has the first.
-        host: what this machine calls itself, for whoever reads a hold.
-        principal: how the console logs in, for the same.
-        is_read_only: whether there is no way to place and lift.
-        is_closing: whether whoever waits is to be told that it is over.
-        askers: slots for what asks the cluster, or changes something.
-        doctors: slots for the doctor, who asks for longer.
+        commands: the connection for changes, and for reading before them. No slow
+            request uses it, since a lift may wait for it.
+        questions: the connection for previews.
+        retention: remembers after how long held topics delete records.
+        once: remembers results by key; only for the thread that has ``commands``.
+        host: this machine's own name, shown with holds.
+        principal: the console's login, shown with holds.
+        is_read_only: whether holds cannot be placed or lifted here.
+        is_closing: whether the console is closing, and waiting clients get an answer.
+        askers: slots for requests to the cluster, and changes.
+        doctors: slots for runs of the checks, which take longer.
 
     Thread rules: any.
     """
@@ -98,13 +98,13 @@ class Desk:
 
     def snapshot(self) -> Snapshot:
         """
-        Return what is known now.
+        Return the present snapshot.
         """
         return self.follower.snapshot()
 
     def rows(self, snapshot: Snapshot) -> list[GroupRow]:
         """
-        Say how all groups do, each in a line; nobody can tell, where that is old.
+        Return one row for each group; if the snapshot is old, as unknown.
         """
         self._forget(snapshot)
         found = [
@@ -119,10 +119,10 @@ class Desk:
 
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
-        Say everything of one group.
+        Return everything about one group.
 
         Raises:
-            Problem: there is none of that name, and no hold for it.
+            Problem: there is no group with that name, and no hold for it.
         """
         if group not in snapshot.pictures:
             unless = "" if snapshot.is_complete else ", as far as is known yet"
@@ -137,9 +137,9 @@ class Desk:
 
     def looked(self, snapshot: Snapshot) -> dict[str, View]:
         """
-        Say everything of each group that is held, for whoever is no person.
+        Return everything about each held group, for programs.
 
-        Nothing more is asked about them for that.
+        No further request is made for this.
         """
         self._forget(snapshot)
         return {
@@ -150,10 +150,10 @@ class Desk:
 
     def partition(self, snapshot: Snapshot, group: str, wanted: str) -> PartitionRow:
         """
-        Say everything of one partition, which is written as ``orders:3``.
+        Return everything about one partition, which is written as ``orders:3``.
 
         Raises:
-            Problem: the group has none of that name.
+            Problem: the group has no partition with that name.
         """
         for one in self.view(snapshot, group).partitions:
             if one.name == wanted:
@@ -161,7 +161,7 @@ class Desk:
         raise Problem(
             404,
             f"{group} has no partition {wanted!r}",
-            "it owns none such and has committed nothing for it: write orders:3",
+            "it does not own it and has committed nothing for it: write orders:3",
         )
 
     def _view(self, snapshot: Snapshot, group: str) -> View:
@@ -180,11 +180,11 @@ class Desk:
 
     def asked(self, key: Hashable, ask: Callable[[Operator], T]) -> T:
         """
-        Ask the cluster; what it answers stands for a minute, under that key.
+        Ask the cluster; the answer is kept for a minute, under that key.
 
         Raises:
             KafkaError: it does not answer, or refuses.
-            Problem: it is being asked for something else, and does not answer.
+            Problem: another request is waiting for the cluster, which does not answer.
         """
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)
@@ -202,7 +202,7 @@ class Desk:
 
     def close(self) -> None:
         """
-        Close the connections, unless somebody waits for an answer on one.
+        Close the connections, except one on which a request still waits.
         """
         self.is_closing = True
         self.commands.close()

@@ -1,5 +1,5 @@
 """
-``/metrics``: what the console knows of groups, for Prometheus.
+Serves ``/metrics``: what the console knows of groups, for Prometheus.
 """
 
 import time
@@ -35,7 +35,7 @@ class _Figure:
 
 def metrics(request: Request) -> Response:
     """
-    Answer Prometheus; nothing of groups where what is known is too old.
+    Answer Prometheus; without groups if the snapshot is too old.
     """
     desk: Desk = request.app.state.desk
     answer = answers_of(Figures(desk))
@@ -45,10 +45,10 @@ def metrics(request: Request) -> Response:
 
 class Figures(Base):
     """
-    What a console knows, for a registry of prometheus-client.
+    The console's figures, for a registry of prometheus-client.
 
     Args:
-        desk: what it works with.
+        desk: the console's desk.
 
     Thread rules: any.
     """
@@ -58,13 +58,13 @@ class Figures(Base):
 
     def describe(self) -> Iterable[Any]:
         """
-        Return nothing, so that it is not asked before it is scraped.
+        Return nothing, so that the registry reads nothing before the first scrape.
         """
         return []
 
     def collect(self) -> Iterator[Any]:
         """
-        Yield what is known now.
+        Yield the present figures.
         """
         found: dict[str, list[Sample]] = {}
         for one in _all(self._desk, self._desk.snapshot()):
@@ -79,7 +79,7 @@ def _all(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
     is_told = snapshot.is_complete and not snapshot.is_old
     figures = list(_groups(desk, snapshot)) if is_told else []
     yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
-    if not snapshot.is_old:  # it may have become so meanwhile
+    if not snapshot.is_old:  # it may have become old meanwhile
         yield from figures
 
 
@@ -91,7 +91,7 @@ def _groups(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
     limits = desk.retention.of({topic for topics in held.values() for topic in topics})
     shown = 0
     for group, topics in held.items():
-        # Alerts rest on these: they are never left out. There are few for each group.
+        # Alerts depend on these: they are never left out. There are few for each group.
         for one in _of_held(snapshot.pictures[group], views[group], topics, limits):
             shown += 1
             yield one
@@ -116,7 +116,7 @@ def _held_topics(rows: Iterable[PartitionRow]) -> _Topics:
 def _omissible(
     snapshot: Snapshot, held: Mapping[str, _Topics]
 ) -> Iterator[list[_Figure]]:
-    # What keeps lag alerts from waking people comes first.
+    # The metric that silences lag alerts comes first.
     for ask in (_topic_held, _topic_lag):
         for group, topics in held.items():
             for topic, rows in topics.items():
@@ -218,7 +218,8 @@ def _topic_lag(
 def _margin(picture: Picture, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
     now = picture.now
     if now is None:
-        # Nobody reports: our own clock, if it is not behind what a broker wrote.
+        # No member reports the time: our own clock, unless it is behind a broker's
+        # record.
         now = max(time.time(), *(one.at or 0.0 for one in picture.standing))
     margins = [
         hold.since + limit - now

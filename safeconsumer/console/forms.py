@@ -1,5 +1,5 @@
 """
-What forms and calls carry beside what was typed: what was agreed to, and a key.
+Adds to forms and calls a key, and the name of what was agreed to.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _REMEMBERED = 500
 
 def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
     """
-    Return the name of what somebody must agree to; None if that is nothing.
+    Return the name of what must be agreed to; None if nothing.
 
-    It is another for another wish, and once other holds would be replaced.
+    It differs for another wish, and if other holds would be replaced.
     """
     if not seen.objections:
         return None
@@ -30,13 +30,13 @@ def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
         (one.key.scope, one.hold.hold_id if one.hold else None, one.offset)
         for one in seen.placing.replaces
     ]
-    # Of @all it is agreed to whatever partitions there are.
+    # An agreement to @all is for whatever partitions there are.
     return _digest([sorted(typed.items()), kinds, missed, replaced])
 
 
 def new_key() -> str:
     """
-    Return a key for one form: what is sent with it is done once.
+    Return a key for one form: a request with it is carried out only once.
     """
     return secrets.token_urlsafe(12)
 
@@ -44,22 +44,24 @@ def new_key() -> str:
 @frozen(kw_only=True)
 class Outcome:
     """
-    What became of a form or a call.
+    The result of a form or a call.
 
     Attributes:
-        done: what was written; nothing, if all of it stood already.
+        done: the changes that were written; empty if all holds existed already.
         told: what it was to do, as plain JSON values.
+        unwritten: why the journal lacks it; "" if it does not.
     """
 
     done: tuple[Acknowledged, ...]
     told: Mapping[str, Any]
+    unwritten: str = ""
 
 
 class Once:
     """
-    Remembers what was done for keys, of the last few hundred.
+    Remembers the results for the last few hundred keys.
 
-    Thread rules: none of its own; whoever shares one locks.
+    Thread rules: none; a caller that shares one between threads must lock.
     """
 
     def __init__(self) -> None:
@@ -67,13 +69,13 @@ class Once:
 
     def outcome(self, given: Mapping[str, str]) -> Outcome | None:
         """
-        Return what became of the same before; None if it is new, or has no key.
+        Return the result of the same request before; None if it is new, or has no key.
         """
         return self._known.get(_digest(sorted(given.items())))
 
     def remember(self, given: Mapping[str, str], outcome: Outcome) -> None:
         """
-        Note what became of it.
+        Note the result of a request.
         """
         if given.get("key"):
             self._known[_digest(sorted(given.items()))] = outcome

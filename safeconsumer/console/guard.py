@@ -1,5 +1,5 @@
 """
-Decides who may talk to the console, and tells browsers what its pages may do.
+Decides who may use the console, and restricts what its pages may do in browsers.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from safeconsumer.console.problems import Problem
 
 LOGIN = "/login"
-# Of no secret, and needed by the page that says how to get in.
+# Paths without secrets, which the page that explains the login needs.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
-# Where a browser says that nobody has clicked yet; the older names are of Safari and
-# of Firefox.
+# Headers by which a browser says that nobody has clicked yet; the older names are of
+# Safari and of Firefox.
 _AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -28,23 +28,23 @@ _HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Without any referrer a browser sends "Origin: null" with our own forms.
+    # Without any referrer a browser would send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# The cookie is Strict: it would not come along on a redirect from somebody's chat.
+# The cookie is Strict: it would not be sent after a redirect from another site.
 _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 <meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
 
 
 class Door:
     """
-    Knows the token, the sessions, and under which names this console is reached.
+    Knows the token, the sessions, and the names under which this console is reached.
 
     Args:
-        port: of this console; browsers send one port's cookies to all others.
-        lasting: a token that is never used up, for scripts and several browsers.
+        port: this console's port; browsers send one port's cookies to all others.
+        lasting: a token that does not expire, for scripts and several browsers.
     """
 
     def __init__(self, port: int, lasting: str | None = None) -> None:
@@ -60,14 +60,14 @@ class Door:
     @property
     def form_token(self) -> str:
         """
-        What every form of ours carries, and no page of others can know.
+        The token in each of our forms, which other sites' pages cannot know.
         """
         key = self._session.encode()
         return hmac.new(key, b"form", hashlib.sha256).hexdigest()
 
     def is_form_of_ours(self, given: str) -> bool:
         """
-        Tell whether a form carried that.
+        Tell whether a form had that token.
         """
         return _same(given, self.form_token)
 
@@ -90,7 +90,7 @@ class Door:
         if not is_bearer and not self._has_session(request):
             return Problem(
                 401,
-                "nobody is logged in here",
+                "you are not logged in",
                 "open the link that safeconsumer console printed; it works once. "
                 "For another browser start the console again, or with --token-file",
             )
@@ -102,8 +102,8 @@ class Door:
         """
         Answer a login; None if its token is wrong or was used.
 
-        Only a click uses the link up: neither a HEAD, with which programs look whether
-        a link is good, nor what a browser loads ahead of time while it is typed.
+        Only a click uses the link up: neither a HEAD request, with which programs check
+        a link, nor a request that a browser makes ahead of time while it is typed.
         """
         if request.method == "HEAD":
             return Response()
@@ -156,7 +156,7 @@ def _same(given: str, known: str) -> bool:
 
 class Guard:
     """
-    Turns away what the door refuses, and gives every answer the same headers.
+    Refuses what the door refuses, and adds the same headers to every answer.
     """
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
@@ -174,7 +174,7 @@ class Guard:
         request = Request(scope)
         refused = self._door.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
-        # Pages name assets by what is in them, so that one is loaded once.
+        # Pages name assets by their content, so that each is loaded once.
         is_asset = refused is None and request.url.path.startswith("/static/")
         kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
         headers = {**_HEADERS, "Cache-Control": kept}

@@ -1,5 +1,5 @@
 """
-A connection for commands that is lent to one thread at a time.
+Lends one connection for commands to one thread at a time.
 """
 
 import threading
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.operator import Operator
 
-# Whoever clicked has not gone yet: later nobody knows what was asked for.
+# Seconds to wait for it; a client that clicked is still waiting then.
 _BUSY = 2.0
 _CLOSING = 1.0
 
@@ -19,7 +19,7 @@ class Lent:
     One connection, made when it is first needed.
 
     Args:
-        connect: makes it.
+        connect: opens the connection.
 
     Thread rules: any.
     """
@@ -33,17 +33,17 @@ class Lent:
     @contextmanager
     def lend(self) -> Iterator[Operator]:
         """
-        Lend it, if it is free soon.
+        Lend the connection, if it becomes free soon.
 
         Raises:
-            Problem: it is not, or the console ends.
+            Problem: it does not, or the console is closing.
         """
         if not self._lock.acquire(timeout=_BUSY):
-            somebody = "somebody else waits for the cluster: try again"
+            somebody = "another request waits for the cluster: try again"
             raise Problem(503, "Nothing was done.", somebody)
         try:
             if self._is_closed:
-                raise Problem(503, "Nothing was done.", "the console ends")
+                raise Problem(503, "Nothing was done.", "the console is closing")
             if self._operator is None:
                 self._operator = self._connect()
             yield self._operator
@@ -52,7 +52,7 @@ class Lent:
 
     def close(self) -> None:
         """
-        Close it, unless somebody waits for an answer on it.
+        Close the connection, unless a request waits for an answer on it.
         """
         self._is_closed = True
         if not self._lock.acquire(timeout=_CLOSING):

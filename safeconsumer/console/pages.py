@@ -1,5 +1,5 @@
 """
-The pages, for people: each works without a script, and stands still then.
+Serves the pages for people: each works without a script, but does not refresh then.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,7 +36,7 @@ STATIC = Path(__file__).parent / "static"
 SIZE = 100
 _MOST_FORM_BYTES = 64 * 1024
 _JUST_NOW = 2.0
-# What is old is seen to be so in time: a whole number of these are OLD_AFTER.
+# Seconds between looks at the age of a page; OLD_AFTER is a whole multiple of it.
 _TICK = 5.0
 
 
@@ -45,7 +45,7 @@ CHANGING = ("/place", "/lift")
 
 def routes(*, is_read_only: bool) -> list[Route]:
     """
-    Return the routes of the pages; without those that change anything if so.
+    Return the pages' routes; with ``is_read_only`` without those that change anything.
     """
     found = [
         Route("/", _live(groups)),
@@ -69,7 +69,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 def groups(request: Request) -> Response:
     """
-    Show all groups, those that matter most first.
+    Show all groups, the most important first.
     """
     desk, snapshot = _look(request)
     rows = desk.rows(snapshot)
@@ -113,7 +113,7 @@ def group(request: Request) -> Response:
 
 def partition(request: Request) -> Response:
     """
-    Say why a partition is quiet, or flows.
+    Show why a partition is quiet, or flows.
     """
     desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
@@ -131,7 +131,7 @@ def partition(request: Request) -> Response:
 
 def history(request: Request) -> Response:
     """
-    Show what was placed and lifted, the last first.
+    Show what was placed and lifted, the latest first.
     """
     _, snapshot = _look(request)
     name = request.query_params.get("group", "")
@@ -148,7 +148,7 @@ def history(request: Request) -> Response:
 
 async def doctor(request: Request) -> Response:
     """
-    Look for what would keep a hold from working; asks the cluster.
+    Show what would keep a hold from working; asks the cluster.
     """
     slots = _look(request)[0].doctors
     return await asking.answer(
@@ -179,7 +179,7 @@ def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
 
 def place(request: Request) -> Response:
     """
-    Show the form, and what it would do once there is something in it.
+    Show the form, and a preview once it is filled in.
     """
     desk, snapshot = _look(request)
     wish = changing.typed(request.query_params)
@@ -243,7 +243,7 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
 
 def lift(request: Request) -> Response:
     """
-    Show what lifting a hold would do.
+    Preview lifting a hold.
     """
     desk, snapshot = _look(request)
     seen = changing.lifting(snapshot, request.query_params)
@@ -269,7 +269,7 @@ def _do_lift(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Re
             return _lift_page(request, snapshot, problem.seen, problem)
         return _lift_page(request, snapshot, changing.lifting(snapshot, given), problem)
     group = given.get("group", "")
-    left = desk.snapshot().pictures.get(group)  # it may have been nothing but its hold
+    left = desk.snapshot().pictures.get(group)  # perhaps only the hold made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)
@@ -302,14 +302,16 @@ async def _form(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_FORM_BYTES:
-            raise Problem(413, "that is too much for a form")
+            raise Problem(413, "the form's data is too long")
     given = {
         name: values[-1]
         for name, values in parse_qs(body.decode("utf-8", "replace")).items()
     }
     desk: Desk = request.app.state.desk
     if not desk.door.is_form_of_ours(given.get("form", "")):
-        raise Problem(403, "this form is not of this console", "load the page again")
+        raise Problem(
+            403, "this form does not belong to this console", "load the page again"
+        )
     return given
 
 
@@ -340,12 +342,14 @@ def _live(
     run: Callable[..., Awaitable[Response]] = run_in_threadpool,
 ) -> Callable[[Request], Awaitable[Response]]:
     """
-    Show a page again only if something is new; its script asks again and again.
+    Send a page again only if something is new; its script asks again and again.
     """
 
     async def shown(request: Request) -> Response:
         snapshot = _look(request)[1]
-        ticks = int(snapshot.age / _TICK)  # ages move, where nothing else does
+        ticks = int(
+            snapshot.age / _TICK
+        )  # a page's ages change even if nothing else does
         tag = f'W/"{snapshot.version}-{ticks}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"etag": tag})
@@ -438,7 +442,7 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    # Names come from other people: what is not to be seen would forge what is.
+    # Names come from other people: invisible characters could forge what is shown.
     if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
         return value
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in value)

@@ -1,5 +1,5 @@
 """
-What the console answers when something is not done: RFC 9457 for programs.
+Answers requests that failed: RFC 9457 for programs, a page for people.
 
 People get a page.
 """
@@ -19,11 +19,11 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 
 class Problem(Exception):  # noqa: N818 - RFC 9457's word
     """
-    Something that was asked for and is not done.
+    A request that was not carried out.
 
     Args:
-        status: of HTTP.
-        title: what is the case.
+        status: the HTTP status.
+        title: what happened.
         detail: what to do about it.
         more: further members of the JSON document.
     """
@@ -43,7 +43,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
 
     def answer(self, request: Request) -> Response:
         """
-        Return it in the form that the asker reads.
+        Return the problem in the form that the client reads.
         """
         if request.url.path.startswith("/api/"):
             return JSONResponse(

@@ -1,5 +1,5 @@
 """
-Remembers after how long held topics delete records, so that a scrape need not ask.
+Remembers after how long held topics delete records, so that scrapes need not ask.
 """
 
 import threading
@@ -14,27 +14,27 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.errand import Errand
 
-# For how long an answer stands, and a failure too, seconds.
+# Seconds for which an answer is used, and a failure too.
 _STANDS = 60.0
-# Prometheus gives a scrape ten seconds: it gets the first answer if that comes soon.
+# Seconds; Prometheus gives a scrape ten: it gets the first answer if that comes soon.
 _MOMENT = 1.0
 
 Limits = Mapping[str, float | None]
 """
-Seconds after which topics delete records, by name; None for never, by age.
+Seconds after which topics delete records, by name; None: never because of age.
 """
 
 
 class Retention:
     """
-    Asks once a minute, for all held topics together, on a thread of its own.
+    Asks once a minute, for all held topics together, on a separate thread.
 
-    Whoever wants to know waits a second at most, and that once for each question: a
-    broker that does not answer is waited for by nobody else. The last answer stands
-    until there is a newer one.
+    A caller waits a second at most, once for each request to the broker: nobody else
+    waits for a broker that does not answer. The last answer is used until there is a
+    newer one.
 
     Args:
-        ask: asks the cluster; it may take as long as it likes.
+        ask: asks the cluster; it may take any time.
 
     Thread rules: any.
     """
@@ -49,12 +49,12 @@ class Retention:
 
     def of(self, names: AbstractSet[str]) -> Limits:
         """
-        Return what is known; topics of which nothing is known are not among them.
+        Return what is known; topics of which nothing is known are left out.
         """
         with self._lock:
             begun = self._begin(names)
         if begun is not None:
-            with suppress(TimeoutError):  # what was known stands
+            with suppress(TimeoutError):  # the last answer is still used
                 begun.result(_MOMENT)
         return self._known
 
@@ -73,4 +73,4 @@ class Retention:
         try:
             self._known = dict(self._ask(names))
         except (ControlTopicError, KafkaError, OSError, Problem):
-            return  # nobody can tell: asked again when its time has come
+            return  # unknown: asked again when it is due

@@ -19,25 +19,25 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
 HOST = "127.0.0.1"
-# For answers that are on their way at the end.
+# Seconds for answers that are on their way at the end.
 _GRACE_SECONDS = 1
 
 
 @frozen(kw_only=True)
 class Setup:
     """
-    How a console is to be.
+    The settings of a console.
 
     Attributes:
-        base: how to reach the cluster, in kafka-python's keys.
-        settings: which control topics.
-        owner: whose holds are placed here.
-        port: to listen on; 0 for any.
-        host: what this machine calls itself, for whoever reads a hold.
-        principal: how the console logs in, for the same.
-        is_read_only: whether there is no way to place and lift.
-        token: one that is never used up; None for a link that works once.
-        journal: is told of what is placed and lifted here; None for nobody.
+        base: how to reach the cluster, with kafka-python's keys.
+        settings: the names of the control topics.
+        owner: the owner of holds that are placed here.
+        port: the port to listen on; 0 for any.
+        host: this machine's own name, shown with holds.
+        principal: the console's login, shown with holds.
+        is_read_only: whether holds cannot be placed or lifted here.
+        token: a token that does not expire; None for a link that works once.
+        journal: gets what is placed and lifted here; None: no journal.
     """
 
     base: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Setup:
 
 class Server(uvicorn.Server):
     """
-    Tells whoever waits for an answer that it is over, before it waits for them.
+    Ends waiting requests before it waits for their connections.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -85,9 +85,9 @@ def serve(
     Serve until interrupted.
 
     Args:
-        setup: how.
-        tell: is given the link to open, once the console listens.
-        show: is given its figures before that, to show them elsewhere, too.
+        setup: the settings of the console.
+        tell: called with the link to open, once the console listens.
+        show: called with its figures before that, to show them elsewhere, too.
 
     Raises:
         OSError: the port is taken.
@@ -106,14 +106,14 @@ def serve(
 
 def follower(setup: Setup) -> Follower:
     """
-    Make what knows; it begins as a context manager.
+    Make the follower; it starts as a context manager.
     """
     return Follower(setup.base, setup.settings)
 
 
 def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
     """
-    Make what pages work with.
+    Make the desk for the pages.
     """
     return Desk(
         follower=following,

@@ -1,5 +1,5 @@
 """
-What pages and REST say of a group: one row, its members, its partitions, worst first.
+Builds what pages and REST show of a group: row, members and partitions, worst first.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,35 +45,35 @@ class PartitionRow:
     @property
     def name(self) -> str:
         """
-        It as a scope.
+        The partition's name, as a scope.
         """
         return f"{self.tp.topic}:{self.tp.partition}"
 
     @property
     def level(self) -> Level:
         """
-        What its answer means.
+        The level of its answer.
         """
         return self.answer.level
 
     @property
     def words(self) -> str:
         """
-        Its answer in short.
+        The short text of its answer.
         """
         return self.answer.words
 
     @property
     def sentence(self) -> str:
         """
-        Its answer.
+        The sentence of its answer.
         """
         return self.answer.sentence
 
     @property
     def heading(self) -> tuple[str, str]:
         """
-        What somebody asks who looks at it, before and after its name.
+        The heading of its page, before and after its name.
         """
         return {
             Level.ALARM: ("", "is held, and flows"),
@@ -84,7 +84,7 @@ class PartitionRow:
     @property
     def questions(self) -> list[tuple[str, str]]:
         """
-        What was asked, in order, each with ``no``, ``yes`` or ``later``.
+        The questions in order, each with ``no``, ``yes`` or ``later``.
         """
         at = self.answer.number
         return [
@@ -94,7 +94,7 @@ class PartitionRow:
 
     def aged(self, age: float) -> "PartitionRow":
         """
-        Return what this says of now, after so many seconds without news.
+        Return what this says about now, after so many seconds without news.
         """
         level, words = _aged(self.level, self.words)
         sentence = f"{words_of(age)} ago: {self.sentence}"
@@ -118,7 +118,7 @@ class MemberRow:
 
     def aged(self) -> "MemberRow":
         """
-        Return what this says of now, after a while without news.
+        Return what this says about now, after a while without news.
         """
         level, words = _aged(self.level, self.words)
         return evolve(self, level=level, words=words, quiet=None)
@@ -127,7 +127,7 @@ class MemberRow:
 @frozen(kw_only=True)
 class GroupRow:
     """
-    One group in a line: ``level`` is the worst of what is held.
+    One group in a row: ``level`` is the worst of what is held.
 
     ``quiet`` is None if that is unknown.
     """
@@ -149,7 +149,7 @@ class GroupRow:
 
     def aged(self, age: float) -> "GroupRow":
         """
-        Return what this says of now, after so many seconds without news.
+        Return what this says about now, after so many seconds without news.
         """
         level, words = _aged(self.level, self.words)
         said = f"{words_of(age)} ago: {self.sentence}"
@@ -159,7 +159,7 @@ class GroupRow:
 @frozen(kw_only=True)
 class View:
     """
-    Everything that is said of one group.
+    Everything that is shown of one group.
     """
 
     row: GroupRow
@@ -168,7 +168,7 @@ class View:
 
     def aged(self, age: float) -> "View":
         """
-        Return what this says of now, after so many seconds without news.
+        Return what this says about now, after so many seconds without news.
         """
         return View(
             row=self.row.aged(age),
@@ -178,7 +178,7 @@ class View:
 
 
 def _aged(level: str, words: str) -> tuple[Level, str]:
-    # What was wrong may be so still; that it is well nobody knows any more.
+    # What was wrong may be so still; what was well is now unknown.
     is_alarm = level == Level.ALARM
     return (Level.ALARM, words) if is_alarm else (Level.UNKNOWN, "cannot tell")
 
@@ -187,7 +187,7 @@ def view_of(
     picture: Picture, stands_for: Callable[[TopicPartition], float | None]
 ) -> View:
     """
-    Say everything of one group.
+    Return everything about one group.
     """
     judge = Judge(picture)
     partitions = tuple(_partition(one) for one in sights(judge, stands_for))
@@ -205,7 +205,7 @@ def view_of(
 
 def row_of(picture: Picture) -> GroupRow:
     """
-    Say how a group does of which nothing is held: no partition is looked at.
+    Return the row of a group without holds; its partitions are not looked at.
     """
     return _group(picture, (), _without_holds(picture))
 
@@ -301,7 +301,7 @@ def _without_holds(picture: Picture) -> tuple[Level, str, str]:
 
 
 def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
-    # As wait says it: every member must obey, not only those that own what is held.
+    # As wait judges it: every member must obey, not only owners of held partitions.
     reached = judge.quietness(judge.picture.lasting)
     if not reached.is_reached:
         said = f"What is held is quiet, but {reached.sentence()}."
@@ -313,7 +313,7 @@ def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
 
 def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
     """
-    Say in one sentence how all groups do, and how bad it is.
+    Return one sentence about all groups, and how bad it is.
     """
     counts = {level: sum(one.level is level for one in rows) for level in LEVELS}
     held = sum(bool(one.holds) for one in rows)

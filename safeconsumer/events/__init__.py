@@ -1,11 +1,11 @@
 """
-What happens in a consumer, a worker and the control of a group, as values for hooks.
+Defines the events of consumers, workers and group control, which hooks get.
 
 A hook is called with one event at a time: ``SafeConsumer(hooks=[...])``. Every class is
 a child of :class:`Event`, and of the one for its subject: :class:`HoldEvent`,
 :class:`PartitionEvent`, :class:`FetchEvent`, :class:`JoinEvent`, :class:`PatternEvent`,
-:class:`ControlEvent` or :class:`WorkerEvent`. An event never changes; ``name`` is that
-of its log line, ``as_dict`` makes plain JSON values of it::
+:class:`ControlEvent` or :class:`WorkerEvent`. An event never changes; ``name`` is the
+name of its log line, ``as_dict`` turns it into plain JSON values::
 
     from safeconsumer import events
 
@@ -19,12 +19,12 @@ of its log line, ``as_dict`` makes plain JSON values of it::
                 print("gained", len(gained))
 
 Every hook gets every event once, in the order in which things happened, under no lock.
-One thread at a time calls the hooks, so a hook that takes its time delays the other
-hooks and later events, but no ``poll``, ``pause`` or ``resume`` on another thread:
-these may return before the hooks were told, a ``poll`` with records of partitions whose
-``assignment_changed`` is still being told. A hook may pause, resume and ask; what it
-does is told after the event it has. What it raises is counted, logged once and breaks
-nothing.
+One thread at a time calls the hooks, so a slow hook delays the other hooks and later
+events, but no ``poll``, ``pause`` or ``resume`` on another thread. These may return
+before the hooks have their events; a ``poll`` may return records of partitions while
+hooks still handle their ``assignment_changed``. A hook may pause, resume and ask; the
+events of that come after the event that it handles. Its exceptions are counted, logged
+once, and break nothing.
 """
 
 from importlib import import_module
@@ -152,7 +152,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    # A worker's events cost a seventh of the import of a consumer, which has none.
+    # A worker's events cost a seventh of the import of a consumer, which needs none.
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -1,5 +1,5 @@
 """
-Events of a consumer: holds, partitions, fetched data, joins, patterns.
+Defines the events of a consumer: holds, partitions, fetched data, joins, patterns.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from safeconsumer.holds.scope import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
 
-# How many holds an advice names.
+# The most holds that an advice names.
 _FEW = 3
 
 
@@ -22,10 +22,10 @@ _Kind = TypeVar("_Kind")
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def event(kind: type[_Kind]) -> type[_Kind]:
     """
-    Make a class of events.
+    Decorate a class of events.
 
     Comparing and showing are methods of :class:`Event`: compiled for each class, as
-    attrs does it, they took a fifth of the import of a consumer.
+    attrs would, they took a fifth of the import of a consumer.
     """
     return frozen(kind, kw_only=True, eq=False, repr=False)
 
@@ -39,8 +39,8 @@ class Event:
         at: seconds since the epoch.
         client_id: Kafka's ``client_id`` of the consumer, or None.
         group_id: its consumer group, or None.
-        name: what happened, in the notation of log lines.
-        level: how a log line about such events is ranked: debug, info, warning, error.
+        name: the name of the event, as in log lines.
+        level: the level of log lines about it: debug, info, warning, error.
     """
 
     __match_args__ = ("name",)
@@ -54,14 +54,14 @@ class Event:
     @property
     def severity(self) -> str:
         """
-        How a log line about this one is ranked: as all of its kind, if not routine.
+        The level of its log line; that of its class, unless the event is routine.
         """
         return self.level
 
     @property
     def advice(self) -> str | None:
         """
-        What whoever reads a log line about this one may do; None if nothing.
+        What the reader of its log line may do about it; None if nothing.
         """
         return None
 
@@ -70,8 +70,8 @@ class Event:
         Return every field as plain JSON values; partitions as ``orders:3``.
 
         Args:
-            most: how many values of a list are named at most; how many more there are
-                is its last one then. None: all of them.
+            most: the most values of a list; if there are more, its last value says how
+                many. None: all values.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 
@@ -95,10 +95,10 @@ class Event:
 @event
 class HoldEvent(Event):
     """
-    Parent of what happens to holds; about a worker's own it is for debugging only.
+    Parent of events about holds; those of a worker's own holds have level debug.
 
     Attributes:
-        holds: which.
+        holds: the holds.
     """
 
     __match_args__ = ("holds",)
@@ -109,7 +109,7 @@ class HoldEvent(Event):
     @property
     def severity(self) -> str:
         """
-        How a log line about this one is ranked.
+        The level of its log line.
         """
         is_routine = self.holds and all(one.is_routine for one in self.holds)
         return "debug" if is_routine else self.level
@@ -118,7 +118,7 @@ class HoldEvent(Event):
 @event
 class PartitionEvent(Event):
     """
-    Parent of what happens to assigned partitions: who owns them, and whether they flow.
+    Parent of events about assigned partitions: who owns them, and whether they flow.
     """
 
     __match_args__ = ("name",)
@@ -128,11 +128,11 @@ class PartitionEvent(Event):
 @event
 class FetchEvent(Event):
     """
-    Parent of what happens to fetched data.
+    Parent of events about fetched data.
 
     Attributes:
-        partitions: whose it is.
-        bytes: how much, as it came from the broker.
+        partitions: the partitions of the data.
+        bytes: the size of the data, as it came from the broker.
     """
 
     __match_args__ = ("partitions", "bytes")
@@ -145,7 +145,7 @@ class FetchEvent(Event):
 @event
 class JoinEvent(Event):
     """
-    Parent of what happens in joins of the consumer group.
+    Parent of events about joins of the consumer group.
     """
 
     __match_args__ = ("name",)
@@ -155,7 +155,7 @@ class JoinEvent(Event):
 @event
 class PatternEvent(Event):
     """
-    Parent of what happens when patterns are asked about topic names.
+    Parent of events about asking patterns whether they match topic names.
     """
 
     __match_args__ = ("name",)
@@ -168,8 +168,8 @@ class HoldsPlaced(HoldEvent):
     One call placed or changed holds.
 
     Attributes:
-        holds: those that are new or different.
-        quiet: assigned partitions that became quiet by it.
+        holds: the holds that are new or changed.
+        quiet: assigned partitions that it made quiet.
         topics: known topics that the holds cover; None if no pattern is among them.
     """
 
@@ -182,7 +182,7 @@ class HoldsPlaced(HoldEvent):
     @property
     def severity(self) -> str:
         """
-        How a log line about this one is ranked: the application's own are no news.
+        The level of its log line; debug for the application's own holds.
         """
         return "debug" if _is_own(self.holds) else super().severity
 
@@ -190,11 +190,11 @@ class HoldsPlaced(HoldEvent):
 @event
 class HoldsRemain(HoldEvent):
     """
-    One call tried to lift holds that are not there, and others cover its targets.
+    One call tried to lift holds that do not exist, and others cover its targets.
 
     Attributes:
-        holds: those that cover them.
-        targets: what was to be lifted.
+        holds: the holds that cover the targets.
+        targets: the scopes that were to be lifted.
     """
 
     __match_args__ = ("holds", "targets")
@@ -205,7 +205,7 @@ class HoldsRemain(HoldEvent):
     @property
     def remaining(self) -> tuple[Hold, ...]:
         """
-        The holds, by the name that :class:`HoldsRemoved` has for them.
+        The same holds, under the name that :class:`HoldsRemoved` uses.
         """
         return self.holds
 
@@ -251,7 +251,7 @@ class PatternFailed(PatternEvent):
     Attributes:
         pattern: the expression, in the notation of scopes.
         topic: the name it was asked about.
-        error: what it raised.
+        error: the exception.
     """
 
     __match_args__ = ("pattern", "topic", "error")
@@ -269,8 +269,8 @@ class HoldsRemoved(HoldEvent):
     One call lifted holds.
 
     Attributes:
-        holds: those that are gone.
-        flowing: assigned partitions that flow by it.
+        holds: the holds that were lifted.
+        flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
     """
 
@@ -283,9 +283,9 @@ class HoldsRemoved(HoldEvent):
     @property
     def severity(self) -> str:
         """
-        How a log line about this one is ranked: the application's own are no news.
+        The level of its log line; debug for the application's own holds.
 
-        But that other holds cover what it wanted to flow is.
+        If other holds still cover what was to flow, the level is that of the class.
         """
         is_told = not _is_own(self.holds) or self.remaining
         return super().severity if is_told else "debug"
@@ -309,7 +309,7 @@ class HoldsEnded(HoldEvent):
     Holds ended with the assignment they were bound to.
 
     Attributes:
-        holds: those that are gone.
+        holds: the holds that ended.
         departed: the partitions that were revoked or lost.
     """
 
@@ -327,7 +327,7 @@ class AssignmentChanged(PartitionEvent):
     Attributes:
         gained: partitions owned from now on.
         departed: partitions no longer owned.
-        quiet: those of the gained that are quiet from their first instant.
+        quiet: the gained partitions that are quiet from their first instant.
     """
 
     __match_args__ = ("gained", "departed")
@@ -349,8 +349,8 @@ class HoldsStayBehind(HoldEvent):
     ``WHILE_ASSIGNED`` end with the ownership instead.
 
     Attributes:
-        holds: which.
-        partitions: those that departed.
+        holds: the holds on them.
+        partitions: the partitions that departed.
     """
 
     __match_args__ = ("holds", "partitions")
@@ -369,11 +369,11 @@ class HoldsStayBehind(HoldEvent):
 @event
 class HoldsBit(HoldEvent):
     """
-    Surviving holds took effect on partitions that were gained.
+    Holds from before took effect on partitions that were gained.
 
     Attributes:
-        holds: what keeps them quiet.
-        partitions: gained and quiet.
+        holds: the holds that keep them quiet.
+        partitions: the gained partitions that are quiet.
     """
 
     __match_args__ = ("holds", "partitions")
@@ -393,12 +393,12 @@ class HoldsBit(HoldEvent):
 @event
 class GatesChanged(PartitionEvent):
     """
-    Partitions were closed, or opened, by the consumer itself and not by a hold.
+    The consumer itself, and not a hold, made partitions quiet or let them flow.
 
     Attributes:
         quiet: partitions that became quiet.
         flowing: partitions that flow again.
-        reason: why, for people.
+        reason: why, as text for people.
     """
 
     __match_args__ = ("quiet", "flowing")
@@ -418,11 +418,11 @@ class RebalanceCompleted(JoinEvent):
     Attributes:
         generation: Kafka's generation id.
         member_id: Kafka's member id.
-        kept: owned without a gap.
-        gained: owned from now on, regained ones too.
-        revoked: given up.
-        lost: taken away while the membership was lost.
-        quiet: what is quiet now.
+        kept: partitions owned without a gap.
+        gained: partitions owned from now on, regained ones too.
+        revoked: partitions given up.
+        lost: partitions taken away while the membership was lost.
+        quiet: the partitions that are quiet now.
         bit: holds that keep gained partitions quiet.
     """
 
@@ -442,7 +442,7 @@ class RebalanceCompleted(JoinEvent):
 @event
 class PauseForgotten(JoinEvent):
     """
-    A kept partition woke in a rebalance though nobody lifted its hold.
+    A kept partition flowed after a rebalance though nobody lifted its hold.
 
     It never happens; if it does, it is a defect of this package.
     """
@@ -475,7 +475,7 @@ class FetchesPurged(FetchEvent):
 
     Attributes:
         fetches: how many answers or parts of answers.
-        records: how many records; None where the format does not tell.
+        records: how many records; None if the record format does not say.
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")
@@ -498,9 +498,9 @@ class ParkedDataDropped(FetchEvent):
 @event
 class HeldPartitionUncommitted(PartitionEvent):
     """
-    A quiet partition departed, nothing was committed for it, and the policy is latest.
+    A quiet partition departed without any committed offset, and the policy is latest.
 
-    Whoever owns it next starts at its end: what was held back is skipped.
+    Its next owner starts at its end: the records that were held back are skipped.
     """
 
     __match_args__ = ("partitions",)
@@ -512,13 +512,13 @@ class HeldPartitionUncommitted(PartitionEvent):
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
     """
-    Return partitions in the order people expect.
+    Return partitions sorted by topic and number.
     """
     return tuple(sorted(partitions))
 
 
 def _is_own(holds: Iterable[Hold]) -> bool:
-    # A program pauses and resumes ten times a second and knows it.
+    # A program that pauses and resumes ten times a second needs no log lines about it.
     return all(one.owner == APP or one.is_routine for one in holds)
 
 

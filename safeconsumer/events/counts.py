@@ -1,5 +1,5 @@
 """
-Counts events, for whoever reads them as metrics: what a scrape finds has no history.
+Counts events for metrics, which show no history otherwise.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from safeconsumer.events.group import (
 )
 from safeconsumer.holds.hold import KINDS, kind_of
 
-# A worker changes its own many times a second, and tells for how long it held what.
+# A worker changes its own holds many times a second, and reports their seconds.
 WISHES = tuple(kind for kind in KINDS if kind != "worker")
 CHANGES = ("placed", "removed", "expired", "ended")
 MOVES = ("gained", "revoked", "lost")
@@ -36,7 +36,7 @@ ALARMS = (
     "pause_not_handed_over",
 )
 """
-Events of a consumer of the levels warning and error that no other counter has.
+Names of a consumer's events of level warning and error that no other counter has.
 """
 WORKER_ALARMS = (
     "dead_letter_failed",
@@ -49,30 +49,30 @@ WORKER_ALARMS = (
     "worker_process_died",
 )
 """
-The same of a worker. That a breaker closes ends what was counted as it opened.
+The same for a worker. A breaker that closes ends what its opening counted.
 """
 
-# By the names of the events.
+# The change that each event about holds reports, by the name of the event.
 _CHANGES = {f"hold_{change}": change for change in CHANGES}
 
 
 class Counts:
     """
-    A hook that counts. It does nothing where records go: only events reach it.
+    A hook that counts events. It costs nothing per record: only events reach it.
 
     Attributes:
-        hold_changes: by who placed the hold, and what happened to it; not a worker's.
-        rebalances: joins that completed.
-        moves: partitions in them, by what became of them.
-        purged_bytes: of ended ownerships.
-        parked_dropped_bytes: beyond ``parked_max_bytes``.
-        alarms: by the name of the event; of those that are counted here.
-        control_skipped: records.
-        control_resets: of topics.
-        gates_opened_unread: partitions.
+        hold_changes: by kind of owner and kind of change; without a worker's holds.
+        rebalances: completed joins.
+        moves: partitions in them, by whether they were kept, gained, revoked or lost.
+        purged_bytes: bytes of ended ownerships.
+        parked_dropped_bytes: bytes beyond ``parked_max_bytes``.
+        alarms: how often each event happened, by its name; only of ``alarms``.
+        control_skipped: control records that could not be read.
+        control_resets: control topics that were created again.
+        gates_opened_unread: partitions that flow without the topics having been read.
 
-    Thread rules: one thread at a time tells it events, as hooks are told; any thread
-    reads it, without a lock. All keys are there from the beginning.
+    Thread rules: one thread at a time calls it, as hooks are called; any thread reads
+    it, without a lock. All keys exist from the beginning.
 
     Args:
         alarms: the names of events that count as alarms.
@@ -119,7 +119,7 @@ class Counts:
     def _count_holds(self, event: HoldEvent) -> None:
         change = _CHANGES.get(event.name)
         if change is not None:
-            # One call may have ten thousand, and few owners.
+            # One call may have ten thousand holds, of few owners.
             owners = Counter(hold.owner for hold in event.holds)
             for owner, count in owners.items():
                 key = kind_of(owner), change

@@ -14,8 +14,8 @@ from safeconsumer.events.consumer import Event
 
 Hook = Callable[[Event], object]
 """
-Takes one event, quickly, on any thread. What it returns is ignored; what it raises
-is logged once per hook and counted.
+It takes one event, quickly, on any thread. Its return value is ignored; its exceptions
+are counted, and the first one of each hook is logged.
 """
 
 log = logging.getLogger("safeconsumer")
@@ -23,7 +23,7 @@ log = logging.getLogger("safeconsumer")
 
 class LazyHook:
     """
-    A hook that is imported at the first event, so that importing us stays quick.
+    A hook that is imported at the first event, so that importing this package is quick.
 
     Args:
         path: ``package.module:function``.
@@ -51,7 +51,7 @@ class Dispatcher:
     Hands each event to every hook and survives those that raise.
 
     Attributes:
-        failures: how often each hook raised, by its ``repr`` of the first time.
+        failures: how often each hook raised, by the ``repr`` that it had first.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -76,13 +76,14 @@ class Dispatcher:
         Call every hook with the event, whatever those before it raise.
 
         Returns:
-            What is to end the program, the first one; such as ``KeyboardInterrupt``.
+            The first exception that shall end the program, such as
+            ``KeyboardInterrupt``.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
             try:
                 hook(event)
-            except Exception as error:  # noqa: BLE001 - whatever it does, poll goes on
+            except Exception as error:  # noqa: BLE001 - a hook's failure must not stop poll
                 self._count(place, error)
             except BaseException as error:  # noqa: BLE001 - raised when all have it
                 stop = stop or error
@@ -93,7 +94,7 @@ class Dispatcher:
         name = self._names.setdefault(place, _name_of(self._hooks[place]))
         self.failures[name] = self.failures.get(name, 0) + 1
         if is_first:
-            # The log may be what failed: its handlers are the application's.
+            # The log itself may have failed: its handlers are the application's.
             with contextlib.suppress(Exception):
                 log.error(
                     "hook %s failed; it is called again, but not logged again",
@@ -102,8 +103,8 @@ class Dispatcher:
                 )
 
 
-# Events that whoever hands out takes over from others at most, in one call: some
-# milliseconds, so that neither a poll nor the network's thread is kept from its work.
+# The most events of other threads that one call hands out: some milliseconds' worth, so
+# that it does not keep a poll or the network's thread from its work.
 _MOST_OF_OTHERS = 100
 
 
@@ -111,20 +112,20 @@ class Outbox:
     """
     Events that wait for the hooks, in the order in which things happened.
 
-    One thread at a time hands them out, so that every hook gets every event once and
-    in that order. Whoever comes meanwhile, on another thread or from within a hook,
-    leaves its events to the thread at work:
+    One thread at a time hands them out, so that every hook gets every event once and in
+    that order. A caller that comes meanwhile, on another thread or from within a hook,
+    leaves its events to the thread at work, which surely finds them:
 
-    1. it appended its event before it asked for the turn; 2. it did not get the turn,
-    so the other had it at that moment; 3. the other looks for events once more after
-    it gave the turn back.
+    1. the caller appended its event before it tried to take the turn; 2. it did not get
+    the turn, so the other thread had it at that moment; 3. that thread looks for events
+    once more after it has given the turn back.
 
-    No lock is held while a hook runs, and nobody waits for one that takes its time.
+    No lock is held while a hook runs, and no thread waits for a slow hook.
 
     Thread rules: any thread, under no lock.
 
     Args:
-        dispatcher: has the hooks.
+        dispatcher: calls the hooks.
 
     Attributes:
         waiting: the events, oldest first; append to it under any lock, and in a signal
@@ -134,23 +135,23 @@ class Outbox:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
         self.waiting: deque[Event] = deque()
-        # Has at most one entry, of whoever hands out. ``setdefault`` takes the turn in
-        # one step that neither a thread nor a signal can come into.
+        # It has at most one entry, of the thread that hands out. ``setdefault`` takes
+        # the turn in one step that neither a thread nor a signal can interrupt.
         self._turn: dict[str, list[int]] = {}
 
     def deliver(self) -> bool:
         """
-        Hand out what waits, unless another thread, or this one below, is at it.
+        Hand out the waiting events, unless another call is doing so, on any thread.
 
-        What others add meanwhile is handed out too, up to a number: a thread that makes
-        events without rest tells its own, and does not keep this one here.
+        Events that others add meanwhile are handed out too, up to a number: a thread
+        that makes events without pause has to hand out its own.
 
         Returns:
-            Whether there was something, and hooks have taken their time.
+            Whether there were any and hooks ran here, which takes time.
 
         Raises:
-            BaseException: what a hook raised to end the program, after all hooks have
-                had the event; what comes after it waits for the next call.
+            BaseException: an exception of a hook that shall end the program, after all
+                hooks have had the event; later events wait for the next call.
         """
         delivered = False
         limit = len(self.waiting) + _MOST_OF_OTHERS
@@ -162,8 +163,8 @@ class Outbox:
                 delivered = True
                 limit -= self._hand_out(limit)
             finally:
-                # No call in here: after one, a signal handler could raise and the turn
-                # would be taken for ever.
+                # There must be no call in here: after one, a signal handler could
+                # raise, and the turn would stay taken.
                 try:
                     has_turn = self._turn["at work"] is mine
                 except KeyError:
@@ -174,7 +175,7 @@ class Outbox:
 
     def is_at_work_here(self) -> bool:
         """
-        Tell whether this thread is handing out, so that a hook asks.
+        Tell whether this thread is handing out events, so that a hook is calling.
         """
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
@@ -182,8 +183,8 @@ class Outbox:
     def _hand_out(self, limit: int) -> int:
         count = 0
         while self.waiting and count < limit:
-            # It leaves the queue when it is handed out: interrupted in between, it is
-            # handed out again rather than lost.
+            # An event leaves the queue after it was handed out: after an interrupt in
+            # between it is handed out again rather than lost.
             stop = self._dispatcher.hand_out(self.waiting[0])
             self.waiting.popleft()
             count += 1
@@ -193,13 +194,13 @@ class Outbox:
 
     def after_fork(self) -> None:
         """
-        In a forked child, forget what the parent tells, and who was at it there.
+        In a forked child, drop the parent's events and free the turn.
         """
         at_work = self._turn.get("at work")
         is_ours = at_work is not None and at_work[0] == threading.get_ident()
         if not is_ours:
             self._turn.clear()
-        kept = 1 if is_ours else 0  # a hook that forked goes on with its event
+        kept = 1 if is_ours else 0  # a hook that forked still has its event
         while len(self.waiting) > kept:
             self.waiting.pop()
 
@@ -207,5 +208,5 @@ class Outbox:
 def _name_of(hook: Hook) -> str:
     try:
         return repr(hook)
-    except Exception:  # noqa: BLE001 - a hook breaks nothing, not even by its name
+    except Exception:  # noqa: BLE001 - a hook's repr must not break anything
         return f"<{type(hook).__name__} without a repr>"

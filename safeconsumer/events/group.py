@@ -1,5 +1,5 @@
 """
-Events about the control topics of a group.
+Defines the events about the control topics of a group.
 """
 
 from typing import ClassVar
@@ -10,7 +10,7 @@ from safeconsumer.events.consumer import Event, PartitionEvent, Partitions, even
 @event
 class ControlEvent(Event):
     """
-    Parent of what happens when the control topics are read.
+    Parent of events about reading the control topics.
     """
 
     __match_args__ = ("name",)
@@ -23,9 +23,9 @@ class ControlReady(ControlEvent):
     The control topics are read up to their end, for the first time or again.
 
     Attributes:
-        topics: which.
+        topics: the control topics.
         holds: how many operator and group holds are in force for this group.
-        seconds: since the reading began.
+        seconds: how long reading took.
     """
 
     __match_args__ = ("topics", "holds")
@@ -39,10 +39,10 @@ class ControlReady(ControlEvent):
 @event
 class ControlUnavailable(ControlEvent):
     """
-    The control topics cannot be read: what is known stays, new partitions wait.
+    The control topics cannot be read: known holds stay, new partitions wait.
 
     Attributes:
-        reason: why, for people.
+        reason: why, as text for people.
     """
 
     __match_args__ = ("reason",)
@@ -55,11 +55,11 @@ class ControlUnavailable(ControlEvent):
 @event
 class ControlUnchecked(ControlEvent):
     """
-    Whether a control topic keeps its records for good could not be checked.
+    It could not be checked whether a control topic's settings keep its records.
 
     Attributes:
-        topics: which.
-        reason: why not.
+        topics: the control topics.
+        reason: why they could not be checked.
     """
 
     __match_args__ = ("topics", "reason")
@@ -73,14 +73,14 @@ class ControlUnchecked(ControlEvent):
 @event
 class ControlTopicReset(ControlEvent):
     """
-    A control topic was deleted and made again, or lost its end.
+    A control topic was deleted and created again, or lost its end.
 
-    What was known stays in force; it is lifted by tombstones, never by absence.
+    Known holds stay in force; only tombstones lift them, never missing records.
 
     Attributes:
-        topic: which.
-        applied: up to where it had been read.
-        end: where it ends now.
+        topic: the control topic.
+        applied: the offset up to which it had been read.
+        end: its end offset now.
     """
 
     __match_args__ = ("topic",)
@@ -98,8 +98,8 @@ class ControlRecordsSkipped(ControlEvent):
     Records of a control topic could not be read and were passed over.
 
     Attributes:
-        topic: which.
-        records: how many since this was told last.
+        topic: the control topic.
+        records: how many since the last such event.
     """
 
     __match_args__ = ("topic", "records")
@@ -131,15 +131,15 @@ class ControlNotUnderstood(ControlEvent):
 @event
 class PauseNotHandedOver(PartitionEvent):
     """
-    A paused partition departed and its pause did not go along; it stays paused here.
+    A paused partition departed and its pause was not handed over; it stays paused here.
 
-    With ``pause_handover="offsets"`` its mark could not be written before. With
+    With ``pause_handover="offsets"`` its mark could not be written in time. With
     ``"assignor"`` the join that took it away did not name it: it was paused after that
-    join's request was sent, the leader has no safeconsumer, or the marks of the group
-    were too many.
+    join's request was sent, the leader does not use safeconsumer, or the group had too
+    many marks.
 
     Attributes:
-        partitions: which.
+        partitions: the paused partitions.
     """
 
     __match_args__ = ("partitions",)
@@ -155,7 +155,7 @@ class GatesOpenedUnread(ControlEvent):
     Partitions flow though the control topics could not be read: ``unavailable="run"``.
 
     Attributes:
-        partitions: which.
+        partitions: the partitions that flow.
     """
 
     __match_args__ = ("partitions",)

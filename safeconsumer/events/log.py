@@ -1,9 +1,9 @@
 """
 Writes events as structlog lines.
 
-An application that has configured structlog gets them there. One that has not gets
-them through the standard ``logging`` module, logger ``safeconsumer``, so that a
-drop-in never prints what nobody asked for.
+An application that has configured structlog gets them there. Otherwise they go to the
+standard ``logging`` module, logger ``safeconsumer``, so that a drop-in never prints
+lines that nobody asked for.
 """
 
 import logging
@@ -20,8 +20,8 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 
-# Of a list in a line. Ten pauses a second of two hundred partitions are 680 KB a second
-# if all are named.
+# The most values of a list in a line. Ten pauses a second of two hundred partitions
+# would be 680 KB a second with all of them.
 MOST_NAMED = 5
 
 _standard = logging.getLogger("safeconsumer")

@@ -1,5 +1,5 @@
 """
-Names the current span in structlog's lines: ``trace_id`` and ``span_id``.
+Adds the current span to structlog's lines, as ``trace_id`` and ``span_id``.
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ def add_trace_ids(
     event_dict: Any,  # noqa: ANN401 - likewise
 ) -> Any:  # noqa: ANN401 - likewise
     """
-    Add the ids of the current span to a line, as hex: a processor of structlog.
+    Add the ids of the current span to a line, as hex; a structlog processor.
 
-    Where there is no span, and where the line has them already, nothing is added. Put
-    it before what renders::
+    If there is no span, or the line has the ids already, nothing is added. Put it
+    before the renderer::
 
         structlog.configure(processors=[..., add_trace_ids, JSONRenderer()])
     """

@@ -1,5 +1,5 @@
 """
-Events of workers and pumps.
+Defines the events of workers and pumps.
 """
 
 from typing import ClassVar
@@ -10,7 +10,7 @@ from safeconsumer.events.consumer import Event, Partitions, event
 @event
 class WorkerEvent(Event):
     """
-    Parent of what happens in a worker or a pump.
+    Parent of events about a worker or a pump.
     """
 
     __match_args__ = ("name",)
@@ -20,16 +20,17 @@ class WorkerEvent(Event):
 @event
 class PartitionStarted(WorkerEvent):
     """
-    An ownership of a partition began, and where its first record is looked for.
+    An ownership of a partition began, with the offset of its first record.
 
-    Again if that turns out to be out of range, and ``auto_offset_reset`` chooses.
+    It comes again if that offset is out of range and ``auto_offset_reset`` chooses one.
 
     Attributes:
-        partition: such as ``orders:3``.
-        offset: of the next record, if there is one.
-        is_committed: whether the group had committed it, unless somebody sought; else
-            ``auto_offset_reset`` has chosen it.
-        is_reset: whether that was since what the group had committed is out of range.
+        partition: the partition, such as ``orders:3``.
+        offset: the offset of the next record, if there is one.
+        is_committed: whether the group had committed it, if the application did not
+            seek; otherwise ``auto_offset_reset`` has chosen it.
+        is_reset: whether it was chosen because the group's committed offset is out of
+        range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -44,7 +45,7 @@ class PartitionStarted(WorkerEvent):
 @event
 class NothingConsumed(WorkerEvent):
     """
-    No record can come: nothing is subscribed to, or nothing like it exists.
+    No record can come: nothing is subscribed to, or its topics do not exist.
 
     Attributes:
         reason: what is missing.
@@ -60,11 +61,11 @@ class NothingConsumed(WorkerEvent):
 @event
 class TopicsNotConsumed(WorkerEvent):
     """
-    A setting names topics that are not consumed here: what it says of them is unused.
+    A setting names topics that are not consumed here, so that part of it is unused.
 
     Attributes:
         setting: ``handlers`` or ``topic_concurrency``.
-        topics: that it names.
+        topics: the topics that it names.
     """
 
     __match_args__ = ("setting", "topics")
@@ -80,13 +81,13 @@ class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped, since their partitions departed.
 
-    Whoever owns the partitions now, or next, gets them again.
+    The partitions' present or next owners get them again.
 
     Attributes:
-        partitions: whose they were.
+        partitions: the partitions of the records.
         records: how many, queued and running.
         running: how many of them were handed over to handlers.
-        reason: ``revoked``, ``lost``, ``moved`` (somebody sought back) or ``stopped``.
+        reason: ``revoked``, ``lost``, ``moved`` (a seek went back) or ``stopped``.
     """
 
     __match_args__ = ("partitions", "records", "reason")
@@ -102,7 +103,7 @@ class WorkDropped(WorkerEvent):
 @event
 class WorkDrained(WorkerEvent):
     """
-    A wait for running handlers is over.
+    A wait for running handlers has ended.
 
     Attributes:
         seconds: how long it took.
@@ -123,12 +124,12 @@ class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent.
 
-    It is computed anew and tried again, as long as the partitions are there and the
-    worker goes on.
+    It is computed and tried again, as long as the partitions are owned and the worker
+    runs.
 
     Attributes:
-        partitions: whose offsets it had.
-        error: why.
+        partitions: the partitions of its offsets.
+        error: why it failed.
     """
 
     __match_args__ = ("partitions", "error")
@@ -144,15 +145,16 @@ class RecordRetried(WorkerEvent):
     """
     A handler failed, or asked for a delay; the record is tried again.
 
-    Of a batch of which nothing else is known all of its records are: together, or one
-    by one if the handler raised an error of its own, which counts for none of them.
+    After an error of a whole batch all of its records are tried again: together, or one
+    by one if the handler raised an error of its own, which is no attempt of any of
+    them.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record; of several, of the first.
-        attempt: the one that failed, from 1.
-        delay: seconds until the next, unless something holds it for longer.
-        error: what it raised.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset; of several, the first one's.
+        attempt: the number of the failed attempt, from 1.
+        delay: seconds until the next attempt, unless a hold makes it later.
+        error: the handler's exception.
         records: how many are tried again.
     """
 
@@ -173,14 +175,14 @@ class WorkPaused(WorkerEvent):
     A handler asked for a pause: its record comes first afterwards, as if it were new.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record.
-        attempt: the one that is not counted, from 1.
-        scope: what is left alone: ``key``, or a scope as ``orders:3``, ``orders`` or
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset.
+        attempt: the number of the attempt, from 1, which is not counted.
+        scope: what is paused: ``key``, or a scope such as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
-        seconds: for how long; longer than it asked for if another pause of the same
-            scope is.
-        reason: what the handler said; None if it said nothing.
+        seconds: for how long; longer than the handler asked for if another pause of the
+            same scope lasts longer.
+        reason: the handler's reason; None if it gave none.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -198,13 +200,13 @@ class WorkPaused(WorkerEvent):
 @event
 class BreakerOpened(WorkerEvent):
     """
-    A topic's handlers fail with what a breaker was told of; it is held for a while.
+    A topic's handlers fail with errors that a breaker counts; it is held for a while.
 
     Attributes:
-        topic: which.
-        tries: how many records have tried in vain since the first time.
+        topic: the topic.
+        tries: how many tries have failed since it was first stopped.
         seconds: until one record tries.
-        reason: what failed, and how often.
+        reason: which error, and how often.
     """
 
     __match_args__ = ("topic", "tries", "reason")
@@ -223,12 +225,12 @@ class BreakerClosed(WorkerEvent):
     A topic that a breaker had stopped goes on.
 
     Attributes:
-        topic: which.
-        tries: how many records have tried in vain.
+        topic: the topic.
+        tries: how many tries have failed.
         seconds: since it was first stopped.
-        is_lifted: whether somebody lifted the hold; else a record has succeeded, or
-            it could not be held.
-        error: why it could not; else None.
+        is_lifted: whether the hold was lifted; otherwise a record has succeeded, or the
+            topic could not be held.
+        error: why it could not be held; otherwise None.
     """
 
     __match_args__ = ("topic", "is_lifted")
@@ -248,13 +250,13 @@ class RecordExhausted(WorkerEvent):
     A record failed for good.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record.
-        attempt: how many there were.
-        error: what the last one raised.
-        then: what becomes of it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
-        traceback: of the error and of all its causes, as Python prints them, at most
-            16 KiB.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset.
+        attempt: how many attempts there were.
+        error: the exception of the last one.
+        then: what happens to it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
+        traceback: of the error and of all its causes, as Python prints them, at most 16
+            KiB.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -275,11 +277,11 @@ class DeadLetterFailed(WorkerEvent):
     A dead letter was not acknowledged; the record waits and it is tried again.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset.
         attempt: how often it was tried.
-        delay: seconds until the next time.
-        error: why.
+        delay: seconds until the next try.
+        error: why it failed.
     """
 
     __match_args__ = ("partition", "offset", "error")
@@ -296,12 +298,12 @@ class DeadLetterFailed(WorkerEvent):
 @event
 class DeadLetterRefused(WorkerEvent):
     """
-    A record can never be a dead letter: ``on_exhausted`` says what becomes of it.
+    A record can never be a dead letter; ``on_exhausted`` applies to it.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record.
-        error: why no attempt could be better.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset.
+        error: why no further try can succeed.
         then: ``stop``, ``skip`` or ``block``.
     """
 
@@ -318,15 +320,15 @@ class DeadLetterRefused(WorkerEvent):
 @event
 class DeadLetterSlow(WorkerEvent):
     """
-    A dead letter was given to its producer, which does not return, or acknowledge it.
+    A producer was given a dead letter and does not return, or acknowledge it.
 
-    kafka-python's waits for a topic that it does not know for ``max_block_ms``, and for
-    an acknowledgement for ``delivery_timeout_ms``.
+    kafka-python's producer waits for ``max_block_ms`` for an unknown topic, and for
+    ``delivery_timeout_ms`` for an acknowledgement.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record.
-        seconds: since it was given.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset.
+        seconds: since the producer was given it.
     """
 
     __match_args__ = ("partition", "offset", "seconds")
@@ -344,11 +346,11 @@ class HandlerStalled(WorkerEvent):
     A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
     Attributes:
-        partition: as ``orders:3``.
-        offset: of the record; -1 if nobody knows which it is of those that an executor
-            of yours was given together, or if it has just ended.
-        seconds: since it began.
-        stack: where it stands, innermost call last; None if that cannot be seen.
+        partition: the partition, such as ``orders:3``.
+        offset: the record's offset; -1 if it is not known which one it is of those that
+            an executor of yours was given together, or if it has just ended.
+        seconds: since the handler began.
+        stack: the handler's stack, innermost call last; None if it cannot be seen.
     """
 
     __match_args__ = ("partition", "offset", "seconds")
@@ -364,12 +366,12 @@ class HandlerStalled(WorkerEvent):
 @event
 class WorkerProcessDied(WorkerEvent):
     """
-    A process of the process executor ended by itself; another one took its place.
+    A process of the process executor ended unexpectedly, and was replaced.
 
     Attributes:
-        exit_code: negative for a signal.
-        records: how many it had and has not finished; 0 if it was idle. Only the one
-            that it was at has failed; of a batch all are repeated one by one.
+        exit_code: its exit code; negative for a signal.
+        records: how many records it had and has not finished; 0 if it was idle. Only
+            its current record has failed; in a batch all are repeated one by one.
     """
 
     __match_args__ = ("exit_code",)
@@ -383,14 +385,14 @@ class WorkerProcessDied(WorkerEvent):
 @event
 class WorkerStopped(WorkerEvent):
     """
-    A worker is closed.
+    A worker was closed.
 
     Attributes:
         done: records completed in its life.
         dropped: records given up in its life: revoked, lost, or unfinished now.
-        committed: whether the last commit went through, and nothing complete has gone
-            without one since.
-        error: what stopped it; None if it was asked to.
+        committed: whether the last commit succeeded, and every completed record since
+            was committed, too.
+        error: what stopped it; None if it was asked to stop.
     """
 
     __match_args__ = ("error",)

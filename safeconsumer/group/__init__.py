@@ -1,3 +1,3 @@
 """
-Pausing a whole consumer group, durably, from outside. Imported only when it is used.
+Holds a whole consumer group through topics in Kafka; imported only when it is used.
 """

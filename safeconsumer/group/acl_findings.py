@@ -1,5 +1,5 @@
 """
-Looks who may write, delete and change the control topics, by Kafka's ACLs.
+Checks by Kafka's ACLs who may write, delete and change the control topics.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from safeconsumer.group.operator import Operator
 _EVERYBODY = "User:*"
 _OPEN = "allow.everyone.if.no.acl.found"
 
-# What each right is good for, in the wrong hands.
+# What a principal without need for a right could do with it.
 _ON_OPERATORS: Mapping[ACLOperation, str] = {
     ACLOperation.WRITE: "can place and lift operators' holds, in any name",
     ACLOperation.DELETE: "can delete it, or records of it, with all holds",
@@ -38,12 +38,12 @@ _ON_OTHERS: Mapping[ACLOperation, str] = {
 
 def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Finding]:
     """
-    Look at the ACLs of all control topics.
+    Check the ACLs of all control topics.
 
     Args:
         operator: the connection.
-        expected: principals who should have rights of operators; empty if that was not
-            said: then only what everybody may is judged.
+        expected: principals who should have operators' rights; if it is empty, only
+            rights that everybody has are judged.
     """
     settings = operator.settings
     try:
@@ -58,8 +58,8 @@ def acl_findings(operator: Operator, expected: Collection[str]) -> Iterator[Find
     except kafka_errors.KafkaError as error:
         yield Finding(
             rank=NOTE,
-            what=f"ACLs could not be read ({type(error).__name__}): who may write "
-            f"{settings.operator_topic} is unknown",
+            what=f"the ACLs cannot be read ({type(error).__name__}): it is unknown "
+            f"who may write {settings.operator_topic}",
             do="run doctor as a principal that may describe the cluster",
         )
         return
@@ -93,13 +93,14 @@ def _acls(operator: Operator, name: str) -> list[ACL]:
 
 
 def _without(operator: Operator, name: str) -> Finding:
-    # Then only super users may, unless the broker is set up the other way round.
+    # Then only super users may write it, unless the broker is set up to allow
+    # everybody.
     is_open = _is_open(operator)
     if is_open is None:
         return Finding(
             rank=NOTE,
-            what=f"{name} has no ACLs; whether the broker then lets everybody write it "
-            f"({_OPEN}) could not be read",
+            what=f"{name} has no ACLs, and it cannot be read whether the broker then "
+            f"lets everybody write it ({_OPEN})",
             do="set the ACLs of safeconsumer control acls",
         )
     if is_open:
@@ -124,7 +125,7 @@ def _is_open(operator: Operator) -> bool | None:
     if not settings:
         return None
     value = settings.get(_OPEN, {}).get("value")
-    return str(value).lower() == "true"  # what is not set is false
+    return str(value).lower() == "true"  # a setting that is missing is false
 
 
 def judged(
@@ -134,13 +135,13 @@ def judged(
     expected: Collection[str],
 ) -> Iterator[Finding]:
     """
-    Say of each right who has it and should not.
+    Report for each right who has it and should not.
 
     Args:
         name: the topic.
-        acls: all that apply to it.
-        rights: what is looked at, and what it is good for in the wrong hands.
-        expected: who should have it; empty if nobody said.
+        acls: all ACLs that apply to it.
+        rights: the rights to check, with what their misuse could do.
+        expected: who should have them; empty if that is not known.
     """
     acls = tuple(acls)
     is_well = True
@@ -164,7 +165,7 @@ def judged(
     if not expected and ACLOperation.WRITE in rights:
         yield Finding(
             rank=NOTE,
-            what="whether all of these are operators is yours to say",
+            what="check yourself whether all of these are operators",
             do="name them: safeconsumer doctor --operators User:alice ...",
         )
 
@@ -186,7 +187,7 @@ _VERBS = {
 
 
 def _allowed(acls: Iterable[ACL], right: ACLOperation) -> set[str]:
-    # A denial counts only where it is for every host: else there is a way in.
+    # A denial counts only if it is for every host; otherwise there is a way in.
     about = [one for one in acls if one.operation in {right, ACLOperation.ALL}]
     denied = {
         one.principal

@@ -1,5 +1,5 @@
 """
-Reading a topic once, on a client of its own, and for so long at most.
+Reads a topic once, with a separate client and a time limit.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ def records(base: Mapping[str, Any], topic: str, seconds: float) -> list[Any]:
     Return all records of a single-partition topic.
 
     Args:
-        base: how to reach the cluster, in kafka-python's keys.
-        topic: which.
-        seconds: after which it gives up, whatever the broker does.
+        base: how to reach the cluster, with kafka-python's keys.
+        topic: the topic's name.
+        seconds: it gives up after this time, whatever the broker does.
 
     Raises:
-        KafkaError: it could not be read; KafkaTimeoutError, not in that time.
+        KafkaError: it could not be read; KafkaTimeoutError if not within that time.
     """
     errand = Errand(lambda: _read(base, topic))
     try:

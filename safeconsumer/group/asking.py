@@ -1,5 +1,5 @@
 """
-Asks the cluster about consumer groups: who is in them, and what they have committed.
+Asks the cluster which members consumer groups have, and what they have committed.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ AWAY = (
     OSError,
 )
 """
-What is raised where a broker cannot be reached, whatever it is asked.
+Errors of any request to a broker that cannot be reached.
 """
 
 _DEAD = "Dead"
@@ -44,16 +44,16 @@ def facts_of_groups(
     committed_of: Collection[str] | None = None,
 ) -> tuple[dict[str, GroupFacts], dict[str, tuple[str, ...]]]:
     """
-    Return what the cluster tells of groups, and what it does not tell of which.
+    Return what the cluster knows of groups, and for which groups it does not answer.
 
-    What it refuses of one group, or what one group's coordinator cannot answer, leaves
-    the others as they are.
+    If it refuses to describe one group, or one group's coordinator cannot answer, the
+    others are not affected.
 
     Args:
         admin: the client.
         names: the groups.
-        listed: those that the cluster lists.
-        committed_of: whose committed offsets are asked for; None for all.
+        listed: the groups that the cluster lists.
+        committed_of: the groups whose committed offsets are fetched; None for all.
     """
     described, not_described = _each(admin.describe_groups, names)
     wanted = [one for one in names if committed_of is None or one in committed_of]
@@ -64,7 +64,8 @@ def facts_of_groups(
         one = described.get(name, {})
         why = not_described.get(name) or one.get("error")
         if one.get("group_state") == _DEAD:
-            # There is none, which newer brokers call an error; or it is of KIP-848.
+            # The group does not exist, which newer brokers call an error; or it is of
+            # KIP-848.
             why, one = None, {} if name in listed else one
         told = _facts({} if why else one, committed.get(name, {}))
         facts[name] = evolve(told, has_committed=name in committed)
@@ -81,8 +82,8 @@ def facts_of_groups(
 def _each(
     ask: Callable[[list[str]], Mapping[str, Any]], names: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
-    # One question for all; where that fails, halves, until it is known whose fault it
-    # is: one that may not be asked for spoils the answer for the others.
+    # One request for all; if that fails, each half is asked, until the cause is found:
+    # one group without the right to see it would spoil the answer for the others.
     if not names:
         return {}, {}
     try:

@@ -1,5 +1,5 @@
 """
-Gate first, then ask where the control topics end, open when read up to there.
+Keeps gained partitions gated until the control topics are read to their present end.
 """
 
 import threading
@@ -22,13 +22,14 @@ Asks for the control topics' end offsets; calls back with them, or with None.
 @frozen(eq=False)
 class _Waiting:
     """
-    Partitions behind the gate, and what must be read before it opens.
+    Partitions behind the gate, and the offsets to be read before it opens.
 
     Attributes:
-        epochs: which, with the ownership in which they were gained.
-        since: when the gate closed, monotonic seconds.
+        epochs: the partitions, with the ownerships in which they were gained.
+        since: when the gate closed, in seconds on the monotonic clock.
         ends: the control topics' end offsets, asked after that; None: not known yet.
-        floor: what was applied when that was asked: no log of records ends below it.
+        floor: the offsets applied when that was asked: no topic with records ends
+        below.
         is_asked: whether an answer is on its way.
     """
 
@@ -47,17 +48,17 @@ class _Waiting:
 
 class Barrier:
     """
-    Opens the ledger's control gates, each once what came before it is obeyed.
+    Opens the ledger's control gates, each once all holds from before it are obeyed.
 
-    Why it is enough: a hold acknowledged before an assignment has an offset below the
-    end that is asked *after* the assignment, and is applied before the gate opens.
+    This is enough: a hold acknowledged before an assignment has an offset below the end
+    that is asked for *after* the assignment, and is applied before the gate opens.
 
     Args:
-        ledger: whose gates they are.
-        run_after: seconds after which a gate opens unread; None for never.
+        ledger: the ledger that has the gates.
+        run_after: seconds after which a gate opens without having read; None for never.
 
-    Thread rules: any thread. Its lock is never held while the ledger or a client is
-    called.
+    Thread rules: any thread. The ledger and the clients are never called with the lock
+    held.
     """
 
     def __init__(self, ledger: PauseLedger, run_after: float | None) -> None:
@@ -77,9 +78,9 @@ class Barrier:
 
     def close(self, epochs: Mapping[TopicPartition, int]) -> None:
         """
-        Take note of gated partitions and ask what must be read before they may flow.
+        Note gated partitions, and ask what must be read before they may flow.
 
-        Called with the assignment, under upstream's locks: it blocks on nothing.
+        It is called with the assignment, under upstream's locks: it does not block.
         """
         now, _ = self._ledger.now()
         with self._lock:
@@ -92,10 +93,10 @@ class Barrier:
 
     def connect(self, ask: Ask, applied: Offsets) -> None:
         """
-        Begin to ask and to open: the reader has a connection, and applied so much.
+        Begin to ask and to open gates: the reader is connected and has read this far.
 
-        What was asked on an earlier connection is asked anew: the topics may have
-        been made again, and end somewhere else.
+        Questions of an earlier connection are asked again: the topics may have been
+        created again, with other ends.
         """
         with self._lock:
             self._ask = ask
@@ -108,21 +109,21 @@ class Barrier:
 
     def disconnect(self) -> None:
         """
-        Open nothing any more, whatever answers are still on their way.
+        Open no more gates, whatever answers are still on their way.
         """
         with self._lock:
             self._ask = None
 
     def ask_again(self) -> None:
         """
-        Ask for everything that has no answer and waits for none.
+        Ask again for all ends that are not known and not on their way.
         """
         for number in tuple(self._waiting):
             self._ask_for(number)
 
     def applied(self, offsets: Offsets) -> None:
         """
-        Take note that everything below these offsets is obeyed.
+        Note that all records below these offsets are obeyed.
         """
         with self._lock:
             self._applied = dict(offsets)
@@ -130,7 +131,7 @@ class Barrier:
 
     def run_out(self) -> None:
         """
-        Open the gates that have waited for as long as they may.
+        Open the gates that have waited for ``run_after`` seconds.
         """
         if self._run_after is None:
             return
@@ -158,9 +159,9 @@ class Barrier:
         with self._lock:
             one = self._waiting.get(number)
             if one is None or ask is not self._ask:
-                return  # the answer is of an earlier connection
+                return  # the answer belongs to an earlier connection
             if ends is not None and not one.believes(ends):
-                ends = None  # a topic was made again, and the reader will find out
+                ends = None  # a topic was created again, which the reader finds out
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

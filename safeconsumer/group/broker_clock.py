@@ -1,13 +1,13 @@
 """
-The broker's time for a member, told by the acknowledgements of its own reports.
+Estimates the broker's time for a member from acknowledgements of its reports.
 """
 
 import threading
 from collections.abc import Callable
 
-# It is learnt anew with every report; a difference as small as this moves no deadline.
+# Seconds; a change of the estimate as small as this moves no deadline.
 _FINE = 0.25
-# For so long somebody who can report at all is waited for.
+# Seconds to wait for the first report of a member that can report.
 _PATIENCE = 30.0
 
 
@@ -15,18 +15,19 @@ class BrokerClock:
     """
     Compares the broker's clock with this process's monotonic one.
 
-    The broker puts the time into a report between its sending and its acknowledgement.
-    So at the acknowledgement it is that time at the broker, or later; counted from
-    there, a deadline is never reached early, and late by one round trip at most.
+    The broker puts its time into a report between the sending and the acknowledgement.
+    So at the acknowledgement the broker's clock shows that time or a later one; a
+    deadline counted from there is never reached early, and late by one round trip at
+    most.
 
-    Until the first acknowledgement the time is unknown, and nothing may expire. Where
-    none is to be had, because nobody reports, reports are refused or their topic has no
-    broker's times, this machine's own clock has to do.
+    Until the first acknowledgement the time is unknown, and nothing may expire. If no
+    time is to be had, because there are no reports, reports are refused or their topic
+    keeps producers' times, this machine's own clock is used.
 
     Thread rules: any thread; ``on_change`` is called under no lock.
 
     Args:
-        is_told: whether reports will be written at all.
+        is_told: whether this member will write reports.
     """
 
     def __init__(self, *, is_told: bool) -> None:
@@ -34,21 +35,23 @@ class BrokerClock:
         self._lock = threading.Lock()
         self._is_waiting = is_told
         self._waits_since: float | None = None
-        self._ahead: float | None = None  # the broker's clock, of our monotonic one
+        self._ahead: float | None = None  # the broker's clock minus our monotonic one
 
     @property
     def is_settled(self) -> bool:
         """
-        Whether it is known by which clock holds expire.
+        Whether it is decided by which clock holds expire.
         """
         return not self._is_waiting
 
     def time(self, moment: tuple[float, float]) -> float | None:
         """
-        Return the broker's time, seconds since the epoch; None if it is unknown yet.
+        Return the broker's time in seconds since the epoch.
+
+        It is None while it is not known.
 
         Args:
-            moment: the same moment on the monotonic clock and on this machine's.
+            moment: this moment on the monotonic clock and on this machine's wall clock.
         """
         passed, wall = moment
         ahead = self._ahead
@@ -58,7 +61,7 @@ class BrokerClock:
 
     def told(self, at: float, sent: float, heard: float) -> None:
         """
-        Take note of a time that the broker has put into a report.
+        Note a time that the broker has put into a report.
 
         Args:
             at: the broker's time, seconds since the epoch.
@@ -68,7 +71,8 @@ class BrokerClock:
         least, most = at - heard, at - sent
         with self._lock:
             ahead = self._ahead
-            # Between the two bounds it stays, so that it does not move at each report.
+            # Between the two bounds the estimate stays, so that not every report moves
+            # it.
             if ahead is not None and least - _FINE <= ahead <= most:
                 return
             self._ahead, self._is_waiting = least, False
@@ -76,11 +80,11 @@ class BrokerClock:
 
     def untold(self, now: float, *, is_final: bool = False) -> None:
         """
-        Take note that a report came to nothing, or brought no time of the broker's.
+        Note that a report failed, or came back without a time of the broker's.
 
         Args:
-            now: by our monotonic clock.
-            is_final: whether the next one will not fare better.
+            now: the time on our monotonic clock.
+            is_final: whether later reports will fail for the same reason.
         """
         with self._lock:
             if self._waits_since is None:
@@ -94,5 +98,5 @@ class BrokerClock:
 
 def _nothing() -> None:
     """
-    Do nothing, until somebody wants to know.
+    Do nothing; stands in until a function is set.
     """

@@ -1,9 +1,8 @@
 """
-The control clients of a member or a command: one reader, one producer, one admin.
+Makes the control clients of a member or a command: a reader, a producer, an admin.
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
@@ -14,9 +13,9 @@ from safeconsumer._kafka.fixes.producers import UntracedProducer
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.errors import ControlSettingError
+from safeconsumer.group.client_settings import WRITING
 
-# What says where a cluster is and how to get in; everything else is not our business.
+# The settings that say where a cluster is and how to log in; others are not copied.
 _CONNECTION = (
     "api_version",
     "bootstrap_servers",
@@ -32,27 +31,7 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
-# Control clients are no members of a group, and read and write bytes.
-_NOT_TO_CHOOSE = frozenset(
-    {
-        *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
-        *("group_id", "group_instance_id", "kafka_client"),
-        *("key_deserializer", "key_serializer"),
-        *("value_deserializer", "value_serializer"),
-    }
-)
-
-# A record that the client sends again by itself, because an answer was lost, undoes
-# what others wrote to the same key meanwhile, and nobody is told. Idempotence would do,
-# but wants a right of its own before Kafka 2.8.
-_WRITING: Mapping[str, Any] = {
-    "acks": "all",
-    "enable_idempotence": False,
-    "retries": 0,
-    "transactional_id": None,
-}
-
-# Control records are small and must not wait for a dead broker for long.
+# Milliseconds; control records are small and must not wait long for a dead broker.
 _BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 
@@ -61,18 +40,13 @@ def connection(
     configs: Mapping[str, Any], more: Mapping[str, Any], name: str
 ) -> dict[str, Any]:
     """
-    Return what a control client needs of a consumer's configuration.
+    Return a control client's settings, taken from a consumer's configuration.
 
     Args:
-        configs: the consumer's.
-        more: what differs for control clients.
-        name: what is added to the ``client_id``.
-
-    Raises:
-        ControlSettingError: ``more`` has a setting that no client knows, or that is
-            not for a user to choose.
+        configs: the consumer's configuration.
+        more: settings that differ for control clients, as ``Control`` has checked them.
+        name: the suffix of the ``client_id``.
     """
-    _check_names(more)
     hide_logins_of({**configs, **more})
     known = KafkaConsumer.DEFAULT_CONFIG
     kept = {
@@ -90,20 +64,6 @@ def connection(
     }
 
 
-def _check_names(more: Mapping[str, Any]) -> None:
-    kinds = (KafkaConsumer, KafkaProducer, KafkaAdminClient)
-    known = {key for kind in kinds for key in kind.DEFAULT_CONFIG}
-    for key in more:
-        if key in _NOT_TO_CHOOSE or key in _WRITING:
-            message = f"client_configs: {key} is not to be chosen for control clients"
-            raise ControlSettingError(message)
-        if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            message = f"client_configs: kafka-python has no setting {key!r}{hint}"
-            raise ControlSettingError(message)
-
-
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
     """
     Make a client that reads control topics.
@@ -113,7 +73,7 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
 
 def asker(base: Mapping[str, Any]) -> KafkaConsumer:
     """
-    Make a client that asks where topics begin and end, and reads nothing.
+    Make a client that asks where topics begin and end, and reads no records.
     """
     return made(KafkaConsumer, **_reading(base))
 
@@ -137,7 +97,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
-    It sends each once: whether to try again is for whoever knows what it was.
+    It sends each record once: only the caller knows whether it may be sent again.
 
     Args:
         base: the connection.
@@ -154,12 +114,12 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
         "request_timeout_ms": timeout_ms,
     }
     fitting = _fitting(KafkaProducer, base)
-    return UntracedProducer(**{**defaults, **fitting, **_WRITING})
+    return UntracedProducer(**{**defaults, **fitting, **WRITING})
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     """
-    Make a client that asks for topics' settings.
+    Make a client that asks for topics' settings and for groups.
     """
     fitting = _fitting(KafkaAdminClient, base)
     settings = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting}
@@ -167,5 +127,5 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
 
 
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
-    # A setting for reading, such as fetch_max_wait_ms, is none of a producer's.
+    # A consumer's setting, such as fetch_max_wait_ms, is not one of a producer.
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}

@@ -1,9 +1,9 @@
 """
-Notes from look to look which committed offsets move though nobody reports of them.
+Finds out which committed offsets move though no member reports the partition.
 
-Whoever assigns partitions to itself is no member for Kafka; what it commits is all that
-is seen of it. Kafka takes such commits only while the group has no members. Of a member
-that does not report, what it commits is all that is seen, too.
+A consumer that assigns partitions to itself is not a member for Kafka; only its commits
+can be seen. Kafka accepts such commits only while the group has no members. Of a member
+that does not report, only the commits can be seen, too.
 """
 
 import time
@@ -17,12 +17,12 @@ from kafka import TopicPartition
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
 from safeconsumer.group.report_wire import Report
 
-# Clients commit by themselves every 5 s, unless they are told otherwise.
+# Seconds; clients commit by themselves every 5 s, unless they are set up otherwise.
 STILL_AFTER = 6.0
-# Who was seen to commit may do so less often, and has not gone for that.
+# Seconds; a consumer that was seen to commit may also do so less often.
 _MOVED_FOR = 30.0
 
-# States in which somebody may commit who is in no member list that Kafka tells.
+# Group states in which a consumer may commit that Kafka lists as no member.
 OPEN = frozenset({"Empty", "Dead", UNKNOWN})
 
 _NONE_SILENT: Mapping[TopicPartition, str] = MappingProxyType({})
@@ -31,7 +31,7 @@ _NONE_SILENT: Mapping[TopicPartition, str] = MappingProxyType({})
 @frozen
 class Move:
     """
-    A committed offset that went on; ``before`` is None if there was none.
+    A committed offset that has moved; ``before`` is None if there was none.
     """
 
     before: int | None
@@ -41,15 +41,15 @@ class Move:
 @frozen(kw_only=True)
 class Commits:
     """
-    What several looks tell of commits for partitions of which no owner reports.
+    What several looks show of the commits for partitions that no owner reports.
 
     Attributes:
-        moved: those that nobody owns and whose committed offset went on lately, from
-            look to look.
-        still: those that nobody owns and whose committed offset stands for longer than
-            clients that commit by themselves let it stand.
-        moved_by_silent: those that are held, and whose committed offset went on lately
-            while one and the same member that does not report owned them.
+        moved: unowned partitions whose committed offset moved lately, between two
+            looks.
+        still: unowned partitions whose committed offset has not moved for longer than
+            clients wait that commit by themselves.
+        moved_by_silent: held partitions whose committed offset moved lately while the
+            same member, which does not report, owned them.
     """
 
     moved: Mapping[TopicPartition, Move] = field(factory=dict)
@@ -59,7 +59,7 @@ class Commits:
 
 NOTHING_SEEN = Commits()
 """
-What one look tells.
+The result of a single look.
 """
 
 
@@ -69,7 +69,8 @@ def held_by_silent(
     """
     Return held partitions whose owner does not report, each with its member id.
 
-    An earlier version reports without its member id, and may be any of its client id.
+    An earlier version reports without its member id; any member of its client id may be
+    meant.
     """
     ids = {one.member_id for one in reports}
     names = {one.client_id for one in reports if one.member_id is None}
@@ -82,7 +83,8 @@ def held_by_silent(
     }
 
 
-# Nobody's; else the id of the member that does not report and owns what is held.
+# "" if nobody owns it; else the id of a member that does not report and owns a held
+# one.
 _NOBODY = ""
 
 
@@ -90,7 +92,7 @@ _NOBODY = ""
 class _Seen:
     offset: int
     since: float
-    # By whom alone it may be committed; None if others may, too.
+    # The only member that may commit it; None if others may, too.
     by: str | None
     moved: Move | None = None
     moved_at: float = 0.0
@@ -116,12 +118,12 @@ class _Look:
 
 class CommitWatch:
     """
-    Remembers the committed offsets of groups, for somebody who looks several times.
+    Remembers the committed offsets of groups, for a caller that looks several times.
 
-    Thread rules: none of its own; whoever shares one locks.
+    Thread rules: none; a caller that shares one between threads must lock.
 
     Args:
-        clock: seconds that never go back.
+        clock: returns seconds that never go back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -136,18 +138,18 @@ class CommitWatch:
         silent: Mapping[TopicPartition, str] = _NONE_SILENT,
     ) -> Commits:
         """
-        Note one look at a group; return what it and those before tell.
+        Note one look at a group; return what it shows together with those before.
 
         A move counts only between two looks in both of which nobody owned the
-        partition: a member's last commit, with which it leaves, is none. Or in both of
-        which it was held and the same silent member's: what it had before the hold, and
-        what its predecessor left, is none.
+        partition: the last commit of a member that leaves does not count. Or between
+        two looks in both of which it was held and owned by the same silent member: a
+        commit from before the hold, or by the previous owner, does not count.
 
         Args:
-            group: its name.
-            facts: what the cluster says.
-            owned: what somebody owns, by the cluster's word or by a member's own.
-            silent: of :func:`held_by_silent`; nothing where reports are not read.
+            group: the group's name.
+            facts: what the cluster answered.
+            owned: partitions with an owner, as the cluster or a member reports.
+            silent: the result of :func:`held_by_silent`; empty if reports are not read.
         """
         if not facts.has_committed:
             self._looks.pop(group, None)
@@ -169,7 +171,7 @@ class CommitWatch:
 
     def stands_since(self) -> dict[tuple[str, TopicPartition], float]:
         """
-        Return since when committed offsets are where they are, as far as was looked.
+        Return since when committed offsets have not moved, as far as looks go back.
         """
         return {
             (group, tp): one.since
@@ -196,7 +198,7 @@ def _next(
     if known is not None and known.offset == offset and known.by == by:
         return known
     at = None if known is None else known.offset
-    # Its first commit may be the position that it begins at.
+    # Its first commit may be the position at which it began.
     went_on = by == _NOBODY if at is None else offset > at
     if by is not None and went_on and before is not None and before.by(tp) == by:
         return _Seen(offset, now, by, Move(at, offset), now)

@@ -1,5 +1,5 @@
 """
-What an operator is told, as plain JSON values: for ``--json`` and for the console.
+Turns what is known of a group into plain JSON values, for ``--json`` and the console.
 """
 
 from typing import Any
@@ -74,7 +74,7 @@ def seat_document(one: Seat) -> dict[str, object]:
 
 def report_document(one: Report) -> dict[str, object]:
     """
-    Return a member's own word as plain JSON values.
+    Return a member's report as plain JSON values.
     """
     return {
         "client_id": one.client_id,

@@ -1,11 +1,11 @@
 """
-Durations as people write them: ``90s``, ``2h``, ``1d12h``.
+Reads and writes durations as people write them: ``90s``, ``2h``, ``1d12h``.
 """
 
 import re
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-LONGEST = 100 * 366 * 86400.0  # a century; clocks and calendars end somewhere
+LONGEST = 100 * 366 * 86400.0  # a century, within what clocks and dates can hold
 _SHORTEST = 0.001  # Kafka's clocks have milliseconds
 _WHOLE = re.compile(r"([0-9]+(?:\.[0-9]+)?[wdhms])+")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([wdhms])")
@@ -17,17 +17,17 @@ def seconds_of(text: str) -> float:
     Return a duration in seconds.
 
     Raises:
-        ValueError: it is none, or it is nothing; the message says how to write it.
+        ValueError: it is not a duration above 0; the message says how to write one.
     """
     if not _WHOLE.fullmatch(text):
-        message = f"{text[:30]!r} is no duration: {_HOW}"
+        message = f"{text[:30]!r} is not a duration: {_HOW}"
         raise ValueError(message)
     seconds = sum(float(n) * _UNITS[unit] for n, unit in _PART.findall(text))
     if seconds > LONGEST:
         message = f"{text[:30]!r} is too long: {_HOW}, a century at most"
         raise ValueError(message)
     if seconds < _SHORTEST:
-        message = f"{text[:30]!r} is no time at all: {_HOW}"
+        message = f"{text[:30]!r} is not longer than 0: {_HOW}"
         raise ValueError(message)
     return seconds
 

@@ -1,5 +1,5 @@
 """
-When a hold is to end: after a while, or at a time of day.
+Computes when a hold ends: after a while, or at a time of day.
 """
 
 import time
@@ -15,11 +15,11 @@ from safeconsumer.group.durations import LONGEST, seconds_of
 @frozen
 class Ending:
     """
-    What was said about the end.
+    When a hold shall end, as it was asked for.
 
     Attributes:
-        seconds: so long after it is placed, or None.
-        until: at this moment, seconds since the epoch, or None.
+        seconds: this many seconds after it is placed, or None.
+        until: at this moment, in seconds since the epoch, or None.
     """
 
     seconds: float | None = None
@@ -27,19 +27,19 @@ class Ending:
 
     def seconds_from(self, now: float | None) -> float | None:
         """
-        Return how long a hold lasts that is placed now; None for no end.
+        Return for how many seconds a hold lasts that is placed now; None for no end.
 
         Args:
-            now: the broker's time; None where it is unknown, and ours is taken.
+            now: the broker's time; None if it is unknown, and this machine's is used.
 
         Raises:
-            HoldSettingError: the moment is over, or a century away.
+            HoldSettingError: the moment has passed, or is over a century away.
         """
         if self.until is None:
             return self.seconds
         left = self.until - (time.time() if now is None else now)
         if left <= 0:
-            message = "until: that time is over, by the broker's clock"
+            message = "until: that time has passed, by the broker's clock"
             raise HoldSettingError(message)
         if left > LONGEST:
             message = "until: that is a century away: leave it out for no end"
@@ -49,13 +49,13 @@ class Ending:
 
 def ending_of(for_: str | None, until: str | None) -> Ending:
     """
-    Read both as somebody typed them.
+    Read ``--for`` and ``--until`` as they were typed.
 
     Raises:
-        HoldSettingError: one is no good, or both are given.
+        HoldSettingError: a value cannot be read, or both are given.
     """
     if for_ is not None and until is not None:
-        message = "for and until: say one of them"
+        message = "for and until exclude each other: give one of them"
         raise HoldSettingError(message)
     try:
         seconds = None if for_ is None else seconds_of(for_)
@@ -69,7 +69,7 @@ def ending_of(for_: str | None, until: str | None) -> Ending:
 def _moment(text: str, now: datetime) -> float:
     try:
         if len(text) <= len("18:30:00"):
-            # Each day has an offset of its own, where clocks change between.
+            # Each day has its own UTC offset, as clocks may change in between.
             today, at = now.astimezone().date(), _time(text)
             found = datetime.combine(today, at).astimezone()
             if found <= now:
@@ -77,10 +77,10 @@ def _moment(text: str, now: datetime) -> float:
         else:
             found = datetime.fromisoformat(text).astimezone()
     except (OverflowError, ValueError) as error:
-        message = f"until: {text[:40]!r} is no time: 18:30 or 2026-11-22T18:30"
+        message = f"until: {text[:40]!r} is not a time: write 18:30 or 2026-11-22T18:30"
         raise HoldSettingError(message) from error
     return found.timestamp()
 
 
 def _time(text: str) -> Any:  # noqa: ANN401 - a time of day
-    return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - its zone is the caller's
+    return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - the caller sets the zone

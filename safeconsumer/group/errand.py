@@ -1,5 +1,5 @@
 """
-Asks on a thread of its own, and leaves behind whatever is not answered in time.
+Runs a question on a separate thread, and abandons it if no answer comes in time.
 """
 
 import threading
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 class Errand(Generic[T]):
     """
-    A question that may wait for longer than whoever asked.
+    A question that may wait for longer than its caller.
 
     Args:
-        ask: what is asked; it may block for as long as it likes.
-        tidy: called on the errand's thread, once it is over and was left behind; None
-            where nothing is left to tidy.
+        ask: the question; it may block for any time.
+        tidy: called on the errand's thread once it has ended, if it was abandoned; None
+            if there is nothing to tidy.
     """
 
     def __init__(
@@ -40,10 +40,11 @@ class Errand(Generic[T]):
 
     def result(self, seconds: float) -> T:
         """
-        Return the answer, or raise what asking raised.
+        Return the answer, or raise the question's exception.
 
         Raises:
-            TimeoutError: there is none after so many seconds, and it is left behind.
+            TimeoutError: there is no answer after so many seconds; the question is
+            abandoned.
         """
         self._over.wait(seconds)
         with self._lock:
@@ -58,7 +59,7 @@ class Errand(Generic[T]):
     def _run(self) -> None:
         try:
             self._answer.append(self._ask())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - result() raises it
             self._error = error
         with self._lock:
             self._over.set()

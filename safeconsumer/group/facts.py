@@ -1,5 +1,5 @@
 """
-What an operator is told: the holds that stand, and the group they are for.
+Describes for operators which holds there are, and the group they are for.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from safeconsumer.holds.explain import utc
 @frozen(kw_only=True)
 class Standing:
     """
-    A hold as it stands in a control topic, or a tombstone.
+    A hold as it is in a control topic, or a tombstone.
 
     Attributes:
-        source: ``operator`` or ``group``: which topic it is on.
+        source: ``operator`` or ``group``, after the topic it is on.
         key: group, owner and scope.
-        hold: what it says; None for a tombstone.
-        at: the broker's time of the record, seconds since the epoch; None if it has
-            none: each member counts from when it heard of it.
-        offset: its place in the topic.
+        hold: the hold; None for a tombstone.
+        at: the broker's time of the record, in seconds since the epoch; None if it has
+            none: then each member counts from when it read it.
+        offset: its offset in the topic.
     """
 
     source: str
@@ -36,7 +36,7 @@ class Standing:
     @property
     def since(self) -> float | None:
         """
-        When it was placed, seconds since the epoch; :attr:`at` may be its extension.
+        When it was placed, in seconds since the epoch; :attr:`at` may be its extension.
         """
         if self.hold is None or self.hold.since_ms is None:
             return self.at
@@ -45,7 +45,7 @@ class Standing:
     @property
     def expires_at(self) -> float | None:
         """
-        When it expires by the broker's clock, seconds since the epoch.
+        When it expires by the broker's clock, in seconds since the epoch.
         """
         if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
@@ -53,7 +53,7 @@ class Standing:
 
     def is_over(self, now: float) -> bool:
         """
-        Tell whether its time is over, at so many seconds since the epoch.
+        Tell whether it has expired, at so many seconds since the epoch.
         """
         return self.expires_at is not None and self.expires_at <= now
 
@@ -71,10 +71,11 @@ class Standing:
 
     def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
         """
-        Return it for people: scope, owner, since, until, why.
+        Return it as cells for people: scope, owner, since, until, reason.
 
         Args:
-            is_wide: its id, and where and as whom it was placed, before the reason.
+            is_wide: with its id, and where and as whom it was placed, before the
+            reason.
         """
         why = (self.hold.reason if self.hold else None) or ""
         owner = f"{self.source}:{self.key.owner}"
@@ -92,11 +93,11 @@ class Standing:
         if self.expires_at is not None:
             return f"until {utc(self.expires_at)}"
         if self.hold is not None and self.hold.ttl_ms is not None:
-            return f"for {words_of(self.hold.ttl_ms / 1000)} after a member heard of it"
+            return f"for {words_of(self.hold.ttl_ms / 1000)} after a member read it"
         return "until resumed"
 
 
-# The state of a group that there is, and about which nobody can be asked.
+# The state of a group that exists but cannot be described.
 UNKNOWN = "Unknown"
 
 
@@ -106,10 +107,10 @@ class MemberFacts:
     What the cluster knows of one member of a group.
 
     Attributes:
-        member_id: Kafka's name for it, new for each process and each loss.
-        client_id: what it calls itself.
+        member_id: Kafka's id for it, new for each process and each lost membership.
+        client_id: its ``client_id`` setting.
         host: where it connects from.
-        assigned: what it owns; nothing while the group rebalances.
+        assigned: its partitions; empty while the group rebalances.
     """
 
     member_id: str
@@ -125,10 +126,11 @@ class GroupFacts:
 
     Attributes:
         state: Kafka's name for it; ``Dead`` if there is no such group, ``Unknown`` if
-            there is, and the cluster does not tell who is in it.
-        members: one by one; those that assign partitions to themselves are none.
+            there is, but the cluster does not list its members.
+        members: its members; consumers that assign partitions to themselves are not
+        members.
         committed: committed offsets.
-        has_committed: whether the cluster told them.
+        has_committed: whether the cluster answered with committed offsets.
     """
 
     state: str
@@ -139,21 +141,21 @@ class GroupFacts:
     @property
     def assigned(self) -> frozenset[TopicPartition]:
         """
-        What its members own.
+        The partitions that its members own.
         """
         return frozenset(tp for one in self.members for tp in one.assigned)
 
     @property
     def is_known(self) -> bool:
         """
-        Whether there is such a group.
+        Whether the group exists.
         """
         return self.state != "Dead" or bool(self.committed)
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """
-        Everything it owns or has committed for, sorted.
+        All partitions that it owns or has committed for, sorted.
         """
         return tuple(sorted(self.assigned | set(self.committed)))
 

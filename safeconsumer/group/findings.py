@@ -1,5 +1,5 @@
 """
-Looks for what would keep a group hold from working, and says what to do.
+Finds what would keep a group hold from working, and says what to do.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,13 +17,13 @@ def findings(
     operator: Operator, group: str | None, operators: Collection[str] = ()
 ) -> Iterator[Finding]:
     """
-    Look at versions, topics, ACLs, clocks and members.
+    Check versions, topics, ACLs, clocks and members.
 
     Args:
         operator: the connection.
-        group: whose members are looked at; None for none.
-        operators: principals who should have rights of operators, and nobody else;
-            empty if that was not said.
+        group: the group whose members are checked; None: no members are checked.
+        operators: principals who should have operators' rights, and nobody else; empty
+            if they are not known.
     """
     names = ("safeconsumer", "kafka-python")
     said = ", ".join(f"{name} {version(name)}" for name in names)

@@ -1,8 +1,8 @@
 """
-Folds control records into what stands: of each key the last record by offset counts.
+Folds control records into the holds that exist: the last record of each key counts.
 
-Members, commands and the console fold with this one class. Times decide nothing here:
-they are carried along, for people and for expiry.
+Members, commands and the console all fold with this class. The order of offsets
+decides, not times: these are carried along, for people and for expiry.
 """
 
 import heapq
@@ -16,19 +16,19 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.merge import Register
 
-# A record may carry no time: old clients wrote such, and a producer may ask for it.
+# The time of a record without one: old clients write such, and producers may.
 NO_TIME_MS = -1
 
 _NEVER_HEARD = Register((-1, -1), is_held=False)
 
-# Topic and key as it was written: there is one way to write it.
+# The topic and the bytes of the key: there is only one way to write a key.
 _SourceKey = tuple[str, bytes]
 
 
 @frozen
 class Written:
     """
-    A record of a control topic, as far as it matters; its time may be NO_TIME_MS.
+    The parts of a control record that are used; its time may be NO_TIME_MS.
     """
 
     key: bytes | None
@@ -44,9 +44,9 @@ class Entry:
 
     Attributes:
         topic: the control topic.
-        key: which hold.
-        register: where it stands in the topic's order, and its time.
-        hold: what it says; None if it is lifted.
+        key: the hold's key.
+        register: the record's place in the topic's order, and its time.
+        hold: the hold; None if the record lifts it.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class Entry:
 @frozen(kw_only=True)
 class Taken:
     """
-    What came of some records.
+    The result of taking over some records.
 
     Attributes:
         fresh: what is new, one entry for each key.
@@ -73,18 +73,18 @@ class Fold:
     """
     Registers of one group's holds, or of all groups', fed with records in any order.
 
-    Of several records of one key the last in the topic's order counts, whatever the
-    order in which they are heard. A topic that was made anew begins a new incarnation:
-    its offsets start over, and are later than all before.
+    Of several records of one key the last in the topic's order counts, in whatever
+    order they arrive here. A topic that was created again begins a new incarnation: its
+    offsets start over, and count as later than all before.
 
-    A tombstone is kept until everything up to it has been read, which whoever reads for
-    long says with :meth:`read_through`; and no clock is needed for that.
+    A tombstone is kept until everything up to it has been read, which a long-running
+    reader reports with :meth:`read_through`; this needs no clock.
 
-    Thread rules: none of its own; whoever shares one locks.
+    Thread rules: none; a caller that shares one between threads must lock.
 
     Args:
-        sources: the control topics, each with the name of whose holds it has.
-        group: only this group's; None for all.
+        sources: the control topics, each with the kind of holds that it has.
+        group: take over only this group's holds; None for all groups.
     """
 
     def __init__(self, sources: Mapping[str, str], group: str | None = None) -> None:
@@ -97,7 +97,9 @@ class Fold:
 
     def take(self, topic: str, records: Iterable[Written]) -> Taken:
         """
-        Take over records of one topic; those heard already change nothing.
+        Take over records of one topic.
+
+        Records that were taken over before change nothing.
         """
         reading = self._reading(topic)
         fresh: dict[_SourceKey, Entry] = {}
@@ -115,7 +117,7 @@ class Fold:
 
     def entries(self, topic: str, records: Iterable[Written]) -> Iterator[Entry]:
         """
-        Return what each record says, what is overtaken too; nothing is taken over.
+        Yield what each record says, also overtaken ones; nothing is taken over.
         """
         reading = self._reading(topic)
         for record in records:
@@ -129,22 +131,23 @@ class Fold:
     def _is_news(self, written: _SourceKey, one: Entry) -> bool:
         known = self._registers.get(written)
         if known is None:
-            # Its register was there when it was read, and has been forgotten since.
+            # Its register existed when it was read, and has been forgotten since.
             return one.register.stamp >= self._through[written[0]]
         return known < one.register
 
     def begin_again(self, topic: str) -> None:
         """
-        Note that the topic was made anew: its offsets start over, what stood stays.
+        Note that the topic was created again: its offsets start over, its holds stay.
         """
         self._incarnations[topic] += 1
 
     def read_through(self, topic: str, offset: int) -> None:
         """
-        Forget what is lifted, where everything below an offset has been read.
+        Forget lifted holds, once everything below an offset has been read.
 
-        A record of an unknown key that is heard later, with an offset below it, is old:
-        whoever writes hears its own records out of order with what is read.
+        A record of an unknown key that arrives later, with an offset below it, is old:
+        a writer gets its own records from acknowledgements, out of order with what is
+        read.
         """
         through = (self._incarnations[topic], offset)
         if through <= self._through[topic]:
@@ -158,7 +161,7 @@ class Fold:
 
     def heard(self, topic: str, key: ControlKey) -> Entry:
         """
-        Return what was heard last of one hold; not held if nothing ever was.
+        Return the last entry of one hold; an entry that is not held if there was none.
         """
         register = self._registers.get((topic, wire.encode_key(key)), _NEVER_HEARD)
         body = wire.decode_hold(register.body) if register.is_held else None
@@ -166,13 +169,13 @@ class Fold:
 
     def is_outlived(self, one: Entry) -> bool:
         """
-        Tell whether the topic was made anew since, and need not have an entry any more.
+        Tell whether the topic was created again since, so that it may lack an entry.
         """
         return one.register.stamp[0] < self._incarnations[one.topic]
 
     def held(self) -> Iterator[Entry]:
         """
-        Return every hold that is not lifted, in the order in which it was first heard.
+        Return every hold that is not lifted, in the order in which each first arrived.
         """
         bodies: dict[bytes, ControlHold | None] = {}
         for (topic, written), register in self._registers.items():
@@ -184,7 +187,7 @@ class Fold:
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return every hold that is not lifted, of one group or of all, for people.
+        Return every hold that is not lifted, of one group or of all, for operators.
         """
         return tuple(
             as_standing(self._sources[one.topic], one)
@@ -202,13 +205,13 @@ class _Reading:
         self._topic = topic
         self._incarnation = incarnation
         self._group = group
-        # One command's records have one value: ten thousand are decoded once.
+        # The records of one command have the same value: ten thousand are decoded once.
         self._bodies: dict[bytes, ControlHold | None] = {}
         self.skipped = 0
 
     def entry(self, record: Written) -> Entry | None:
         """
-        Return what a record says; None if it is another group's, or garbage.
+        Return what a record says; None if it is another group's, or cannot be read.
         """
         key = wire.decode_key(record.key)
         if key is None:
@@ -239,7 +242,7 @@ class _Reading:
 
 def as_standing(source: str, one: Entry) -> Standing:
     """
-    Return an entry as operators are told of it.
+    Return an entry in the form for operators.
     """
     at_ms = one.register.at_ms
     return Standing(
@@ -253,11 +256,11 @@ def as_standing(source: str, one: Entry) -> Standing:
 
 def side_by_side(records: Iterable[Standing]) -> tuple[Standing, ...]:
     """
-    Lay both topics' records side by side by their times, oldest first.
+    Merge both topics' records by their times, oldest first.
 
     Args:
-        records: each topic's in its own order, which they keep: a broker's clock may
-            have gone back.
+        records: each topic's in its own order, which is kept: a broker's clock may have
+            gone back.
     """
     told: dict[str, list[tuple[float, Standing]]] = {}
     for one in records:

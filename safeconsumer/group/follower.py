@@ -45,17 +45,17 @@ log = logging.getLogger("safeconsumer.group")
 
 _POLL_MS = 250
 _CLOSE_MS = 500
-# What is as old as this tells nothing of now, seconds.
+# Seconds; a snapshot older than this says nothing about the present.
 OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
-# A survey takes at most this part of the time, however many groups there are: unless
-# what it brought would be too old before the next one ends.
+# A survey takes at most this share of the time, however many groups there are, unless
+# its answers would be too old before the next one ends.
 _SURVEY_SHARE = 0.2
-# A snapshot of a thousand groups costs 30 ms: at most this part of the time, too.
+# Making a snapshot of a thousand groups takes 30 ms: at most this share of the time.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
 _VIEWED = 30.0
-# For so long a Spark stream that was killed is named; commands name it half as long.
+# Seconds for which a killed Spark stream is named; commands name it half as long.
 _NAMED = 4 * SILENT_AFTER
 _SILENCE = 5.0
 _BACKOFF = 1.0
@@ -72,7 +72,7 @@ class Trouble:
     Why nothing newer is known.
 
     Attributes:
-        said: in a sentence.
+        said: a sentence for people.
         detail: the client's own words.
     """
 
@@ -92,18 +92,19 @@ class Snapshot:
     What is known at one moment; it never changes.
 
     Attributes:
-        version: one more for each snapshot.
-        pictures: by consumer group.
-        records: what was read of the control topics, tombstones too.
-        moved: since when committed offsets stand where they are, by our monotonic
-            clock, for each group and partition.
-        now: the broker's time, seconds since the epoch; None if it is unknown.
-        heard_at: our monotonic time of a moment: all that the cluster had acknowledged
-            by then is in here, as it was then or later.
-        is_complete: the control topics were read to their ends, and groups listed.
+        version: increases by one with each snapshot.
+        pictures: the pictures of groups, by consumer group.
+        records: the records read from the control topics, tombstones too.
+        moved: since when committed offsets have not moved, by our monotonic clock, for
+            each group and partition.
+        now: the broker's time, in seconds since the epoch; None if it is unknown.
+        heard_at: a moment by our monotonic clock: everything that the cluster had
+            acknowledged by then is included, as it was then or later.
+        is_complete: whether the control topics were read to their ends, and groups
+        listed.
         trouble: why nothing newer is known; None if all is well.
-        unread: what could not be read, each with why, in words.
-        remade: control topics that were deleted and made again meanwhile.
+        unread: what could not be read, each with the reason, as text.
+        remade: control topics that were deleted and created again meanwhile.
     """
 
     version: int = 0
@@ -120,20 +121,20 @@ class Snapshot:
     @property
     def age(self) -> float:
         """
-        For how many seconds nothing newer is known.
+        The number of seconds for which nothing newer is known.
         """
         return time.monotonic() - self.heard_at
 
     @property
     def is_old(self) -> bool:
         """
-        Whether it tells nothing of now any more.
+        Whether it is too old to say anything about the present.
         """
         return self.age >= OLD_AFTER
 
     def history(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return what is still on the control topics, of one group or of all.
+        Return the records still on the control topics, of one group or of all.
         """
         return side_by_side(
             one for one in self.records if group in {None, one.key.group}
@@ -160,17 +161,18 @@ class _Survey:
 
 class Follower:
     """
-    Publishes what is known as immutable snapshots, for somebody who looks all the time.
+    Publishes what is known as snapshots, for a caller that looks all the time.
 
     It reads the three control topics with one consumer, and asks about groups with one
     admin client. It needs no more rights than an operator's commands, places nothing,
-    and keeps the last snapshot whatever happens to the cluster. A context manager.
+    and keeps the last snapshot whatever happens to the cluster. It is a context
+    manager.
 
     Args:
-        base: how to reach the cluster, in kafka-python's keys.
-        settings: which control topics.
+        base: how to reach the cluster, with kafka-python's keys.
+        settings: the names of the control topics.
 
-    Thread rules: two threads of its own; the public methods on any.
+    Thread rules: it has two threads; the public methods may be called on any.
     """
 
     def __init__(self, base: Mapping[str, Any], settings: Control) -> None:
@@ -180,7 +182,7 @@ class Follower:
         self._sources = sources
         self._fold = Fold(sources)
         self._reports: dict[str, _Heard] = {}
-        self._streams: dict[str, _Heard] = {}  # also when they are not live any more
+        self._streams: dict[str, _Heard] = {}  # also those that have ended
         self._records: deque[Standing] = deque(maxlen=_MOST_RECORDS)
         self._positions: dict[TopicPartition, int] = {}
         self._identities: dict[str, object] = {}
@@ -196,7 +198,7 @@ class Follower:
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._stopping = threading.Event()
-        self._due = threading.Event()  # somebody waits for the next survey
+        self._due = threading.Event()  # a caller waits for the next survey
         self._wanted_at = 0.0
         self._is_changed = False
         self._publish_at = 0.0
@@ -231,14 +233,14 @@ class Follower:
 
     def ask_now(self) -> None:
         """
-        Have the cluster asked at once, and not only when it is its turn.
+        Ask the cluster at once, and not only when the next survey is due.
         """
         self._wanted_at = time.monotonic()
         self._due.set()
 
     def view(self, group: str) -> None:
         """
-        Note that somebody looks at a group: its lags are asked for a while.
+        Note that a group is being looked at: its lags are fetched for a while.
         """
         with self._lock:
             self._viewed[group] = time.monotonic()
@@ -270,7 +272,7 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._survey = evolve(self._survey, trouble=why)
-            # What was known stays as it was: nothing is judged by what nobody hears.
+            # The last snapshot stays: nothing is judged by reports that cannot be read.
             self._snapshot = evolve(
                 self._snapshot, version=self._snapshot.version + 1, trouble=why
             )
@@ -389,7 +391,7 @@ class Follower:
         for record in records:
             at = whole.time_of(record) or 0.0
             is_control = name in self._sources
-            # Reports by offset: a broker's clock may have gone back.
+            # Reports go by offset: a broker's clock may have gone back.
             self._newest = max(self._newest, at) if is_control else at or self._newest
             if is_control:
                 taken = self._fold.take(name, (whole.written(record),))
@@ -467,7 +469,7 @@ class Follower:
     def _silent(
         self, group: str, facts: GroupFacts, reports: Sequence[Report]
     ) -> dict[TopicPartition, str]:
-        # Who was not listened to is not silent.
+        # While reports are not read, no member counts as silent.
         is_heard = self._is_listened_to and not self._unread
         known = self._snapshot.pictures.get(group)
         if known is None or not is_heard:
@@ -481,7 +483,7 @@ class Follower:
         return self._read_at is not None and self._reading_trouble is None
 
     def _live(self) -> list[_Heard]:
-        # Who was not listened to is not silent.
+        # While reports are not read, no member counts as silent.
         if self._is_listened_to and self._reports:
             now = self._clock.now(self._newest, lambda: None)
             self._reports = {
@@ -495,7 +497,7 @@ class Follower:
         """
         Return the last reports of streams that were killed, or stopped in a batch.
 
-        After :meth:`_live`, and under the lock.
+        Call it after :meth:`_live`, and under the lock.
         """
         if not self._streams or self._read_at is None or self._reading_trouble:
             return []
@@ -514,7 +516,7 @@ class Follower:
 
     def _heard_at(self) -> float:
         """
-        Return of which moment everything is known. Under the lock.
+        Return the moment as of which everything is known. Call it under the lock.
         """
         survey, known = self._survey, self._snapshot.heard_at
         if self._read_at is None or survey.asked_at is None:
@@ -527,7 +529,7 @@ class Follower:
 
     def _publish(self) -> None:
         """
-        Make the next snapshot. Under the lock.
+        Make the next snapshot. Call it under the lock.
         """
         began = time.monotonic()
         reports = [one.report for one in self._live()]
@@ -579,7 +581,8 @@ class Follower:
         skews = {group: skew_of(own, several) for group, several in said.items()}
         standing: dict[str, list[Standing]] = {}
         for one in self._fold.standing():
-            # Where nobody tells the time, the records prove that it is not earlier.
+            # If no member reports the time, records prove that it is not earlier than
+            # theirs.
             if one.in_force(now or self._newest, skews.get(one.key.group, own)):
                 standing.setdefault(one.key.group, []).append(one)
         ends = None
@@ -615,7 +618,7 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # As rare as its share, unless its answers are too old before the next ones come.
+    # As rare as its share requires, but soon enough that its answers are not too old.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
@@ -630,7 +633,7 @@ def _lags(
 def _existing(
     admin: KafkaAdminClient, partitions: AbstractSet[TopicPartition]
 ) -> list[TopicPartition]:
-    # Asking for the end of a topic that is gone, or not for us to see, waits in vain.
+    # Asking for the end of a topic that is gone, or hidden from us, would wait in vain.
     names = sorted({tp.topic for tp in partitions})
     described = admin.describe_topics(names) if names else []
     counts = {
@@ -642,7 +645,7 @@ def _existing(
 
 
 def _is_same(known: Picture | None, one: Picture) -> bool:
-    # What did not change but for its time is not judged again.
+    # A picture in which only the time has changed is not judged again.
     if known is None or known.lasting != one.lasting:
         return False
     return known == evolve(one, now=known.now, taken_at=known.taken_at)

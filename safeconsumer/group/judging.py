@@ -1,5 +1,5 @@
 """
-Judges what members report by what the control topics say: who obeys, what is quiet.
+Judges by the control topics what members report: which obey, and what is quiet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ GOOD, NOTE, BAD = "ok", "note", "PROBLEM"
 
 class Covering(Protocol):
     """
-    A scope, or a hold that stands.
+    A scope, or a hold that is on a topic.
     """
 
     def covers(self, tp: TopicPartition, /) -> bool:
@@ -34,7 +34,7 @@ class Covering(Protocol):
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """
-    Return partitions as ``orders:0-3,7 audit:0``, cut where it gets long.
+    Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long.
     """
     parts = [
         topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
@@ -47,7 +47,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 
 def has_applied(report: Report, ends: Mapping[str, int] | None) -> bool:
     """
-    Tell whether a member obeys everything below these offsets; not if they are unknown.
+    Tell whether a member obeys everything below these offsets; False if unknown.
     """
     return (
         ends is not None
@@ -58,7 +58,7 @@ def has_applied(report: Report, ends: Mapping[str, int] | None) -> bool:
 
 def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
     """
-    Say how far a member has read the control topics.
+    Describe how far a member has read the control topics.
     """
     if report.state != "ready":
         is_stream = report.kind == STREAM
@@ -77,7 +77,7 @@ def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
 
 class Answer(Enum):
     """
-    What can be said of a partition: whether its owner delivers records of it.
+    The possible answers to whether a partition's owner delivers records of it.
     """
 
     QUIET = "quiet"
@@ -89,12 +89,12 @@ class Answer(Enum):
 @frozen(kw_only=True)
 class Place:
     """
-    What can be said of one partition.
+    The verdict on one partition.
 
     Attributes:
-        answer: the verdict. Only ``QUIET`` and ``UNOWNED`` are good.
-        member: the client id of whoever it depends on; empty if nobody owns it.
-        why: in words, where it is neither quiet nor simply flowing.
+        answer: the answer. Only ``QUIET`` and ``UNOWNED`` are good.
+        member: the client id of the member that decides it; empty if there is no owner.
+        why: the reason, where the partition is neither quiet nor simply flowing.
     """
 
     answer: Answer
@@ -105,14 +105,14 @@ class Place:
 @frozen(kw_only=True)
 class Seat:
     """
-    A member that Kafka or a report tells of.
+    A member that Kafka lists or that reports.
 
     Attributes:
-        facts: what Kafka knows; None if it is no member of the group for Kafka: it
+        facts: Kafka's description of it; None if it is not a member for Kafka: it
             assigned its partitions itself, or is not in the group any more.
-        report: its own word; None if it says nothing that can be matched.
+        report: its last report; None if there is none that belongs to it.
         obeys: whether it obeys everything on the control topics; None if unknown.
-        why: in words, unless it obeys.
+        why: the reason, unless it obeys.
     """
 
     facts: MemberFacts | None
@@ -132,17 +132,17 @@ class Seat:
     @property
     def has_gone(self) -> bool:
         """
-        Whether it was a member, and Kafka does not know it any more.
+        Whether it was a member that Kafka no longer lists.
         """
         return self.facts is None and bool(self.report and self.report.member_id)
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
         """
-        What it owns, by Kafka's word and by its own.
+        The partitions that it owns according to Kafka and according to itself.
 
-        In a cooperative rebalance a member may go on for a moment with what Kafka has
-        given to nobody yet.
+        In a cooperative rebalance a member may go on for a moment with a partition that
+        Kafka has not given to anybody yet.
         """
         owned = assigned([] if self.report is None else [self.report])
         return owned if self.facts is None else owned | self.facts.assigned
@@ -170,10 +170,10 @@ _OLD = "reports of its client id do not tell Kafka's member id (an older safecon
 
 class Judge:
     """
-    Judges one picture of a group; asks nobody.
+    Judges one picture of a group; it makes no requests.
 
     A report counts for the member that Kafka knows by the same member id, in the
-    group's present generation. Whatever cannot be matched so is unknown.
+    group's present generation. A report that matches no member so leaves it unknown.
     """
 
     def __init__(self, picture: Picture) -> None:
@@ -188,8 +188,8 @@ class Judge:
         )
         self._old = {one.client_id for one in reports if one.member_id is None}
         self.members = tuple(map(self._seat, facts.members))
-        # Whoever assigned partitions itself, and whoever may not know yet that it is
-        # out: what it owns by its own word is looked at as well.
+        # Members that assigned partitions themselves, and members that may not know yet
+        # that they are out, are judged by the partitions that they report, too.
         names = {one.client_id for one in facts.members}
         self.others = tuple(
             self._judged(None, one)
@@ -229,7 +229,7 @@ class Judge:
 
     def place(self, tp: TopicPartition) -> Place:
         """
-        Tell whether anybody delivers records of a partition now.
+        Judge whether a member delivers records of a partition now.
         """
         if self.unsettled:
             return self._meanwhile(tp)
@@ -243,7 +243,7 @@ class Judge:
         return places[0] if places else self._unowned(tp)
 
     def _unowned(self, tp: TopicPartition) -> Place:
-        # Whoever assigns partitions to itself is seen only by what it commits.
+        # A consumer that assigns partitions to itself is seen only by its commits.
         commits, facts = self.picture.commits, self.picture.facts
         if tp in commits.moved:
             return Place(answer=Answer.FLOWING, why=_moved_text(commits.moved[tp]))
@@ -280,13 +280,14 @@ class Judge:
             return (Answer.QUIET, "") if seat.obeys else (Answer.UNKNOWN, seat.why)
         if _has(self._busy, tp, report):
             return Answer.FLOWING, _in_hand(report)
-        # Kafka's word and its own are of two moments; a rebalance comes in between.
+        # Kafka's answer and the report are of two moments; a rebalance may come in
+        # between.
         is_claimed = _has(self._claims, tp, report)
         return (Answer.FLOWING, seat.why) if is_claimed else (Answer.UNKNOWN, _UNTOLD)
 
     def _of_silent(self, tp: TopicPartition, seat: Seat) -> tuple[Answer, str]:
-        # All that is seen of it is what it commits. Who reports, unheard or in an older
-        # way, may obey all the same: it commits what it had in its hands.
+        # Only its commits can be seen. A member whose reports are unreadable or of an
+        # older version may obey all the same: it commits records that it had before.
         move = self.picture.commits.moved_by_silent.get(tp)
         if seat.why != _SILENT or move is None:
             return Answer.UNKNOWN, seat.why
@@ -294,9 +295,9 @@ class Judge:
 
     def owned(self) -> frozenset[TopicPartition]:
         """
-        Return what somebody owns, by Kafka's word or by a member's own.
+        Return the partitions with an owner, according to Kafka or to a member's report.
 
-        In the middle of a rebalance only the members tell what they own.
+        In the middle of a rebalance only the members report what they own.
         """
         return self.picture.facts.assigned | assigned(self.picture.reports)
 
@@ -331,15 +332,15 @@ class Judge:
     @property
     def seats(self) -> tuple[Seat, ...]:
         """
-        Who is in the group, and who assigned its partitions itself.
+        The members of the group, and consumers that assigned partitions themselves.
 
-        Who was thrown out may still deliver, but is no member, and does not go on.
+        A member that was thrown out may still deliver, but is not listed: it will stop.
         """
         return (*self.members, *(one for one in self.others if not one.has_gone))
 
     def delivers(self, tp: TopicPartition) -> bool:
         """
-        Tell whether somebody delivers a partition who will go on with it.
+        Tell whether the owner of a partition delivers it and will go on.
         """
         return tp in self.picture.commits.moved or any(
             self._at(tp, one).answer is Answer.FLOWING
@@ -348,7 +349,8 @@ class Judge:
         )
 
     def _loud(self, bad: Iterable[TopicPartition]) -> set[int]:
-        # By identity: there may be a thousand of them, and as many partitions.
+        # Members are compared by identity: there may be a thousand, with as many
+        # partitions.
         found: set[int] = set()
         for tp in bad:
             found.update(
@@ -372,7 +374,7 @@ def _in_hand(report: Report) -> str:
 
 def gone_text(report: Report) -> str:
     """
-    Say that nothing is heard of a stream any more, or that it stopped in a batch.
+    Describe a stream that reports no more, or that was stopped in a batch.
     """
     if report.state == "stopped":
         read = ", ".join(sorted(report.busy))
@@ -388,7 +390,7 @@ def gone_text(report: Report) -> str:
 
 
 def _unsettled(facts: GroupFacts) -> str:
-    # Why it is not known who owns what; empty if it is.
+    # Why it is not known who owns what; empty if it is known.
     if facts.state == UNKNOWN:
         return "the cluster does not tell who is in the group (KIP-848, or no right)"
     if facts.state not in _SETTLED:
@@ -421,12 +423,12 @@ class Quietness:
 
     Attributes:
         quiet: how many members obey everything and deliver nothing of the scopes.
-        members: how many there are.
-        missing: the other members.
-        unsettled: why it is not known who owns what; empty if it is.
+        members: how many members there are.
+        missing: the members that are not quiet.
+        unsettled: why it is not known who owns what; empty if it is known.
         covers: how many partitions the scopes cover.
-        loud: the partitions that are not quiet, or of which nobody knows.
-        gone: streams of which nothing is heard any more, in words.
+        loud: the partitions that are not quiet, or about which nothing is known.
+        gone: streams that report no more, in words.
     """
 
     quiet: int
@@ -440,16 +442,16 @@ class Quietness:
     @property
     def is_reached(self) -> bool:
         """
-        Whether every member obeys, and nothing of the scopes is delivered.
+        Whether every member obeys, and no record of the scopes is delivered.
 
-        Where nothing is covered nothing is promised, unless nobody is there at all.
+        If nothing is covered it is not reached, unless the group has no members at all.
         """
         is_known = not self.unsettled and (self.covers > 0 or not self.members)
         return is_known and not self.missing and not self.loud
 
     def sentence(self) -> str:
         """
-        Say it in words.
+        Describe it in a sentence.
         """
         if self.unsettled:
             said = f"{self.unsettled}: who owns what is not known"
@@ -498,7 +500,7 @@ def partitions_of(
 
 def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
     """
-    Return what members say that they own.
+    Return the partitions that members report as owned.
     """
     return frozenset(tp for report in reports for tp in partitions_of(report.assigned))
 
@@ -506,11 +508,11 @@ def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
 @frozen(kw_only=True)
 class Finding:
     """
-    One thing that was looked at.
+    One thing that was checked.
 
     Attributes:
         rank: ``ok``, ``note`` or ``PROBLEM``.
-        what: what is the case.
+        what: the state of it.
         do: what to do about it; empty if nothing.
     """
 
@@ -521,7 +523,7 @@ class Finding:
 
 def member_findings(picture: Picture) -> Iterator[Finding]:
     """
-    Look at what each member of a group obeys.
+    Check what each member of a group obeys.
     """
     group, facts = picture.group, picture.facts
     if not picture.is_known:
@@ -548,18 +550,16 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         yield Finding(
             rank=NOTE,
             what=gone_text(gone),
-            do="look what is held before its query is started again"
+            do="check what is held before its query is started again"
             if gone.state == "stopped"
-            else "look whether its driver runs; a batch that it planned may still read",
+            else "check that its driver runs; a batch that it planned may still read",
         )
 
 
 def _unknown_findings(judge: Judge) -> Iterator[Finding]:
     picture = judge.picture
     for why in picture.unread:
-        yield Finding(
-            rank=BAD, what=f"unknown: {why}", do="look at the rights and ACLs"
-        )
+        yield Finding(rank=BAD, what=f"unknown: {why}", do="check the rights and ACLs")
     if judge.unsettled:
         is_passing = picture.facts.state not in {UNKNOWN, *_SETTLED}
         yield Finding(
@@ -599,7 +599,7 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
         yield Finding(
             rank=BAD,
             what=f"{label}: {obeys_text(one, picture.ends)}",
-            do="look at its log for control_unavailable",
+            do="search its log for control_unavailable",
         )
     elif not has_applied(one, picture.ends):
         yield Finding(rank=NOTE, what=f"{label} is behind", do="look again")
@@ -617,7 +617,7 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
             rank=BAD,
             what=f"{label} has read all, and obeys {counted(one.holds, 'hold')} where "
             f"the topics have {len(picture.lasting)}",
-            do="look at its log and restart it; which are missing its holds() tells",
+            do="see its log and restart it; its holds() shows which are missing",
         )
     else:
         yield Finding(rank=GOOD, what=f"{label} obeys everything")
@@ -625,7 +625,7 @@ def _report_findings(picture: Picture, one: Report) -> Iterator[Finding]:
         yield Finding(
             rank=NOTE,
             what=f"{label} skipped {one.skipped} unreadable control records",
-            do="look who writes to the control topics besides safeconsumer",
+            do="find out who writes to the control topics besides safeconsumer",
         )
     if abs(one.clock_offset) > _SKEW:
         yield Finding(

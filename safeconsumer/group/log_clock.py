@@ -1,5 +1,5 @@
 """
-What time it is at the broker, for somebody whose own clock may be anything.
+Finds the broker's time, for a process whose own clock may be wrong.
 """
 
 import math
@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-# Two clocks that differ by so little do not make a live member look silent.
+# Seconds; clocks that differ by no more than this do not make a live member look
+# silent.
 _AGREE = 5.0
 
 
@@ -20,15 +21,15 @@ class _Anchor:
 
 class LogClock:
     """
-    Tells the broker's time by the times of records, and its own clock only between.
+    Takes the broker's time from the times of records, and its own clock in between.
 
-    A record's time is the broker's time of the moment in which it came, and that moment
-    is known only of a record for which somebody waited. So where the newest record and
-    our wall clock disagree, one more is waited for, once.
+    A record's time is the broker's time when it arrived there; how long ago that was is
+    known only of a record that was waited for. So if the newest record and our wall
+    clock disagree, one more record is waited for, once.
 
     Args:
-        wall: our clock, seconds since the epoch.
-        passed: seconds that never go back.
+        wall: our clock, in seconds since the epoch.
+        passed: returns seconds that never go back.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class LogClock:
     @property
     def is_sure(self) -> bool:
         """
-        Whether what :meth:`now` returned last was told by records.
+        Whether the last result of :meth:`now` is based on records.
         """
         return self._is_sure
 
@@ -57,10 +58,10 @@ class LogClock:
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
-        Return the broker's time; infinity if nobody writes and our clock is behind.
+        Return the broker's time; infinity if no records come and our clock is behind.
 
         Args:
-            newest: the time of the newest record there is.
+            newest: the time of the newest record.
             listen: waits for one more; returns its time, or None if none came.
         """
         wall = self._wall()
@@ -71,11 +72,12 @@ class LogClock:
         if last is None:
             self._anchor_at(listen())
         elif newest != last:
-            # It came since we looked; if it is older, the broker's clock went back.
+            # It came since the last look; if it is older, the broker's clock went back.
             self._anchor_at(newest)
         self._is_sure = self._anchor is not None
         if self._anchor is None:
-            # Silent for as long as our clock says; if that is behind, for good.
+            # Silent for as long as our clock says, or silent for ever if our clock is
+            # behind.
             return wall if wall > newest else math.inf
         return self._anchor.newest + self._passed() - self._anchor.heard_at
 

@@ -1,5 +1,5 @@
 """
-Group control of one consumer: its reader, its gates, its own group holds.
+Controls one consumer of a group: its reader, its gates, its own group holds.
 """
 
 import time
@@ -34,18 +34,18 @@ from safeconsumer.holds.hold import (
 from safeconsumer.holds.ledger import PauseLedger
 
 _WRITE_TIMEOUT = 10.0
-# To find in the topic what was written, and its acknowledgement lost.
+# Seconds to find a written record in the topic whose acknowledgement was lost.
 _FIND_SECONDS = 5.0
-# For threads and clients to end, whatever the broker does.
+# Seconds for threads and clients to end, whatever the broker does.
 _CLOSE_SECONDS = 2.0
 
 
 class GroupControl:
     """
-    What a consumer with ``control=`` has beyond one without.
+    The parts that a consumer with ``control=`` has and one without does not.
 
-    Thread rules: every method on any thread; :meth:`pause` and :meth:`resume` wait for
-    the broker.
+    Thread rules: every method may be called on any thread; :meth:`pause` and
+    :meth:`resume` wait for the broker.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class GroupControl:
 
     def start(self) -> None:
         """
-        Close gates from now on, read, and report.
+        Gate partitions from now on, read the control topics, and report.
 
         Raises:
-            ControlTopicError: a control topic is unfit; nothing is left running.
+            ControlTopicError: a control topic is unfit; no thread is left running.
         """
         self._ledger.watch(self._barrier.close)
         self._reader.start(self._settings.start_timeout)
@@ -90,7 +90,7 @@ class GroupControl:
     @property
     def is_caught_up(self) -> bool:
         """
-        Whether the control topics are read to their end; not once it is closed.
+        Whether the control topics are read to their end; False once it is closed.
         """
         return self._reader.is_ready and not self._is_closed
 
@@ -99,13 +99,13 @@ class GroupControl:
         End all threads and clients; a second call does nothing.
 
         Args:
-            seconds: for all of it; what has not ended by then is left alone.
+            seconds: for all of it; threads that have not ended by then are abandoned.
         """
         self._is_closed = True
         most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
         until = time.monotonic() + most
         if self._reporter is not None:
-            self._reporter.ask_to_stop()  # both at the same time
+            self._reporter.ask_to_stop()  # it ends while the reader does
         self._reader.stop(until)
         if self._reporter is not None:
             self._reporter.stop(until)
@@ -125,7 +125,8 @@ class GroupControl:
         Hold the targets for every member; obeyed here before it is written.
 
         Raises:
-            ControlWriteError: what it names was not acknowledged and is not held here.
+            ControlWriteError: a hold that it names was not acknowledged and is not held
+            here.
         """
         checked_owner(owner)
         reason = checked_reason(reason)
@@ -141,7 +142,8 @@ class GroupControl:
         try:
             self._write(wanted)
         except BaseException:
-            # What was acknowledged after all stands, and so does what stood before.
+            # Holds that were acknowledged after all are kept, and so are those from
+            # before.
             topic = self._settings.group_topic
             self._state.restore(topic, [one.key for one in wanted])
             self._ledger.deliver()
@@ -155,7 +157,7 @@ class GroupControl:
             The holds that still cover the targets here.
 
         Raises:
-            ControlWriteError: what it names may still be held.
+            ControlWriteError: the holds that it names may still exist.
         """
         checked_owner(owner)
         found = tuple(patterns.target(one) for one in targets)
@@ -181,8 +183,8 @@ class GroupControl:
         self._absorb(done)
 
     def _absorb(self, done: Iterable[Acknowledged]) -> None:
-        # Heard before it is read, so that an older record on its way here is known
-        # to be older.
+        # It is taken over before it is read, so that an older record on its way here is
+        # known to be older.
         self._state.absorb(self._settings.group_topic, map(self._as_written, done))
         self._ledger.deliver()
 
@@ -194,7 +196,7 @@ class GroupControl:
         return Written(key, done.value, done.offset, at_ms)
 
     def _longer(self, holds: Iterable[Hold]) -> list[Hold]:
-        # What stands is not made shorter before that is acknowledged.
+        # An existing hold is not made shorter before that is acknowledged.
         there = {hold.key: hold for hold in self._ledger.view().state}
         return [
             one
@@ -207,7 +209,7 @@ class GroupControl:
         ]
 
     def _held_since(self, change: Change) -> Change:
-        # Renewed again and again, a hold may stand for longer than retention.
+        # A hold that is renewed again and again may be held for longer than retention.
         there = {hold.key: hold.placed_at for hold in self._ledger.view().state}
         key = _key_of(change)
         return change.held_since(None if key is None else there.get(key))
@@ -252,5 +254,5 @@ class GroupControl:
 
 def _key_of(change: Change) -> HoldKey | None:
     read = patterns.read(change.key.scope)
-    # None never is: it was made of a scope.
+    # It is never None: the key was made of a scope.
     return None if read is None else (read.scope, GROUP + change.key.owner)

@@ -1,9 +1,9 @@
 """
-What a journal is told of holds that are placed and lifted, before and after each.
+Writes to a journal which holds are about to be placed and lifted, and the result.
 
-A process may be killed in between, and an answer may be lost. So what is about to be
-asked for is written first, and then what came of it: where that is missing, nobody
-knows whether it was done.
+A process may be killed in between, and an answer may be lost. So the request is written
+first, and then its result: if the result is missing, it is unknown whether the change
+was made.
 """
 
 import time
@@ -16,6 +16,7 @@ from safeconsumer.group.publisher import Acknowledged, Change
 
 _SAID_BEFORE = {True: "group-asked", False: "group-lift"}
 _SAID_AFTER = {True: "group-hold", False: "group-lifted"}
+_ASKED = frozenset(_SAID_BEFORE.values())
 _REFUSED = "group-refused"
 
 _Said = tuple[str, Change, Mapping[str, object]]
@@ -23,58 +24,98 @@ _Said = tuple[str, Change, Mapping[str, object]]
 
 class Journal(Protocol):
     """
-    Where it is written.
+    The journal to which entries are written.
     """
 
-    def write(self, entries: Sequence[tuple[str, Mapping[str, object]]]) -> None:
+    def write(
+        self,
+        entries: Sequence[tuple[str, Mapping[str, object]]],
+        cluster: str | None,
+    ) -> None:
         """
-        Append entries: what happened, and its fields.
+        Append entries.
+
+        Args:
+            entries: pairs of what happened, and its fields.
+            cluster: the id of the cluster in which it happened; None if it has none.
 
         Raises:
-            JournalError: they could not be written.
+            JournalError: they could not be written, or the journal is another
+                cluster's.
+        """
+
+    def check(self, cluster: str | None = None) -> None:
+        """
+        Check that entries could be appended now.
+
+        Args:
+            cluster: the id of the cluster of these entries; None for any.
+
+        Raises:
+            JournalError: as :meth:`write`.
         """
 
 
 class Noting:
     """
-    Tells a journal of changes that are written together.
+    Writes changes that are made together to a journal.
 
     Args:
-        journal: where it is written.
+        journal: the journal.
         source: operators' holds, or the group's own.
+        cluster: the id of the cluster; None if it has none.
 
     Attributes:
-        trouble: why the journal lacks what came of some; "" if it does not.
+        trouble: why the journal lacks some results; "" if it lacks none.
     """
 
-    def __init__(self, journal: Journal, source: str) -> None:
+    def __init__(self, journal: Journal, source: str, cluster: str | None) -> None:
         self._journal = journal
+        self._cluster = cluster
         self._source = source
         self._id = uuid.uuid4().hex[:12]
+        self._is_lost = False
         self.trouble = ""
 
-    def asked(self, changes: Sequence[Change]) -> None:
+    def asked(self, changes: Sequence[Change], *, is_owed: bool = False) -> None:
         """
-        Say what is about to be written.
+        Write down what is about to be changed.
+
+        Args:
+            changes: the changes.
+            is_owed: whether it restores an earlier state, and is done whether it can be
+                journaled or not.
 
         Raises:
-            JournalError: the journal cannot be written; so nothing else should be.
+            JournalError: the journal cannot be written; so the changes should not be
+                made.
         """
         try:
             self._write(
                 (_SAID_BEFORE[one.hold is not None], one, {}) for one in changes
             )
         except JournalError as error:
+            if is_owed:
+                self._is_lost = True
+                self.trouble = f"{error}; what was written after that is not in it"
+                return
             message = (
-                f"nothing was changed, for it could not be journaled: {error}. Without "
-                "a journal it can be done, and no audit can judge it"
+                f"nothing was changed, because it could not be journaled: {error}. "
+                "Without a journal it can be done, but no audit can judge it"
             )
             raise JournalError(message) from error
 
     def answered(self, done: Sequence[Acknowledged], refused: Sequence[Change]) -> None:
         """
-        Say what is acknowledged, and what surely was not written.
+        Write down what was acknowledged, and what certainly was not written.
+
+        Results are left out if the request could not be written.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted while it waited.
         """
+        if self._is_lost:
+            return
         said: list[_Said] = [
             (_SAID_AFTER[one.change.hold is not None], one.change, _times(one))
             for one in done
@@ -84,6 +125,9 @@ class Noting:
             self._write(said)
         except JournalError as error:
             self.trouble = str(error)
+        except BaseException as error:
+            self.trouble = str(error) or "interrupted"
+            raise
 
     def _write(self, said: Iterable[_Said]) -> None:
         entries = [
@@ -95,22 +139,33 @@ class Noting:
                     "owner": one.key.owner,
                     "group": one.key.group,
                     "source": self._source,
+                    **(_limit(one) if event in _ASKED else {}),
                     **more,
                 },
             )
             for event, one, more in said
         ]
         if entries:
-            self._journal.write(entries)
+            self._journal.write(entries, self._cluster)
+
+
+def _limit(change: Change) -> Mapping[str, object]:
+    # Counted from its record, which comes a little later, if it comes.
+    hold = change.hold
+    if hold is None or hold.ttl_ms is None:
+        return {}
+    return {"until": round(time.time() + hold.ttl_ms / 1000, 3)}
 
 
 def _times(one: Acknowledged) -> Mapping[str, object]:
-    # How long a hold lasts counts from the broker's time of its record.
+    # How long a hold lasts counts from the time of its record, and the broker says
+    # whose time that is: its own shows whether this host's clock can be trusted.
     hold = one.change.hold
     is_told = one.at_ms is not None and one.at_ms >= 0
-    written = (one.at_ms or 0) / 1000
-    said: dict[str, object] = {"written": written} if is_told else {}
+    at = (one.at_ms or 0) / 1000
+    said: dict[str, object] = {"offset": one.offset}
+    if is_told:
+        said["written"] = at if one.is_dated else None
     if hold is not None and hold.ttl_ms is not None:
-        since = written if is_told else time.time()
-        said["until"] = round(since + hold.ttl_ms / 1000, 3)
+        said["until"] = round((at if is_told else time.time()) + hold.ttl_ms / 1000, 3)
     return said

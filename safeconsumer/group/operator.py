@@ -1,5 +1,5 @@
 """
-What an operator does and sees: placing and lifting holds, and who obeys them.
+Does what operators do: places and lifts holds, and shows which members obey.
 """
 
 import time
@@ -33,10 +33,10 @@ from safeconsumer.holds.scope import Scope
 OPERATOR = "operator"
 GROUP = "group"
 
-# A member that said nothing for as long is gone, or cannot reach the broker.
+# Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
 _WRITE_TIMEOUT = 10.0
-# To find in the topic what was written, and its acknowledgement lost.
+# Seconds to find a written record in the topic whose acknowledgement was lost.
 _FIND_SECONDS = 5.0
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
@@ -55,10 +55,10 @@ T = TypeVar("T")
 @frozen(kw_only=True)
 class _Times:
     """
-    The time of the newest report, and the broker's time now if reports tell it.
+    The time of the newest report, and the broker's time now if reports give it.
 
-    And the streams whose last report is too old by then, and was no goodbye, or told
-    that they were stopped in the middle of a batch.
+    Also the streams whose last report is too old by then and did not say that they
+    stop, or said that they were stopped in the middle of a batch.
     """
 
     newest: float = 0.0
@@ -74,23 +74,23 @@ _NOTHING_HEARD: _Heard = ((), _Times())
 
 class Operator:
     """
-    A connection for commands. A context manager; everything waits for the broker.
+    A connection for commands. A context manager; every method waits for the broker.
 
     Args:
-        base: how to reach the cluster, in kafka-python's keys.
-        settings: which control topics.
-        clock: tells the broker's time.
-        journal: is told of what :meth:`write` does, for audits; None for nobody.
+        base: how to reach the cluster, with kafka-python's keys.
+        settings: the names of the control topics.
+        clock: computes the broker's time.
+        journal: gets what :meth:`write` does, for audits; None: no journal.
 
     Attributes:
         base: how the cluster is reached.
-        settings: which control topics.
-        unwritten: why the journal lacks what came of something; "" if it does not.
+        settings: the names of the control topics.
+        unwritten: why the journal lacks some results; "" if it lacks none.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
-        ControlTopicError: from every method that reads a control topic, if there is
-            none.
+        ControlTopicError: from every method that reads a control topic, if it does not
+            exist.
     """
 
     def __init__(
@@ -105,7 +105,8 @@ class Operator:
         self.unwritten = ""
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # A first question waits that long for what kafka-python does not know yet.
+        # Milliseconds; a first request waits this long for metadata that is not known
+        # yet.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer = LazyProducer(
@@ -116,6 +117,7 @@ class Operator:
         self._other: Operator | None = None
         self._there: set[str] = set()
         self._is_fit = False
+        self._cluster: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -137,17 +139,36 @@ class Operator:
     @property
     def admin(self) -> KafkaAdminClient:
         """
-        The client for everything that is no record.
+        The client for all requests other than reading and writing records.
         """
         if self._admin is None:
             self._admin = clients.admin(self.base)
         return self._admin
 
+    @property
+    def cluster(self) -> str | None:
+        """
+        The id of the cluster; None if it has none.
+        """
+        if self._cluster is None:
+            self._cluster = self.admin.describe_cluster()["cluster_id"] or None
+        return self._cluster
+
     # ------------------------------------------------------------ holds
+
+    def check_journal(self) -> None:
+        """
+        Check that changes could be journaled, if there is a journal.
+
+        Raises:
+            JournalError: they could not; :meth:`write` would change nothing.
+        """
+        if self._journal is not None:
+            self._journal.check(self.cluster)
 
     def check(self) -> None:
         """
-        Return if the control topics keep holds for good, as far as can be told.
+        Check that the control topics' settings keep holds, as far as they can be read.
 
         Raises:
             ControlTopicError: they do not; the message says what to do.
@@ -161,13 +182,13 @@ class Operator:
         self._is_fit = True
 
     def _if_fit(self, ends: dict[str, int] | None) -> dict[str, int] | None:
-        # A topic of something else has no holds on it either; asked once.
+        # A topic made for other data has no holds on it either; this is asked once.
         if ends is not None and not self._is_fit:
             self.check()
         return ends
 
     def _require(self, *names: str) -> None:
-        # Asking a topic that is not there for its offsets waits until the timeout.
+        # Asking a topic that does not exist for its offsets waits until the timeout.
         names = tuple(one for one in names if one not in self._there)
         if not names:
             return
@@ -183,12 +204,21 @@ class Operator:
         """
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
 
-    def write(self, source: str, changes: Sequence[Change]) -> tuple[Acknowledged, ...]:
+    def write(
+        self, source: str, changes: Sequence[Change], *, is_owed: bool = False
+    ) -> tuple[Acknowledged, ...]:
         """
         Place or lift holds; each is acknowledged by all replicas on return.
 
+        Args:
+            source: ``operator`` or ``group``.
+            changes: what to write.
+            is_owed: it restores an earlier state, such as a hold of another owner that
+                was overwritten: it is written even if it cannot be journaled, which
+                ``unwritten`` then says.
+
         Raises:
-            ControlWriteError: one was not; running it again is safe.
+            ControlWriteError: one was not acknowledged; running it again is safe.
             JournalError: the journal cannot be written; nothing was changed.
         """
         topic = self.topic_of(source)
@@ -201,18 +231,18 @@ class Operator:
         )
         if self._journal is None or not changes:
             return publishing()
-        noting = Noting(self._journal, source)
-        noting.asked(changes)
+        noting = Noting(self._journal, source, self.cluster)
         try:
+            noting.asked(changes, is_owed=is_owed)
             return publishing(tell=noting.answered)
         finally:
             self.unwritten = self.unwritten or noting.trouble
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return the holds that stand on the topics, of one group or of all.
+        Return the holds that are on the topics, of one group or of all.
 
-        Folded by offset, as members fold them; what has expired stands there too.
+        They are folded by offset, as members fold them; expired ones are among them.
         """
         return self._told(group)[0]
 
@@ -239,8 +269,9 @@ class Operator:
         try:
             return ask(self._consumer)
         except BaseException:
-            # It may be in the middle of an answer; the next look has one of its own.
-            # And a topic may be gone, on which that one would wait in vain.
+            # The client may be in the middle of an answer, so the next look makes a new
+            # one. A topic may be gone, too, for which the old client would wait in
+            # vain.
             self._there.clear()
             self._close_consumer()
             raise
@@ -252,9 +283,9 @@ class Operator:
 
     def records(self, group: str | None = None) -> tuple[Standing, ...]:
         """
-        Return what is still on the control topics, tombstones too.
+        Return all records still on the control topics, tombstones too.
 
-        Each topic's in its own order; the two are laid side by side by their times.
+        Each topic's are in their own order; the two are merged by their times.
         """
         fold = Fold(self._sources, group)
         read = _by_topic(self._read(self.settings.topics)[0])
@@ -268,12 +299,12 @@ class Operator:
         self, source: str, first: int, end: int
     ) -> tuple[Standing, ...]:
         """
-        Return what a part of a control topic has, tombstones too, of all groups.
+        Return the records of a part of a control topic, tombstones too, of all groups.
 
         Args:
-            source: whose holds that topic has.
+            source: ``operator`` or ``group``.
             first: the first offset.
-            end: the offset behind the last.
+            end: the offset after the last.
         """
         topic = self.topic_of(source)
         fold = Fold(self._sources)
@@ -285,10 +316,11 @@ class Operator:
 
     def reports(self, group: str) -> tuple[Report, ...]:
         """
-        Return the last report of every member that said something lately.
+        Return the last report of every member that reported lately.
 
-        Times are compared on the broker's clock, by the records' own times. Where ours
-        differs, this waits once for somebody's next report, two intervals at most.
+        Times are compared on the broker's clock, by the records' own times. If this
+        machine's clock differs, the call waits once for the next report, two intervals
+        at most.
         """
         return self._heard(group)[0]
 
@@ -323,9 +355,9 @@ class Operator:
 
     def broker_time(self) -> float:
         """
-        Return the broker's time, or if nobody reports that of the newest report.
+        Return the broker's time, or the time of the newest report if it is not known.
 
-        Where reports cannot be read that is 0.0, and no hold is known to be over.
+        It is 0.0 if reports cannot be read; then no hold counts as expired.
         """
         times = _tried(lambda: self._heard(""), _NOTHING_HEARD, [])[1]
         return times.newest if times.now is None else times.now
@@ -349,13 +381,13 @@ class Operator:
         described: Mapping[str, Any] = self.admin.describe_groups([group])[group]
         said = described.get("error")
         if said and described["group_state"] != "Dead":
-            # kafka-python raises none of these: they stand in the answer, as text.
+            # kafka-python does not raise these errors: they are in the answer, as text.
             kinds = (one for one in _COORDINATOR_ERRORS if one.__name__ in said)
             raise next(kinds, kafka_errors.KafkaError)(said)
         return described
 
     def _is_listed(self, group: str) -> bool:
-        # Of the protocol of KIP-848, which kafka-python's admin cannot ask about.
+        # It uses the protocol of KIP-848, about which kafka-python's admin cannot ask.
         return group in self.groups()
 
     def groups(self) -> tuple[str, ...]:
@@ -366,9 +398,9 @@ class Operator:
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
-        Return after how many seconds topics delete records; None for never, by age.
+        Return after how many seconds topics delete records; None: never because of age.
 
-        Topics of which the broker does not tell are not among them.
+        Topics for which the broker gives no answer are left out.
         """
         return topics.retention(self.admin, names) if names else {}
 
@@ -402,7 +434,7 @@ class Operator:
         self, facts: GroupFacts, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """
-        Return how many records wait in partitions for which the group has committed.
+        Return how many records wait in partitions for which the group has commits.
         """
         wanted = [tp for tp in partitions if tp in facts.committed]
         if not wanted:
@@ -416,16 +448,16 @@ class Operator:
         self, group: str, *, is_strict: bool = False, timeout: float | None = None
     ) -> Picture:
         """
-        Return all that can be known of a group now, on one consumer.
+        Return all that can be known of a group now, with one consumer.
 
         Without a control topic or a status topic, or the right to read one, the rest is
-        told all the same, and what is missing is named.
+        returned all the same, and the picture names what is missing.
 
         Args:
             group: the consumer group.
-            is_strict: raise, where the control topics cannot be read.
+            is_strict: raise if the control topics cannot be read.
             timeout: seconds after which it gives up, whatever the brokers do; None for
-                the clients' own limits, of half a minute for each question.
+                the clients' own limits, half a minute for each request.
 
         Raises:
             KafkaTimeoutError: it was not answered within ``timeout``.
@@ -435,7 +467,7 @@ class Operator:
         else:
             seen = self.within(
                 timeout,
-                lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - another of us
+                lambda one: one._look(group, is_strict=is_strict),  # noqa: SLF001 - an Operator, too
             )
         owned = seen.facts.assigned | judging.assigned(seen.reports)
         silent = {}
@@ -446,16 +478,16 @@ class Operator:
 
     def within(self, seconds: float, ask: Callable[["Operator"], T]) -> T:
         """
-        Ask something with a limit, whatever the brokers do.
+        Call a function with a time limit, whatever the brokers do.
 
-        On clients of its own, since nobody can take them from a thread that waits.
+        It gets separate clients, since those of a thread that waits cannot be used.
 
         Args:
             seconds: after which it gives up.
-            ask: is called with an operator like this one, on another thread.
+            ask: called with an operator like this one, on another thread.
 
         Raises:
-            KafkaTimeoutError: it was not answered in time.
+            KafkaTimeoutError: there was no answer in time.
         """
         other, self._other = self._other, None
         if other is None:
@@ -511,7 +543,7 @@ class Operator:
 
     def look_again(self, picture: Picture) -> Picture:
         """
-        Return the picture with what stands now: only the control topics are read.
+        Return the picture with the present holds: only the control topics are read.
 
         Raises:
             KafkaError: they could not be read.
@@ -527,7 +559,7 @@ class Operator:
             one
             for one in told
             if one.in_force(newest, picture.skew)
-            # What was over then is over now, by whatever proved it.
+            # A hold that had expired then has expired now, however that was found out.
             and (one in before or one.offset >= old.get(self.topic_of(one.source), 0))
         )
         return evolve(
@@ -536,9 +568,9 @@ class Operator:
 
     def survey(self) -> tuple[Picture, ...]:
         """
-        Return what can be known of every group at once, and of those only held.
+        Return what is known of every group at once, and of groups that are only held.
 
-        Without lags, and committed offsets of none but those that are held.
+        Lags are not included, and committed offsets only of groups with holds.
         """
         unread: list[str] = []
         standing, ends = _tried(lambda: self._told(None), _NOTHING_STANDS, unread)
@@ -579,7 +611,7 @@ class Operator:
         self, moments: Mapping[TopicPartition, float]
     ) -> dict[TopicPartition, int]:
         """
-        Return how many offsets were written since; of a broker that can tell.
+        Return how many offsets were written since; only if the broker can tell.
 
         Args:
             moments: seconds since the epoch, by the broker's clock.
@@ -613,7 +645,7 @@ class Operator:
 
     def ends(self) -> dict[str, int]:
         """
-        Return where the control topics end.
+        Return the end offsets of the control topics.
         """
         self._require(*self.settings.topics)
         ends = self._ends([TopicPartition(name, 0) for name in self.settings.topics])
@@ -627,7 +659,7 @@ class Operator:
 
 
 def _tried(ask: Callable[[], T], otherwise: T, unread: list[str]) -> T:
-    # What is not there or may not be read is named; whatever else fails is raised.
+    # What is missing or may not be read is named; other errors are raised.
     try:
         return ask()
     except (ControlTopicError, kafka_errors.TopicAuthorizationFailedError) as error:
@@ -636,7 +668,7 @@ def _tried(ask: Callable[[], T], otherwise: T, unread: list[str]) -> T:
 
 
 def _coordinated(ask: Callable[[], T]) -> T:
-    # A coordinator moves, and the first of a cluster is only then made.
+    # A coordinator may move, and a cluster's first is created only on demand.
     deadline = time.monotonic() + _COORDINATOR_SECONDS
     while True:
         try:
@@ -649,7 +681,7 @@ def _coordinated(ask: Callable[[], T]) -> T:
 
 def stopped_in_a_batch(one: Report) -> bool:
     """
-    Tell whether a stream was stopped in a batch, which is run again when it is back.
+    Tell whether a stream was stopped in a batch, which runs again when it is back.
     """
     is_stopped = one.state == "stopped" and bool(one.busy)
     return is_stopped and one.kind == report_wire.STREAM
@@ -657,9 +689,9 @@ def stopped_in_a_batch(one: Report) -> bool:
 
 def is_live(at: float, now: float) -> bool:
     """
-    Tell whether a report of such a time still counts, both by the broker's clock.
+    Tell whether a report of that time still counts, both by the broker's clock.
 
-    One that is later than now was heard before that clock went back.
+    A report later than now was written before that clock went back.
     """
     return abs(now - at) <= SILENT_AFTER
 

@@ -1,9 +1,8 @@
 """
-What others wrote between a look and the record that it led to; and putting that back.
+Finds what others wrote between reading a topic and writing to it, and restores it.
 
-Kafka has no compare-and-set. But an acknowledgement tells the record's offset, so that
-whoever wrote what depends on what was read can see afterwards whether it replaced what
-it did not know.
+Kafka has no compare-and-set. But an acknowledgement has the record's offset, so that a
+writer can see afterwards whether its record replaced one that it had not read.
 """
 
 import math
@@ -15,18 +14,18 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import Acknowledged, Change
 
-# A record comes to the broker a little later than it was made.
+# Seconds; a record reaches the broker a little later than it was made.
 _SOON = 1.0
 
 
 @frozen(kw_only=True)
 class Overtaken:
     """
-    A record of ours, and what it replaced.
+    A record of ours, and the record that it replaced.
 
     Attributes:
-        ours: that record.
-        before: the last one about the same hold before it, or a tombstone.
+        ours: our record.
+        before: the last record about the same hold before it, or a tombstone.
     """
 
     ours: Acknowledged
@@ -35,14 +34,14 @@ class Overtaken:
     @property
     def at(self) -> float | None:
         """
-        When ours was written, by the broker's clock, seconds since the epoch.
+        When ours was written, by the broker's clock, in seconds since the epoch.
         """
         return time_of(self.ours)
 
     @property
     def back(self) -> Change:
         """
-        What puts back what was there, with the end that it had.
+        The change that restores the replaced hold, with its old end.
         """
         key, hold, end = self.ours.change.key, self.before.hold, self.before.expires_at
         if hold is None:
@@ -59,7 +58,7 @@ class Overtaken:
 
 def time_of(one: Acknowledged) -> float | None:
     """
-    Return the broker's time of a record, seconds since the epoch; None without one.
+    Return the broker's time of a record, in seconds since the epoch; None without one.
     """
     return None if one.at_ms is None or one.at_ms < 0 else one.at_ms / 1000
 
@@ -72,14 +71,14 @@ def overtaken(
     ours: Collection[Acknowledged] = (),
 ) -> tuple[Overtaken, ...]:
     """
-    Return which records of ours replaced what was written since a look.
+    Return which records of ours replaced records that were written since a look.
 
     Args:
         operator: the connection.
-        source: on which control topic.
+        source: ``operator`` or ``group``, for the control topic.
         done: our records.
-        since: where that topic ended when it was looked at.
-        ours: records of ours that are no news.
+        since: the end offset of that topic when it was read.
+        ours: records of ours that may be replaced.
     """
     mine = {one.change.key: one for one in done}
     known = {one.offset for one in ours}
@@ -95,10 +94,10 @@ def overtaken(
 
 def put_back(operator: Operator, source: str, several: Sequence[Overtaken]) -> bool:
     """
-    Write again what our records replaced; tell whether nobody wrote between.
+    Write again what our records replaced; return whether nobody wrote in between.
     """
     ours = {one.ours.change.key: one.ours.offset for one in several}
-    done = operator.write(source, [one.back for one in several])
+    done = operator.write(source, [one.back for one in several], is_owed=True)
     found = overtaken(operator, source, done, min(ours.values()) + 1)
     return all(one.before.offset <= ours[one.before.key] for one in found)
 
@@ -110,21 +109,22 @@ def timed(
     until: float | None,
 ) -> tuple[Acknowledged, ...]:
     """
-    Write again what ends at another moment than was meant; return what stands then.
+    Write records again whose end is not the wanted one; return those now on the topic.
 
     How long a hold lasts counts from the broker's time of its record, which is known
-    only by its acknowledgement where nobody reports.
+    only from its acknowledgement if no member reports.
 
     Args:
         operator: the connection.
-        source: on which control topic.
+        source: ``operator`` or ``group``, for the control topic.
         done: our records.
-        until: when they are to end, seconds since the epoch; None for any time.
+        until: when they shall end, in seconds since the epoch; None for any time.
     """
     if until is None:
         return tuple(done)
     late = [change for one in done if (change := _moved(one, until)) is not None]
-    again = {one.change.key: one for one in operator.write(source, late)}
+    written = operator.write(source, late, is_owed=True)
+    again = {one.change.key: one for one in written}
     return tuple(again.get(one.change.key, one) for one in done)
 
 

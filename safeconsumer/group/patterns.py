@@ -1,5 +1,5 @@
 """
-Scopes as control records carry them. Patterns are RE2 only: linear time, any operator.
+Reads and writes scopes of control records. Patterns are RE2: matching is linear.
 """
 
 from functools import lru_cache
@@ -22,7 +22,7 @@ _NEEDS_RE2 = (
 @frozen
 class _Anything:
     """
-    Stands in for an expression that cannot be compiled: it fits every name.
+    Stands in for an expression that cannot be compiled: it matches every name.
     """
 
     pattern: str
@@ -34,11 +34,11 @@ class _Anything:
 @frozen
 class Read:
     """
-    A scope out of a control record.
+    A scope that was read from a control record.
 
     Attributes:
-        scope: what it covers.
-        trouble: why it covers more than it says, or None.
+        scope: the scope.
+        trouble: why it covers more than its text says, or None.
     """
 
     scope: Scope
@@ -48,17 +48,18 @@ class Read:
 @lru_cache(maxsize=65_536)
 def read(text: str) -> Read | None:
     """
-    Read a scope that somebody else wrote; None if it is not one.
+    Read a scope that another process wrote; None if it is not one.
 
     A pattern that cannot be compiled here covers every topic.
     """
-    if text.startswith("re:"):
-        if not 0 < len(text) - 3 <= scopes.MAX_PATTERN_LENGTH:
+    expression = scopes.expression_of(text)
+    if expression is not None:
+        if not 0 < len(expression) <= scopes.MAX_PATTERN_LENGTH:
             return None
         try:
-            return Read(Pattern(text[3:], _compiled(text[3:])))
+            return Read(Pattern(expression, _compiled(expression)))
         except (MissingExtraError, ScopeSyntaxError) as error:
-            return Read(Pattern(text[3:], _Anything(text[3:])), str(error))
+            return Read(Pattern(expression, _Anything(expression)), str(error))
     try:
         return Read(scopes.parse(text))
     except ScopeSyntaxError:
@@ -67,9 +68,9 @@ def read(text: str) -> Read | None:
 
 def read_key(key: ControlKey) -> Read:
     """
-    Read what a control record's key covers: one that is not understood, everything.
+    Read what a control record's key covers; a key of a later version covers everything.
 
-    Members obey by this, and operators are told by it.
+    Members obey what this returns, and operators see it.
     """
     found = read(key.scope)
     if found is None or key.extra:
@@ -79,29 +80,30 @@ def read_key(key: ControlKey) -> Read:
 
 def parse(text: str) -> Scope:
     """
-    Read a scope that is to be written, so that every member understands it.
+    Read a scope that is to be written; every member must understand it.
 
     Raises:
         ScopeSyntaxError: it is not a scope, or its pattern is not RE2.
         MissingExtraError: google-re2 is missing and it is a pattern.
     """
-    if text.startswith("re:"):
-        scopes.check_expression(text[3:])
-        return scopes.pattern(_compiled(text[3:]))
+    expression = scopes.expression_of(text)
+    if expression is not None:
+        scopes.check_expression(expression)
+        return scopes.pattern(_compiled(expression))
     return scopes.parse(text)
 
 
 def target(value: object) -> Scope:
     """
-    Return the scope of whatever ``pause`` takes, as every member understands it.
+    Return the scope of any target of ``pause``, if every member understands it.
 
     Raises:
-        ScopeSyntaxError: it is not one, or its pattern is not RE2.
+        ScopeSyntaxError: it is not a scope, or its pattern is not RE2.
         TargetTypeError: it is of another type.
         MissingExtraError: google-re2 is missing and it is a pattern.
     """
     if isinstance(value, str):
-        return parse(value)  # an RE2 pattern need not be one of Python's
+        return parse(value)  # an RE2 pattern may be illegal in Python
     found = scopes.of(value)
     return parse(str(found)) if isinstance(found, Pattern) else found
 

@@ -1,5 +1,5 @@
 """
-What is known of one group at one moment: the value that all judging is done on.
+Holds what is known of one group at one moment, for everything that judges it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,10 +14,10 @@ from safeconsumer.group.report_wire import Report
 
 def skew_of(own: float, reports: Iterable[Report]) -> float:
     """
-    Return by how many seconds members lift holds late, at the most.
+    Return the most seconds by which any member lifts holds late.
 
     Args:
-        own: what is said here; an earlier version does not report it.
+        own: this side's setting; members of an earlier version do not report theirs.
         reports: of the members.
     """
     return max((own, *(one.skew for one in reports if one.skew is not None)))
@@ -26,26 +26,26 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
 @frozen(kw_only=True)
 class Picture:
     """
-    One look at a group. What could not be read is None or empty, and named.
+    One look at a group. What could not be read is None or empty, and is named.
 
     Attributes:
         group: the consumer group.
         facts: what the cluster knows of it.
-        standing: the holds that members obey, folded as members fold them, with their
-            expiry judged by the broker's clock. Where that is unknown, a hold is left
-            out only if records prove that its time is over.
-        reports: the last report of every member that said something lately.
-        is_heard: whether reports could be read; else nobody knows who obeys.
-        ends: where the control topics end; None if that is unknown.
+        standing: the holds that members obey, folded as members fold them; expiry is
+            judged by the broker's clock. If that is unknown, a hold is left out only if
+            records prove that it has expired.
+        reports: the last report of every member that reported lately.
+        is_heard: whether reports could be read; if not, it is unknown who obeys.
+        ends: the end offsets of the control topics; None if unknown.
         lags: records behind the committed offset, of held partitions.
-        now: the broker's time when it ended, seconds since the epoch; None if it is
-            unknown, because nobody reports.
+        now: the broker's time when the look ended, in seconds since the epoch; None if
+            it is unknown, because no member reports.
         taken_at: when this look ended, by our monotonic clock.
-        unread: what could not be read, each with why, in words.
-        skew: seconds by which members lift holds late, the most of all.
-        gone: the last reports of Spark streams that were heard of lately, and are not
-            any more, though they did not say that they stop.
-        commits: what this look and those before tell of commits for what nobody owns.
+        unread: what could not be read, each with the reason, as text.
+        skew: seconds by which members lift holds late, the most of all members.
+        gone: the last reports of Spark streams that reported lately, and do not any
+            more, though they did not say that they stop.
+        commits: what this look and those before show of commits for unowned partitions.
     """
 
     group: str
@@ -65,14 +65,14 @@ class Picture:
     @property
     def is_known(self) -> bool:
         """
-        Whether there is anything of such a group: else its name is a typing error.
+        Whether anything is known of such a group; if not, its name may be mistyped.
         """
         return self.facts.is_known or bool(self.standing) or bool(self.reports)
 
     @property
     def lasting(self) -> tuple[Standing, ...]:
         """
-        The holds whose time is not over; members lift others late by the allowed skew.
+        The holds that have not expired; members lift others late by the allowed skew.
         """
         now = self.now
         return tuple(
@@ -81,7 +81,7 @@ class Picture:
 
     def lifted_by(self, holds: Collection[Standing]) -> float | None:
         """
-        Return when members have lifted holds of which none lasts any more, else None.
+        Return when members have lifted the given holds; None if one has not expired.
         """
         now = self.now
         if now is None or not all(one.is_over(now) for one in holds):
@@ -92,7 +92,7 @@ class Picture:
     @property
     def reporting(self) -> int | None:
         """
-        How many of the members that Kafka knows tell of themselves; None if unknown.
+        How many of the members that Kafka lists report; None if unknown.
         """
         if not self.is_heard:
             return None

@@ -1,7 +1,7 @@
 """
-What placing holds would do, or lifting one: said before anything is written.
+Describes what placing or lifting holds would do, before anything is written.
 
-One set of sentences and one document, for commands, pages and programs.
+Commands, pages and programs all use these sentences and this document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,26 +25,26 @@ from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import checked_reason
 from safeconsumer.holds.scope import Everything, Scope
 
-# Two ends that differ by so many seconds were said as the same moment.
+# Seconds; two ends that differ by less count as the same moment.
 SAME_MOMENT = 2.0
 
-# A sentence, after how much it matters: ``note``, ``waiting``, ``unknown``, ``alarm``.
+# A level (``note``, ``waiting``, ``unknown`` or ``alarm``) and a sentence.
 Point = tuple[str, str]
 
 
 class Cluster(Protocol):
     """
-    Whoever can be asked what no picture tells. What is unknown is left out.
+    Answers what no picture has. Unknown values are left out of its answers.
     """
 
     def groups(self) -> Sequence[str]:
         """
-        Return which groups there are.
+        Return the names of all groups.
         """
 
     def topics(self) -> Sequence[str]:
         """
-        Return which topics there are.
+        Return the names of all topics.
         """
 
     def lags(
@@ -66,14 +66,14 @@ class Cluster(Protocol):
 @frozen(kw_only=True)
 class Wish:
     """
-    What somebody wants to hold, checked as far as that takes no cluster.
+    What an operator wants to hold, checked as far as that needs no cluster.
 
     Attributes:
-        group: whose members.
-        owner: who wants it.
-        scopes: what.
-        reason: why.
-        ending: until when.
+        group: the group that shall obey.
+        owner: the owner of the holds.
+        scopes: what to hold.
+        reason: why, as text for people.
+        ending: when the holds end.
     """
 
     group: str
@@ -93,16 +93,16 @@ def wish_of(  # noqa: PLR0913 - what somebody typed
     until: str | None,
 ) -> Wish:
     """
-    Read what somebody typed who wants to hold something.
+    Read what was typed to hold something.
 
     Raises:
-        HoldSettingError: the group, the reason or the end is no good.
-        ScopeSyntaxError: a scope is none, or there is none.
-        MissingExtraError: google-re2 is missing, and one is a pattern.
+        HoldSettingError: the group, the reason or the end is not acceptable.
+        ScopeSyntaxError: a scope is not one, or there is no scope.
+        MissingExtraError: google-re2 is missing, and a scope is a pattern.
     """
     why = checked_reason(reason) or ""
     if not why.strip():
-        message = "say why: whoever is on call will want to know"
+        message = "give a reason: people on call will need it"
         raise HoldSettingError(message)
     return Wish(
         group=group,
@@ -116,16 +116,16 @@ def wish_of(  # noqa: PLR0913 - what somebody typed
 @frozen(kw_only=True)
 class Placing:
     """
-    A wish beside what stands already.
+    A wish together with the holds that exist already.
 
     Attributes:
-        picture: of the group.
-        wish: what is to be held.
-        changes: what must be written, one for each scope.
+        picture: the picture of the group.
+        wish: what to hold.
+        changes: the records to write, one for each scope.
         seconds: for how long; None until it is resumed.
-        skew: seconds by which members may lift it later.
-        covers: the partitions of the group that it covers now.
-        own: the holds that stand already under the same owner and scope.
+        skew: seconds by which members may lift the holds later.
+        covers: the partitions of the group that the holds cover now.
+        own: the existing holds with the same owner and scope.
     """
 
     picture: Picture
@@ -139,7 +139,7 @@ class Placing:
     @property
     def replaces(self) -> tuple[Standing, ...]:
         """
-        Those of them that say something else, and are not over.
+        The existing holds of ``own`` that differ from the wish, and have not expired.
         """
         now = self.picture.now
         return tuple(
@@ -151,7 +151,7 @@ class Placing:
     @property
     def unchanged(self) -> tuple[Standing, ...]:
         """
-        Those of them that say the same, and stay for longer than clocks may differ.
+        The existing holds that are the same, and last longer than clocks may differ.
         """
         return tuple(
             one
@@ -162,7 +162,7 @@ class Placing:
     @property
     def renewed(self) -> tuple[Standing, ...]:
         """
-        Those that say the same, and whose end is near, or past, or nobody knows.
+        The existing holds that are the same, whose end is near, past or unknown.
         """
         return tuple(
             one
@@ -186,7 +186,7 @@ class Placing:
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
         """
-        Return what is to be written: what stands already only if it is replaced.
+        Return what to write; existing holds are written only if they are replaced.
         """
         stays = set() if is_replacing else {*self.unchanged, *self.replaces}
         keys = {one.key for one in stays}
@@ -195,7 +195,7 @@ class Placing:
     @property
     def others(self) -> tuple[Standing, ...]:
         """
-        Holds of others that cover some of it.
+        The holds of other owners that cover some of the same partitions.
         """
         own, named = tuple(self.own.values()), set(map(str, self.wish.scopes))
         return tuple(
@@ -215,17 +215,17 @@ def placing(
     principal: str | None = None,
 ) -> Placing:
     """
-    Lay a wish beside what stands.
+    Compare a wish with the existing holds.
 
     Args:
-        picture: of the group.
-        wish: what is to be held.
-        skew: by how many seconds members may lift it later.
-        host: where it is placed, for whoever reads the hold.
-        principal: how its writer is logged in, for the same.
+        picture: the picture of the group.
+        wish: what to hold.
+        skew: seconds by which members may lift the holds later.
+        host: where it is placed, shown with the hold.
+        principal: how its writer is logged in, shown with the hold.
 
     Raises:
-        HoldSettingError: it would be over already, or last for more than ten years.
+        HoldSettingError: it would have expired already, or last for over ten years.
     """
     seconds = wish.ending.seconds_from(picture.now)
     hold = new_hold(wish.reason, seconds, host, principal)
@@ -247,7 +247,7 @@ def placing(
 
 def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]:
     """
-    Return the operators' holds that stand already under the same owner and scope.
+    Return the existing operators' holds with the same owner and scope.
     """
     standing = {one.key: one for one in picture.standing if one.source == OPERATOR}
     return {one: standing[one.key] for one in wanted if one.key in standing}
@@ -258,7 +258,7 @@ def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]
 
 class Consent(Enum):
     """
-    What somebody must agree to first; on the command line by a flag of this name.
+    What an operator must agree to first; on the command line, the flag of this name.
     """
 
     NEW_GROUP = "new_group"
@@ -270,12 +270,12 @@ class Consent(Enum):
 @frozen
 class Objection:
     """
-    Why something is not placed unless somebody agrees.
+    A reason why a hold is not placed unless the operator agrees.
 
     Attributes:
-        consent: what kind of agreement it takes.
-        what: what is the case; empty if that is no news.
-        agreed: what is agreed to.
+        consent: the kind of agreement.
+        what: the reason as text; empty if it is known already.
+        agreed: the text that is agreed to.
     """
 
     consent: Consent
@@ -285,7 +285,7 @@ class Objection:
 
 def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
     """
-    Say what keeps a wish from being fulfilled at once.
+    Yield what keeps a wish from being carried out at once.
     """
     picture, group = one.picture, one.wish.group
     if not picture.facts.is_known:
@@ -303,7 +303,7 @@ def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
 
 def replacing(one: Placing) -> Iterator[Objection]:
     """
-    Say what would be replaced.
+    Yield which holds would be replaced.
     """
     if replaces := one.replaces:
         rows = "; ".join(" ".join(own.cells()) for own in replaces)
@@ -321,12 +321,12 @@ class Preview:
     What placing holds would do.
 
     Attributes:
-        placing: which.
-        objections: what somebody must agree to first.
-        disobeying: members that would not be known to obey, each with why; and what
-            nobody knows.
-        waiting: records that wait there already, behind what is committed; None if
-            that could not be read of every partition.
+        placing: the wish with the existing holds.
+        objections: what the operator must agree to first.
+        disobeying: members that are not known to obey, each with the reason, and what
+            is unknown.
+        waiting: records that wait there already, after the committed offset; None if
+            that could not be read for every partition.
         retention: seconds for which each topic keeps records; None without a limit.
     """
 
@@ -339,14 +339,14 @@ class Preview:
     @property
     def to_agree(self) -> str | None:
         """
-        What somebody must agree to first; None if nothing.
+        The text of what the operator must agree to first; None if nothing.
         """
         return "; ".join(one.agreed for one in self.objections) or None
 
     @property
     def points(self) -> tuple[Point, ...]:
         """
-        Say it to people.
+        Describe it to people, line by line.
         """
         one = self.placing
         shown = partitions_text(one.covers) or "nothing yet"
@@ -371,7 +371,7 @@ class Preview:
     def _end(self) -> Point:
         one = self.placing
         if one.seconds is None:
-            return "waiting", "would last until somebody resumes it"
+            return "waiting", "would last until it is resumed"
         now = one.picture.now
         at = "" if now is None else f", until {utc(now + one.seconds)}"
         late = f", or {words_of(one.skew)} longer" if one.skew >= 1 else ""
@@ -404,7 +404,7 @@ class Preview:
     @property
     def is_loss_possible(self) -> bool:
         """
-        Whether a topic would delete records that are held, for all that is known.
+        Whether a topic would, as far as is known, delete records that are held.
         """
         if self._shortest is None:
             return False
@@ -413,7 +413,7 @@ class Preview:
 
     def document(self) -> dict[str, Any]:
         """
-        Return it as plain JSON values.
+        Return the preview as plain JSON values.
         """
         one, first = self.placing, self._shortest
         return {
@@ -435,12 +435,12 @@ class Preview:
 
 def preview(cluster: Cluster, one: Placing, against: Iterable[Objection]) -> Preview:
     """
-    Ask what is needed, and say what placing it would do.
+    Ask the cluster for what is needed, and describe what placing it would do.
 
     Args:
-        cluster: who is asked.
+        cluster: answers the questions.
         one: what is to be placed.
-        against: what somebody must agree to first.
+        against: what the operator must agree to first.
     """
     covers = one.covers
     lags = cluster.lags(one.picture.facts, covers)
@@ -465,7 +465,7 @@ def _disobeying(picture: Picture, covers: Sequence[TopicPartition]) -> Iterator[
         yield "unknown", f"nobody knows who obeys: {judge.unsettled}"
     if outside := wanted & picture.commits.moved.keys():
         shown = partitions_text(outside)
-        yield "alarm", f"somebody who is no member, and commits for {shown}"
+        yield "alarm", f"a consumer that is no member, and commits for {shown}"
     for why in picture.unread:
         yield "unknown", f"nobody knows: {why}"
 
@@ -484,11 +484,11 @@ class Lifting:
     What lifting a hold would do.
 
     Attributes:
-        hold: which.
+        hold: the hold.
         covers: the partitions of the group that flow again.
-        kept: those that others hold all the same.
-        others: the holds of these others.
-        waiting: records that wait in what flows again; None if that is unknown.
+        kept: its partitions that other holds still cover.
+        others: these other holds.
+        waiting: records that wait in the partitions that flow again; None if unknown.
     """
 
     hold: Standing
@@ -500,7 +500,7 @@ class Lifting:
     @property
     def points(self) -> tuple[Point, ...]:
         """
-        Say it to people.
+        Describe it to people, line by line.
         """
         points: list[Point] = []
         if self.covers:
@@ -527,7 +527,7 @@ class Lifting:
 
 def lifting(picture: Picture, hold: Standing) -> Lifting:
     """
-    Say what lifting a hold would do.
+    Describe what lifting a hold would do.
     """
     covers = scopes.covered((hold,), scopes.partitions_of(picture))
     others = tuple(

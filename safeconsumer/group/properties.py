@@ -1,5 +1,5 @@
 """
-Java's client properties, carried over to kafka-python.
+Converts Java's client properties to kafka-python's settings.
 """
 
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 from safeconsumer.errors import ClientPropertyError
 
-# Java's names for what kafka-python calls otherwise.
+# Java's names of settings that have another name in kafka-python.
 _TEXTS = {
     "bootstrap.servers": "bootstrap_servers",
     "client.id": "client_id",
@@ -22,7 +22,7 @@ _FILES = {
     "ssl.keystore.location": ("ssl_certfile", "ssl_keyfile"),
     "ssl.truststore.location": ("ssl_cafile",),
 }
-# Keys and certificates in the property itself; kafka-python reads files.
+# Keys and certificates in the property's value; kafka-python reads files.
 _INLINE = (
     "ssl.keystore.certificate.chain",
     "ssl.keystore.key",
@@ -37,7 +37,7 @@ _NUMBERS = {
 _JAAS = re.compile(
     r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))"""
 )
-# Of a Java long, in which Kafka keeps milliseconds.
+# The range of a Java long, in which Kafka keeps milliseconds.
 _MAX_DIGITS = 19
 _NOT_PEM = (".jks", ".p12", ".pfx")
 
@@ -66,10 +66,11 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
     """
     Turn Java's properties into kafka-python's configuration.
 
-    What says nothing about the connection is left out.
+    Properties that do not concern the connection are left out.
 
     Raises:
-        ClientPropertyError: a property cannot be carried over; says what to do.
+        ClientPropertyError: a property cannot be converted; the message says what to
+        do.
     """
     configs: dict[str, Any] = {}
     for name, value in properties.items():
@@ -80,7 +81,7 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name in _FILES:
             configs.update(dict.fromkeys(_FILES[name], _pem(name, value)))
         elif name in _INLINE:
-            message = f"{name} cannot be carried over: name a PEM file by its location"
+            message = f"{name} cannot be converted: give the location of a PEM file"
             raise ClientPropertyError(message)
         elif name == "sasl.jaas.config":
             configs.update(_login(value))
@@ -112,7 +113,7 @@ def _login(value: str) -> dict[str, str]:
         for key, *rest in _JAAS.findall(value)
     }
     if "username" not in found or "password" not in found:
-        message = "sasl.jaas.config has no username and password; others are not read"
+        message = "sasl.jaas.config has no username and password; no other form is read"
         raise ClientPropertyError(message)
     return {
         "sasl_plain_username": re.sub(r"\\(.)", r"\1", found["username"]),

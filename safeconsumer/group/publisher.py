@@ -1,5 +1,5 @@
 """
-Writing group holds: state, one record per scope, acknowledged by all replicas.
+Writes group holds, one record per scope, acknowledged by all replicas.
 """
 
 import math
@@ -12,21 +12,23 @@ import kafka.errors as kafka_errors
 from attrs import evolve, frozen
 from kafka import KafkaProducer
 
+from safeconsumer._kafka.fixes.producers import is_dated
 from safeconsumer.errors import ControlWriteError, HoldSettingError
 from safeconsumer.group import wire
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# Names the call that wrote a record, by which it is found where its acknowledgement was
-# lost: a tombstone has no value to tell it by. Nobody else reads it.
+# The header with the id of the call that wrote a record, by which the record is found
+# if its acknowledgement was lost: a tombstone has no value to find it by. Nothing else
+# reads this header.
 _HEADER = "safeconsumer-write"
-# For the client to give up by itself, which it does at the end of the timeout.
+# Seconds for the client to give up by itself, at the end of the timeout.
 _MARGIN = 0.5
-# Between two tries of what a broker refused for the moment.
+# Seconds between two tries of a record that the broker refused for the moment.
 _BACKOFF = 0.1
-# For what was sent, where somebody does not want to wait any more.
+# Seconds to wait for answers after an interrupt.
 _SHORTLY = 2.0
 
-# Answers after which a record may be in the log all the same.
+# Errors after which a record may be in the topic all the same.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,
@@ -34,13 +36,15 @@ _UNSURE = (
     kafka_errors.RequestTimedOutError,
     kafka_errors.UnknownError,
 )
+# org.apache.kafka.common.record.TimestampType: LOG_APPEND_TIME.
+_APPENDED = 1
 _TROUBLES = (kafka_errors.KafkaError, OSError)
 
 
 @frozen
 class Change:
     """
-    One hold placed or, without ``hold``, lifted.
+    A hold to place or, without ``hold``, to lift.
     """
 
     key: ControlKey
@@ -48,10 +52,10 @@ class Change:
 
     def held_since(self, at: float | None) -> "Change":
         """
-        Return it for where its owner holds the scope already.
+        Return the change for an owner who holds the scope already.
 
         Args:
-            at: since when, seconds since the epoch; None if nobody knows.
+            at: since when, in seconds since the epoch; None if unknown.
         """
         if self.hold is None or at is None:
             return self
@@ -64,16 +68,19 @@ class Acknowledged:
     A change that every replica has.
 
     Attributes:
-        change: which.
-        offset: its place in the control topic.
-        at_ms: its time; the broker's where the topic is set up so, else None.
+        change: the change.
+        offset: its offset in the control topic.
+        at_ms: its time in milliseconds since the epoch; None if unknown.
         value: the bytes of the record; None for a tombstone.
+        is_dated: whether the time is the broker's, as it is on topics that are set up
+            for it, and not this host's.
     """
 
     change: Change
     offset: int
     at_ms: int | None
     value: bytes | None
+    is_dated: bool = True
 
 
 Tell = Callable[[Sequence[Acknowledged], Sequence[Change]], object]
@@ -86,20 +93,20 @@ def new_hold(
     principal: str | None = None,
 ) -> ControlHold:
     """
-    Return what a new hold says.
+    Return the content of a new hold.
 
     Args:
-        reason: for people.
-        for_: seconds until it expires, or None.
+        reason: text for people.
+        for_: seconds until it expires; None for no limit.
         host: where it is placed, or None.
         principal: how its writer is logged in, or None.
 
     Raises:
-        HoldSettingError: it would last for more than ten years.
+        HoldSettingError: it would last for over ten years.
     """
     ttl_ms = None if for_ is None else max(1, math.ceil(for_ * 1000))
     if ttl_ms is not None and ttl_ms > wire.MAX_TTL_MS:
-        message = f"a hold lasts ten years at most, not {for_:.0f} s; or leave it open"
+        message = f"a hold lasts ten years at most, not {for_:.0f} s: or give no end"
         raise HoldSettingError(message)
     return ControlHold(_new_id(), reason, ttl_ms, host=host, principal=principal)
 
@@ -112,9 +119,9 @@ def changes(
     group: str, owner: str, scopes: Iterable[str], hold: ControlHold | None
 ) -> tuple[Change, ...]:
     """
-    Return what must be written to hold scopes of a group or, without ``hold``, to lift.
+    Return the changes that hold scopes of a group or, without ``hold``, lift them.
 
-    Each is a hold by itself, and has an id of its own.
+    Each is a separate hold, with its own id.
     """
     return tuple(
         Change(
@@ -136,34 +143,32 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
     """
     Write the changes and wait until every one is acknowledged.
 
-    They are no transaction: each is complete by itself, and writing it again is safe.
-    Nothing is sent twice that may have been written: somebody else may have written
-    the same key meanwhile, and it would undo that.
+    They are no transaction: each is complete by itself, and writing it again is safe. A
+    record that may have been written is never sent again: another process may have
+    written the same key meanwhile, and this would undo it.
 
     Args:
-        connect: makes or returns the client to write with; it must not try again.
-        topic: where to.
-        wanted: what to write.
-        timeout: seconds until each is acknowledged, at most; that client's too.
-        read: returns the topic's records; asked where an answer was lost.
-        tell: is told at the end, however that is, what is acknowledged, and what surely
-            was not written; of the rest nobody knows.
+        connect: makes or returns the client to write with; it must not retry by itself.
+        topic: the control topic.
+        wanted: the changes to write.
+        timeout: the most seconds until each is acknowledged; also that client's
+        timeout.
+        read: returns the topic's records; called if an answer was lost.
+        tell: called at the end, in success or failure, with what is acknowledged and
+            what certainly was not written; of the rest it is unknown.
 
     Raises:
-        ControlWriteError: one was not acknowledged; the message says of each whether
-            it was, was not written, or nobody knows.
-        KeyboardInterrupt: with the same words.
+        ControlWriteError: one was not acknowledged; the message says of each change
+            whether it was, was not written, or is unknown.
+        KeyboardInterrupt: it was interrupted; the message is the same.
     """
     writing = _Writing(topic, wanted, time.monotonic() + timeout)
     try:
-        writing.write(connect)
-        writing.look(read)
+        _carry_out(writing, connect, read, tell)
     except KeyboardInterrupt as interrupt:
-        writing.settle(time.monotonic() + _SHORTLY)
+        writing.give_up()
         message = f"interrupted: {writing.sentence()}"
         raise KeyboardInterrupt(message) from interrupt
-    finally:
-        tell(writing.acknowledged, writing.refused)
     if writing.error is not None:
         error = ControlWriteError(writing.sentence())
         error.acknowledged = writing.acknowledged
@@ -171,14 +176,30 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
     return writing.acknowledged
 
 
+def _carry_out(
+    writing: "_Writing",
+    connect: Callable[[], KafkaProducer],
+    read: Callable[[], Iterable[Any]] | None,
+    tell: Tell,
+) -> None:
+    try:
+        writing.write(connect)
+        writing.look(read)
+    except KeyboardInterrupt:
+        writing.settle(time.monotonic() + _SHORTLY)
+        raise
+    finally:  # this call may be slow, and be interrupted as well
+        tell(writing.acknowledged, writing.refused)
+
+
 class _Writing:
     """
-    What became of some changes.
+    The state of some changes while they are written.
 
     Args:
-        topic: where to.
-        wanted: all of them.
-        until: when to give up, by the monotonic clock.
+        topic: the control topic.
+        wanted: all of the changes.
+        until: when to give up, on the monotonic clock.
     """
 
     def __init__(self, topic: str, wanted: Sequence[Change], until: float) -> None:
@@ -186,37 +207,52 @@ class _Writing:
         self._wanted = tuple(dict.fromkeys(wanted))
         self._until = until
         self._mark = uuid.uuid4().hex[:12].encode()
+        self._begun: set[Change] = set()
         self._sent: dict[Change, Any] = {}
         self._done: dict[Change, Acknowledged] = {}
-        # Each with why.
+        # Changes by their state, each with its reason.
         self._refused: dict[Change, BaseException] = {}
         self._unknown: dict[Change, BaseException] = {}
 
     @property
     def acknowledged(self) -> tuple[Acknowledged, ...]:
         """
-        What every replica has, in the order in which it was asked for.
+        The changes that every replica has, in the order in which they were requested.
         """
         return tuple(self._done[one] for one in self._wanted if one in self._done)
 
     @property
     def refused(self) -> tuple[Change, ...]:
         """
-        What surely was not written.
+        The changes that certainly were not written.
         """
-        return tuple(self._refused)
+        return (*self._refused, *self._unsent)
+
+    @property
+    def _unsent(self) -> tuple[Change, ...]:
+        never = (one for one in self._wanted if one not in self._begun)
+        return tuple(one for one in never if one not in self._refused)
+
+    def give_up(self) -> None:
+        """
+        Note that the result of changes without an answer is unknown.
+        """
+        known = {*self._done, *self._refused, *self._unknown}
+        for one in self._wanted:
+            if one in self._begun and one not in known:
+                self._unknown[one] = KeyboardInterrupt("interrupted")
 
     @property
     def error(self) -> BaseException | None:
         """
-        Why the first of those that are not acknowledged is not; None if all are.
+        The error of the first change that is not acknowledged; None if all are.
         """
         why = {**self._refused, **self._unknown}
         return next((why[one] for one in self._wanted if one in why), None)
 
     def write(self, connect: Callable[[], KafkaProducer]) -> None:
         """
-        Send each until it is acknowledged, or refused for good, or nobody knows.
+        Send each until it is acknowledged, refused, or its result is unknown.
         """
         todo: Sequence[Change] = self._wanted
         while todo:
@@ -236,6 +272,7 @@ class _Writing:
         try:
             producer = connect()
             for one in todo:
+                self._begun.add(one)
                 self._sent[one] = producer.send(
                     self._topic,
                     key=wire.encode_key(one.key),
@@ -244,12 +281,13 @@ class _Writing:
                     partition=0,
                 )
         except (*_TROUBLES, AssertionError) as error:
-            # No partition 0 is an assert in send(). What follows would fail like it.
+            # Without a partition 0, send() fails an assertion. The others would fail
+            # alike.
             self._refused.update((one, error) for one in todo if one not in self._sent)
 
     def settle(self, until: float) -> None:
         """
-        Wait for every answer until then, and note what each says.
+        Wait for every answer until then, and note each result.
         """
         for one, future in tuple(self._sent.items()):
             try:
@@ -258,12 +296,12 @@ class _Writing:
                 where = self._refused if _is_refusal(error) else self._unknown
                 where[one] = error
             else:
-                self._acknowledge(one, answer)
+                self._acknowledge(one, answer, is_dated=is_dated(future))
             del self._sent[one]
 
     def look(self, read: Callable[[], Iterable[Any]] | None) -> None:
         """
-        Find in the topic what was written, and its acknowledgement lost.
+        Find written records in the topic whose acknowledgement was lost.
         """
         if not self._unknown or read is None:
             return
@@ -276,23 +314,23 @@ class _Writing:
             if (_HEADER, self._mark) in record.headers and record.key in unknown:
                 one = unknown[record.key]
                 self._unknown.pop(one, None)
-                self._acknowledge(one, record)
+                is_brokers = record.timestamp_type == _APPENDED
+                self._acknowledge(one, record, is_dated=is_brokers)
 
-    def _acknowledge(self, one: Change, answer: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        at_ms = answer.timestamp
-        self._done[one] = Acknowledged(one, answer.offset, at_ms, _value(one))
+    def _acknowledge(self, one: Change, answer: Any, *, is_dated: bool) -> None:  # noqa: ANN401 - kafka-python is untyped
+        said = answer.offset, answer.timestamp, _value(one)
+        self._done[one] = Acknowledged(one, *said, is_dated)
 
     def sentence(self) -> str:
         """
-        Say of each whether it was written.
+        Describe of each change whether it was written.
         """
-        known = {*self._done, *self._refused, *self._unknown}
         said = [
             f"{_names(several)} could not be written to {self._topic} ({_words(why)})"
             for why, several in _by_reason(self._refused)
         ]
-        if unsent := [one for one in self._wanted if one not in known]:
-            said.append(f"not written: {_names(unsent)}")
+        if self._unsent:
+            said.append(f"not written: {_names(self._unsent)}")
         if self._unknown:
             said.append(self._unsure())
         kept = _names(one.change for one in self.acknowledged) or "nothing"
@@ -303,9 +341,9 @@ class _Writing:
         why = next(iter(self._unknown.values()))
         is_lifting = any(one.hold is None for one in self._unknown)
         would = (
-            "lift what is placed again meanwhile: look at status before you place it"
+            "lift what is placed again meanwhile: check status before you place it"
             if is_lifting
-            else "hold then: look at status, and resume what is not wanted any more"
+            else "hold then: check status, and resume what is not wanted any more"
         )
         return (
             f"whether {_names(self._unknown)} was written to {self._topic} is unknown "
@@ -318,7 +356,7 @@ def _value(one: Change) -> bytes | None:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    # It was answered, and so; or it never left.
+    # It was answered with a refusal, or it was never sent.
     if isinstance(error, kafka_errors.NodeNotReadyError):
         return True
     is_answer = isinstance(error, kafka_errors.BrokerResponseError)

@@ -1,5 +1,5 @@
 """
-The thread that reads the control topics, and begins again whatever happens to it.
+Reads the control topics on a thread that starts again after every failure.
 """
 
 import logging
@@ -26,17 +26,18 @@ from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 
-# A poll ends with the first record; this is only how often timers are looked at.
+# Milliseconds; a poll ends at the first record, so this only limits how late timers
+# are.
 _POLL_MS = 500
-# While a gate waits: the end of a log may be records that were compacted away, for
-# which poll() does not return.
+# The same while a gate waits: a topic may end with records that were compacted away,
+# for which poll() does not return.
 _EAGER_POLL_MS = 20
 _ASK_TIMEOUT_MS = 5_000
 # The broker answers an idle fetch every fetch_max_wait_ms.
 _SILENCE = 5.0
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 _CLOSE_MS = 500
-# For the thread to end, where nobody says until when.
+# Seconds for the thread to end, if the caller gives no time.
 _END_SECONDS = 2.0
 
 
@@ -50,12 +51,12 @@ class _Session:
 
 class Reader:
     """
-    Applies what the control topics say, and opens the barrier as far as it has read.
+    Applies the control topics' records, and opens the barrier up to where it has read.
 
-    It keeps what it knows through every failure: an unreachable broker, a topic that
-    is gone, refused or made again, a defect of this package.
+    It keeps what it knows through every failure: an unreachable broker, a topic that is
+    gone, refused or created again, a defect of this package.
 
-    Thread rules: one thread of its own; the public methods on any.
+    Thread rules: it has one thread; the public methods may be called on any.
     """
 
     def __init__(
@@ -90,10 +91,10 @@ class Reader:
 
     def start(self, timeout: float) -> None:
         """
-        Begin to read; wait so many seconds at most for the topics to be checked.
+        Begin to read; wait at most so many seconds until the topics are checked.
 
         Raises:
-            ControlTopicError: a topic is unfit; nothing is left running.
+            ControlTopicError: a topic is unfit; no thread is left running.
         """
         self._thread.start()
         self._checked.wait(timeout)
@@ -103,9 +104,9 @@ class Reader:
 
     def stop(self, until: float | None = None) -> None:
         """
-        End the thread, and wait for it until then, by the monotonic clock.
+        End the thread, and wait for it until then, on the monotonic clock.
 
-        Without ``until`` for two seconds at most.
+        Without ``until`` it waits for two seconds at most.
         """
         if until is None:
             until = time.monotonic() + _END_SECONDS
@@ -120,7 +121,7 @@ class Reader:
     @property
     def is_ready(self) -> bool:
         """
-        Whether what is known is what the topics say, as far as can be told.
+        Whether everything on the topics is applied, as far as can be found out.
         """
         return self._is_ready
 
@@ -146,13 +147,13 @@ class Reader:
         except ControlTopicError as error:
             self._refused = error  # before _lose() lets start() go on
             self._lose(str(error))
-        except BaseException as error:  # noqa: BLE001 - a dead reader obeys nobody
+        except BaseException as error:  # noqa: BLE001 - without the reader no hold would arrive
             self._lose(f"{type(error).__name__}: {error}")
         if not self._stopping.is_set():
             self._wait()
 
     def _wait(self) -> None:
-        # In slices, because gates may have to open meanwhile.
+        # It waits in short steps, because gates may have to open meanwhile.
         wait = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._failures += 1
         self._stopping.wait(wait)
@@ -162,7 +163,7 @@ class Reader:
     def _lose(self, reason: str) -> None:
         self._barrier.disconnect()
         self._is_ready = False
-        self._checked.set()  # nobody needs to wait for what may never come
+        self._checked.set()  # start() must not wait for a check that may never come
         if not self._is_told and not self._stopping.is_set():
             self._is_told = True
             self._ledger.emit(control_events.ControlUnavailable, reason=reason)
@@ -265,8 +266,9 @@ class Reader:
         self.on_change()
 
     def _refuse_others(self, session: _Session) -> None:
-        # A topic made again is fetched on from the old one's offset, as soon as the
-        # client has learnt its new id: what comes then is not what follows.
+        # A topic that was created again is fetched from the old one's offset, as soon
+        # as the client has learnt its new id: those records do not follow the earlier
+        # ones.
         for name, identity in topic_ids(
             session.consumer, self._settings.topics
         ).items():
@@ -300,11 +302,11 @@ class Reader:
         try:
             EndOffsets(session.asker).ask(self._partitions, _ASK_TIMEOUT_MS, answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
-            self._spoilt = error  # that client is no use; the next one asks again
+            self._spoilt = error  # that client is broken; the next one asks again
             answer(None)
 
 
 def _nothing() -> None:
     """
-    Do nothing, until somebody wants to know.
+    Do nothing; stands in until a function is set.
     """

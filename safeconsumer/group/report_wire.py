@@ -1,5 +1,5 @@
 """
-What members tell of themselves, as bytes: versioned, bounded, and never trusted.
+Encodes and decodes members' reports: versioned, bounded, and never trusted.
 """
 
 import json
@@ -22,27 +22,27 @@ from safeconsumer.group.wire import (
 
 _NUL = "\0"
 
-# Nobody's clock is wrong by more on purpose, seconds.
+# Seconds; no clock that is meant to be right is wrong by more.
 _MOST_SKEW = 366 * 86_400.0
 
-# Holds of a worker's own that a report names, and how much of each.
+# The most holds of a worker that a report names, and the most characters of each.
 _FEW, _MOST_TEXT = 4, 400
 
-# Who reports, besides members.
+# Kinds of reporters other than members.
 STREAM = "stream"
 
-# What is packed where it is too long, and how long it may be when it is unpacked.
+# Texts longer than this are packed; the limit of what they may be unpacked to.
 _PACKED = ("assigned", "quiet", "busy")
 _MOST_UNPACKED = 4 << 20
 
-# More than a whole cluster has: whoever names them wants to keep readers busy.
+# More partitions than a cluster has: a report with more is made to keep readers busy.
 _MOST_PARTITIONS = 1_000_000
 
 
 @frozen(kw_only=True)
 class Report:
     """
-    What one member tells of itself.
+    The report of one member about itself.
 
     Attributes:
         group: its consumer group.
@@ -50,28 +50,29 @@ class Report:
         client_id: Kafka's ``client_id``.
         host: where it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
-        at_ms: when, by its own clock, milliseconds since the epoch.
+        at_ms: when, by its own clock, in milliseconds since the epoch.
         applied: control topics with the offset up to which it has obeyed.
         holds: how many operator and group holds it obeys.
         skipped: how many control records it could not read.
         assigned: owned partitions, as ranges by topic.
-        quiet: those of them that deliver nothing, as ranges by topic.
-        gated: how many wait for the control topics.
-        is_partial: the partitions did not fit, packed neither, and are left out.
+        quiet: the owned partitions that deliver nothing, as ranges by topic.
+        gated: how many partitions wait for the control topics.
+        is_partial: whether the partitions did not fit, even packed, and are left out.
         outages: holds that its worker placed for an outage, in words.
-        kept: holds that it obeys although their control topic was made anew and does
-            not have them any more, in words.
-        member_id: Kafka's name for the member; empty if it is none, because it assigned
-            its partitions itself or has not joined; None of an earlier version.
-        generation: the group's, of which it is a member; -1 if it is none; None of an
-            earlier version.
-        busy: partitions, owned or not, of which a handler has something in hand, as
-            ranges by topic.
-        skew: seconds by which it lifts holds late; None of an earlier version.
-        kind: ``stream`` for a Spark stream, which is no member of the group for Kafka;
-            empty for a member.
+        kept: holds that it obeys although their control topic was created again and
+            does not have them any more, in words.
+        member_id: Kafka's id for the member; empty if it is not one, because it
+            assigned its partitions itself or has not joined; None in an earlier
+            version.
+        generation: the generation of the group in which it is a member; -1 if it is not
+            one; None in an earlier version.
+        busy: partitions, owned or not, on whose records a handler works, as ranges by
+            topic.
+        skew: seconds by which it lifts holds late; None in an earlier version.
+        kind: ``stream`` for a Spark stream, which is not a member of the group for
+            Kafka; empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
-            found by the reader of the report, not written.
+            computed by the reader of the report, not written.
     """
 
     group: str
@@ -134,7 +135,7 @@ def encode_report(report: Report) -> bytes:
     data = as_json(document)
     if len(data) <= MAX_VALUE_BYTES:
         return data
-    # Readers of an earlier version are told that partitions are left out.
+    # Readers of an earlier version learn from this that partitions are left out.
     left_out: dict[str, object] = {"assigned": {}, "quiet": {}, "busy": {}}
     short = {**document, **left_out, "is_partial": True}
     packed = as_json({**short, "packed": _packed(report)})
@@ -142,7 +143,7 @@ def encode_report(report: Report) -> bytes:
 
 
 def _packed(report: Report) -> str:
-    # Each topic's name once: hundreds of them are most of it.
+    # Each topic's name occurs once: hundreds of names are most of the text.
     several = [getattr(report, name) for name in _PACKED]
     names = sorted({name for one in several for name in one})
     document = {name: [one.get(name, ()) for one in several] for name in names}
@@ -170,7 +171,7 @@ def _unpacked(text: object) -> dict[str, Any] | None:
 
 def decode_report(data: object) -> Report | None:
     """
-    Read a report of our version or a later one; None if it is not one.
+    Read a report of this version or a later one; None if it is not one.
     """
     document = document_of(data)
     version = document.get("v")
@@ -193,8 +194,8 @@ def decode_report(data: object) -> Report | None:
         return None
     if applied is None or assigned is None or quiet is None:
         return None
-    # Names with a tab in them, of an earlier version: whoever is not heard because of
-    # that is not waited for either, whatever it has in hand.
+    # Names with a tab in them, of an earlier version: a member that cannot be read
+    # because of them is not waited for either, whatever its handlers do.
     member, client_id, host = (for_people(str(one)) for one in shown)
     at_ms, holds, skipped, gated = (int(one or 0) for one in numbers)
     return Report(
@@ -248,7 +249,7 @@ def _lines(value: object) -> tuple[str, ...]:
 
 def for_people(text: str) -> str:
     """
-    Return text as a report shows it: short, and with escapes for what is not printed.
+    Return text as a report shows it: short, and with unprintable characters escaped.
 
     Such are names that an application has chosen, with a tab or a line end in them.
     """
@@ -258,7 +259,7 @@ def for_people(text: str) -> str:
 
 def cut(line: str) -> str:
     """
-    Return as much of a line as a report has.
+    Return as much of a line as fits into a report.
     """
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
@@ -305,7 +306,7 @@ def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
 
 def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
     """
-    Return how many numbers such ranges hold, over all topics.
+    Return how many numbers such ranges have, over all topics.
     """
     return sum(
         last - first + 1 for several in ranges.values() for first, last in several

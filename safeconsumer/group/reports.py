@@ -1,5 +1,5 @@
 """
-Telling operators what this member obeys: when it changes, and every few seconds.
+Reports to operators what this member obeys, at each change and every few seconds.
 """
 
 import logging
@@ -28,37 +28,37 @@ from safeconsumer.holds.scope import TopicPartition
 
 log = logging.getLogger("safeconsumer.group")
 
-# Changes within this time make one report, so that an application that pauses in a
-# loop does not flood the topic.
+# Seconds; changes within this time make one report, so that an application that pauses
+# in a loop does not flood the topic.
 _SETTLE = 0.05
-# Who is refused once is not waited for.
+# Errors after which the next report is not expected to succeed.
 _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
 )
-# The year 2011: a clock before that is none. librdkafka's mock broker acknowledges
-# everything with the time 1234.
+# The year 2011; earlier times are not taken for a clock's. librdkafka's mock broker
+# acknowledges everything with the time 1234.
 _KAFKA_MS = 1_293_840_000_000
-# Until the broker's time is known, holds cannot expire.
+# Seconds between reports until the broker's time is known: holds cannot expire before.
 _RETRY = 3.0
-# Where reports come from, for people.
+# The host that reports name, for people.
 HOST = socket.gethostname()[:100]
-# Of a client's name in that of its reports, which readers bound.
+# The most characters of a client's name in its reports' name, which readers limit.
 _MOST_NAME = 200
-# For the last report to be sent.
+# Seconds for the last report to be sent.
 _GOODBYE = 0.5
 
 
 @frozen(kw_only=True)
 class Seen:
     """
-    What a report tells of the control topics.
+    What a report says of the control topics.
 
     Attributes:
         state: ``ready`` or ``unavailable``.
         skipped: how many records could not be read.
         applied: the offsets up to which it obeys.
-        kept: holds that it obeys although their topic was made anew since.
+        kept: holds that it obeys although their topic was created again since.
     """
 
     state: str
@@ -69,14 +69,14 @@ class Seen:
 
 class Reporter:
     """
-    Sends reports from a thread of its own, which nothing waits for.
+    Sends reports on a separate thread, for which nothing waits.
 
     Args:
         topic: the status topic.
         interval: seconds between reports while nothing changes.
         producer: makes or returns the client to write with.
-        tell: returns what there is to report, given ``stopped`` at the end, else None.
-        clock: is told the times that the broker puts into reports.
+        tell: returns the reports; called with ``stopped`` at the end, otherwise None.
+        clock: gets the times that the broker puts into reports.
     """
 
     def __init__(
@@ -108,20 +108,20 @@ class Reporter:
 
     def wake(self) -> None:
         """
-        Report soon: something changed. Any thread; blocks on nothing.
+        Report soon, because something changed. Any thread; it does not block.
         """
         self._changed.set()
 
     def ask_to_stop(self) -> None:
         """
-        Have it say goodbye and end, without waiting for it.
+        Let it send a last report and end, without waiting for it.
         """
         self._stopping.set()
         self._changed.set()
 
     def stop(self, until: float) -> None:
         """
-        Say goodbye, and end the thread; wait until then, by the monotonic clock.
+        Send a last report, and end the thread; wait until then, on the monotonic clock.
         """
         self.ask_to_stop()
         self._thread.join(max(0.0, until - time.monotonic()))
@@ -156,7 +156,7 @@ class Reporter:
 
     def _acknowledged(self, at_ms: int, sent: float, written: Any) -> None:  # noqa: ANN401 - upstream's
         now = time.monotonic()
-        # One that is ours was kept: the topic has no broker's times.
+        # If our own time was kept, the topic does not have the broker's times.
         if written.timestamp == at_ms or written.timestamp < _KAFKA_MS:
             self._clock.untold(now, is_final=True)
         else:
@@ -173,9 +173,9 @@ class MemberReports:
 
     Args:
         group: the consumer group.
-        client_id: the consumer's.
-        look: tells what there is to tell of the control topics.
-        ledger: the consumer's.
+        client_id: the consumer's ``client_id``.
+        look: returns the state of the control topics.
+        ledger: the consumer's ledger.
         skew: seconds by which this member lifts holds late.
     """
 
@@ -203,7 +203,7 @@ class MemberReports:
 
     def report(self, state: str | None = None) -> Report:
         """
-        Return it, by itself.
+        Return the member's report alone.
         """
         seen = self._look()
         view, busy = self._ledger.view(), self._ledger.busy()
@@ -235,7 +235,7 @@ class MemberReports:
 
 def member_name(client_id: str) -> str:
     """
-    Return a name for reports that nobody else has.
+    Return a name for reports that no other member has.
     """
     shown = report_wire.for_people(client_id)[:_MOST_NAME]
     return f"{shown}-{uuid.uuid4().hex[:12]}"
@@ -257,7 +257,7 @@ def ranges(
 
 class LazyProducer:
     """
-    A producer that is made when it is first needed, and closed for good.
+    A producer that is made when it is first needed; once closed it stays closed.
 
     Thread rules: any thread.
     """
@@ -282,20 +282,20 @@ class LazyProducer:
             if not self._is_closed:
                 return self._made
             made, self._made = self._made, None
-        if made is not None:  # it took so long that nobody has waited for it
+        if made is not None:  # it was closed while this one was made
             producers.end(made, 0.0)
         message = "this consumer's control clients are closed"
         raise KafkaError(message)
 
     def close(self, until: float = math.inf) -> None:
         """
-        Close it, if there is one, until then at most, by the monotonic clock.
+        Close the producer, if there is one, until then at most, on the monotonic clock.
 
-        Records on their way are waited for half a second; giving them up may take
-        half a second more than that. One that is being made then
-        is closed by who makes it.
+        Records on their way are waited for half a second; giving them up may take half
+        a second more. A producer that is being made then is closed by the thread that
+        makes it.
         """
-        self._is_closed = True  # whoever makes one now closes it
+        self._is_closed = True  # a thread that makes one now closes it
         if not self._lock.acquire(timeout=_left(until)):
             return
         try:

@@ -1,5 +1,5 @@
 """
-Who needs which rights in Kafka, as ACLs: operators, members, and nobody else.
+Lists as ACLs which rights operators and members need in Kafka.
 """
 
 import shlex
@@ -22,8 +22,9 @@ class Grant:
     Attributes:
         principal: ``User:alice``.
         kind: ``topic`` or ``group``.
-        name: of the resource; one that ends with ``*`` stands for all that begin so.
-        operations: Kafka's names, as ``Describe``; ``Read`` and ``Write`` imply it.
+        name: of the resource; if it ends with ``*``, all resources with that prefix.
+        operations: Kafka's names, such as ``Describe``, which ``Read`` and ``Write``
+        imply.
     """
 
     principal: str
@@ -34,7 +35,7 @@ class Grant:
     @property
     def is_prefix(self) -> bool:
         """
-        Whether it is of all resources whose names begin so.
+        Whether it is for all resources whose names begin with the name.
         """
         return self.name.endswith(_ANY) and self.name != _ANY
 
@@ -47,7 +48,7 @@ class Grant:
 
     def command(self) -> str:
         """
-        Return the command of Kafka's own tool that allows it.
+        Return the command of Kafka's own tool that creates the ACL.
         """
         operations = " ".join(f"--operation {one}" for one in self.operations)
         where = f"--{self.kind} {shlex.quote(self.pattern)}"
@@ -59,7 +60,7 @@ class Grant:
 
     def document(self) -> dict[str, Any]:
         """
-        Return it as plain JSON values.
+        Return the grant as plain JSON values.
         """
         return {
             "principal": self.principal,
@@ -78,14 +79,14 @@ def grants(
     topics: Sequence[str],
 ) -> Iterator[Grant]:
     """
-    Yield what operators and members need for holds, and no more.
+    Yield the rights that operators and members need for holds, and no more.
 
     Args:
-        settings: which control topics.
+        settings: the names of the control topics.
         operators: principals who place and lift operators' holds.
-        members: principals of consumers; what they read they may read already.
+        members: principals of consumers; they can already read their own topics.
         groups: consumer groups that operators look at.
-        topics: topics that these consume.
+        topics: the topics of these groups.
     """
     for who in operators:
         yield from _operator(settings, who, groups, topics)
@@ -105,8 +106,8 @@ def _operator(
         )
     for name in groups:
         yield Grant(principal=who, kind=GROUP, name=name, operations=("Describe",))
-    # Describe: which partitions there are, what is committed, and where they end.
-    # DescribeConfigs: for how long records are kept, for a dry run.
+    # Describe shows the partitions, the committed offsets, and the end offsets.
+    # DescribeConfigs shows for how long records are kept, for a dry run.
     asked = ("Describe", "DescribeConfigs")
     for name in topics:
         yield Grant(principal=who, kind=TOPIC, name=name, operations=asked)

@@ -1,5 +1,5 @@
 """
-Scopes as they are typed: ranges, what they cover, and what was perhaps meant.
+Reads scopes as they are typed, finds what they cover, and suggests corrections.
 """
 
 import re
@@ -12,21 +12,25 @@ from kafka import TopicPartition
 from safeconsumer.errors import HoldSettingError, ScopeSyntaxError
 from safeconsumer.group import judging, patterns, wire
 from safeconsumer.group.picture import Picture
-from safeconsumer.holds.scope import Everything, Scope
+from safeconsumer.holds.scope import Everything, Pattern, Scope
 
-# Each is a hold of its own, and a record.
+# The most holds of one command; each is a separate record.
 _MOST = 1000
 _NUMBERS = r"[0-9]{1,10}(?:-[0-9]{1,10})?"
-_RANGES = re.compile(rf"([^:]+):({_NUMBERS}(?:,{_NUMBERS})*)")
+# What begins with re: is a pattern, but for partitions of a topic that is called re.
+_RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({_NUMBERS}(?:,{_NUMBERS})*)")
+
+# A pattern that was perhaps to be partitions of that topic.
+_OF_RE = re.compile(rf"{_NUMBERS}(?:,{_NUMBERS})*")
 
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     """
-    Read scopes, of which ``orders:0-2,5`` are four.
+    Read scopes; ``orders:0-2,5`` stands for four.
 
     Raises:
-        HoldSettingError: the group's name is none.
-        ScopeSyntaxError: one is no scope, or no range.
+        HoldSettingError: the group's name is not legal.
+        ScopeSyntaxError: a text is not a scope, or not a range.
         MissingExtraError: google-re2 is missing, and one is a pattern.
     """
     checked_group(group)
@@ -40,21 +44,21 @@ def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
 
 def checked_group(group: str) -> str:
     """
-    Return a group's name if it is one that can be held.
+    Return a group's name if control records can name the group.
 
     Raises:
-        HoldSettingError: it is not.
+        HoldSettingError: they cannot.
     """
     if wire.is_group(group):
         return group
     shown = ascii(group[:60]) + ("..." if len(group) > 60 else "")  # noqa: PLR2004 - a line's worth
-    message = f"a group is printable text of 1 to 1024 characters, not {shown}"
+    message = f"a group must be printable text of 1 to 1024 characters, not {shown}"
     raise HoldSettingError(message)
 
 
 def _expanded(text: str) -> Iterator[str]:
     found = _RANGES.fullmatch(text)
-    if text.startswith("re:") or found is None or text.rpartition(":")[2].isdigit():
+    if found is None or text.rpartition(":")[2].isdigit():
         yield text
         return
     topic, several = found.groups()
@@ -72,9 +76,9 @@ def _expanded(text: str) -> Iterator[str]:
 
 def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
     """
-    Return what a group owns or has committed for, in the middle of a rebalance too.
+    Return what a group owns or has committed for, also in the middle of a rebalance.
     """
-    # Then only the members tell what they own.
+    # In a rebalance only the members' reports say what they own.
     reported = judging.assigned(picture.reports)
     return tuple(sorted({*picture.facts.partitions, *reported}))
 
@@ -83,7 +87,7 @@ def covered(
     scopes: Iterable[judging.Covering], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
     """
-    Return those of the partitions that a scope covers.
+    Return the given partitions that a scope covers.
     """
     scopes = tuple(scopes)
     return tuple(tp for tp in partitions if any(one.covers(tp) for one in scopes))
@@ -93,14 +97,14 @@ def mistakes(
     picture: Picture, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
 ) -> str:
     """
-    Name the scopes that cover nothing, with what was perhaps meant; or say nothing.
+    Describe the scopes that cover nothing, each with what may have been meant.
 
-    ``@all`` is no typing error, whatever it covers.
+    ``@all`` is never a mistake, whatever it covers.
 
     Args:
-        picture: of the group.
-        scopes: as they were typed.
-        topics: tells which topics there are; asked only if it helps.
+        picture: the picture of the group.
+        scopes: the scopes as they were typed.
+        topics: returns the names of all topics; called only if they help.
     """
     here = partitions_of(picture)
     empty = [
@@ -110,29 +114,30 @@ def mistakes(
     ]
     known = topics() if empty else ()
     return "; ".join(
-        f"{one} covers nothing that {picture.group} consumes"
-        f"{_hint(str(one), here, known)}"
+        f"{one} covers nothing that {picture.group} consumes{_hint(one, here, known)}"
         for one in empty[:5]
     )
 
 
 def near(name: str, names: Iterable[str]) -> str:
     """
-    Return which of the names was perhaps meant, as the rest of a sentence.
+    Return which of the names may have been meant, as the end of a sentence.
     """
     found = get_close_matches(name, dict.fromkeys(names), n=3)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def _hint(text: str, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
-    topic, _, _ = text.partition(":")
+def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
     own = {tp.topic for tp in here}
-    if text.startswith("re:"):
-        return f"; it consumes {_some(own)}"
+    if isinstance(scope, Pattern):
+        of_re = "re" in own and _OF_RE.fullmatch(scope.text)
+        meant = f"; of the topic re, partitions are re:{scope}" if of_re else ""
+        return f"; it consumes {_some(own)}{meant}"
+    topic = str(getattr(scope, "topic", ""))
     if topic in own:
         numbers = judging.partitions_text(tp for tp in here if tp.topic == topic)
         return f": it has {numbers}"
-    if text == "all":
+    if topic == "all":
         return ": everything is @all"
     if topic in known:
         return f", though there is such a topic; it consumes {_some(own)}"

@@ -1,5 +1,5 @@
 """
-How a member takes part in group control: one frozen, validated value.
+Defines ``Control``: how a member takes part in group control.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ PREFIX = "__safeconsumer_"
 
 def names(prefix: str) -> tuple[str, str, str]:
     """
-    Return the control topics whose names begin so: operators', the group's, reports.
+    Return the control topics' names with a prefix: operators', the group's, reports.
     """
     return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
 
@@ -70,28 +70,43 @@ def _is_flag(_self: object, attribute: "Attribute[Any]", value: object) -> None:
         raise ControlSettingError(message)
 
 
+def _copied(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _are_settings(_self: object, _attribute: object, value: object) -> None:
+    if not isinstance(value, Mapping):
+        what = type(value).__name__  # it may be a password
+        message = (
+            f"client_configs must be a dict of kafka-python's settings, not {what}"
+        )
+        raise ControlSettingError(message)
+    if value:  # what needs kafka-python is imported for those who have some
+        import_module("safeconsumer.group.client_settings").check(value)
+
+
 @frozen(kw_only=True)
 class Control:
     """
     Makes a member obey holds that are kept in Kafka, for its whole group.
 
     Attributes:
-        operator_topic: where operators' holds are; members only read it.
-        group_topic: where the members' own group holds are.
-        status_topic: where members report what they obey; None for no reports.
-        unavailable: what becomes of newly assigned partitions while the control
-            topics cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow
-            after ``run_after`` seconds. What flowed or was held before stays so.
+        operator_topic: the topic of operators' holds; members only read it.
+        group_topic: the topic of the members' own group holds.
+        status_topic: the topic to which members report; None for no reports.
+        unavailable: what happens to newly assigned partitions while the control topics
+            cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
+            ``run_after`` seconds. Partitions that flowed or were held before stay so.
         run_after: seconds; only for ``run``.
-        clock_skew: seconds by which this machine's clock may differ from the
-            broker's; a hold that expires is lifted so much later, never early.
+        clock_skew: seconds by which this machine's clock may differ from the broker's;
+            a hold that expires is lifted later by this time, never early.
         status_interval: seconds between reports while nothing changes.
-        check_interval: seconds between looks at the topics' settings, besides that when
-            the reader connects. A topic that was made unfit meanwhile counts as
-            unavailable until it is mended.
-        start_timeout: for how many seconds at most the consumer's constructor waits
-            for the topics' settings, to refuse what does not keep holds for good.
-        trust_topic: do not ask for those settings; for brokers that cannot tell.
+        check_interval: seconds between checks of the topics' settings; they are also
+            checked when the reader connects. A topic that has become unfit counts as
+            unavailable until it is repaired.
+        start_timeout: the most seconds for which the consumer's constructor waits for
+            the topics' settings, to refuse topics from which Kafka would delete holds.
+        trust_topic: do not ask for those settings; for brokers that cannot answer.
         client_configs: kafka-python settings for the control clients that differ from
             the consumer's own, such as another ``sasl_plain_username``.
 
@@ -113,8 +128,10 @@ class Control:
     )
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)
-    # It may name a password, and settings are printed.
-    client_configs: Mapping[str, Any] = field(factory=dict, repr=False)
+    # It may contain a password, and settings are printed.
+    client_configs: Mapping[str, Any] = field(
+        factory=dict, repr=False, converter=_copied, validator=_are_settings
+    )
 
     def __attrs_post_init__(self) -> None:
         names = [self.operator_topic, self.group_topic, self.status_topic]
@@ -125,9 +142,10 @@ class Control:
     @classmethod
     def prefixed(cls, prefix: str, **settings: Any) -> "Control":  # noqa: ANN401 - the fields
         """
-        Return settings whose control topics begin so: those of one team.
+        Return settings whose control topics have a prefix, as for one team.
 
-        Whoever may write a team's topics may lift holds of every group that reads them.
+        Clients that may write a team's topics may lift holds of every group that reads
+        them.
 
         Raises:
             ControlSettingError: a value is not acceptable.
@@ -143,7 +161,7 @@ class Control:
     @property
     def topics(self) -> tuple[str, str]:
         """
-        The topics that hold state: the operators' first.
+        The topics that hold state, the operators' first.
         """
         return self.operator_topic, self.group_topic
 
@@ -157,7 +175,8 @@ class Control:
 
         Raises:
             ControlSettingError: it has no ``group_id``.
-            ControlTopicError: a control topic would not keep holds for good.
+            ControlTopicError: the settings of a control topic would let Kafka delete
+            holds.
         """
         module = import_module("safeconsumer.group.member")
         attached: GroupControl = module.GroupControl(self, ledger, configs)

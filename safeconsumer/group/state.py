@@ -1,5 +1,5 @@
 """
-What the control topics say about one group, and turning it into holds.
+Keeps what the control topics say about one group, and turns it into holds.
 """
 
 import threading
@@ -16,7 +16,7 @@ from safeconsumer.holds.hold import GROUP, OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope
 
-# One line about unreadable records in so many seconds, however many come.
+# Seconds between two log lines about unreadable records, however many come.
 _TELL_SKIPPED_EVERY = 10.0
 
 
@@ -30,8 +30,8 @@ class ControlState:
     """
     Folds control records into registers, and registers into the ledger's holds.
 
-    Of several records of one key the last in the topic's order counts, whatever the
-    order in which they are heard here: a member hears its own writes twice.
+    Of several records of one key the last in the topic's order counts, in whatever
+    order they arrive here: a member gets its own writes twice.
 
     Thread rules: any thread; one lock, outside the ledger's. Events wait for the
     ledger's ``deliver()``.
@@ -60,13 +60,15 @@ class ControlState:
     @staticmethod
     def sources(operator_topic: str, group_topic: str) -> dict[str, str]:
         """
-        Return whose holds each topic has.
+        Return the kind of holds, as a prefix of owners, that each topic has.
         """
         return {operator_topic: OPERATOR, group_topic: GROUP}
 
     def absorb(self, topic: str, records: Iterable[Written]) -> None:
         """
-        Take over records of one topic; those heard already change nothing.
+        Take over records of one topic.
+
+        Records that were taken over before change nothing.
         """
         with self._lock:
             taken = self._fold.take(topic, records)
@@ -76,7 +78,7 @@ class ControlState:
 
     def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
         """
-        Make the ledger obey again what was heard last, after something else was tried.
+        Make the ledger obey the last known records again, after a change was tried.
         """
         with self._lock:
             self._apply([self._fold.heard(topic, key) for key in keys])
@@ -90,14 +92,14 @@ class ControlState:
 
     def begin_again(self, topic: str) -> None:
         """
-        Note that the topic was made anew: its offsets start over, ours stay in force.
+        Note that the topic was created again: its offsets start over, the holds stay.
         """
         with self._lock:
             self._fold.begin_again(topic)
 
     def kept(self) -> tuple[Hold, ...]:
         """
-        Return the holds in force that were on a topic before it was made anew.
+        Return the holds in force that were on a topic before it was created again.
         """
         with self._lock:
             keys = {
@@ -154,16 +156,16 @@ class ControlState:
         if one.hold is None:
             return None
         if one.register.at_ms == NO_TIME_MS:
-            # It begins when it is heard: late, never early.
+            # It begins when it is read: late, never early.
             return as_hold(key, one.hold, moment[1], moment[1], moment, self._skew)
         at, now = one.register.at_ms / 1000, self._clock.time(moment)
         return as_hold(key, one.hold, at, now, moment, self._skew)
 
     def tell_time(self) -> None:
         """
-        Let holds expire by what is known of the broker's clock now.
+        Let holds expire by what is known now of the broker's clock.
 
-        Also those that had expired by what was known before, and have not.
+        This includes holds that had expired by an earlier estimate, and have not.
         """
         with self._lock:
             moment = self._ledger.now()
@@ -195,13 +197,14 @@ class ControlState:
         read = patterns.read_key(key)
         is_new = patterns.read(key.scope) is None or bool(key.extra)
         if is_new:
-            # A kind of scope that is still to be invented, under a name that no other
-            # record has, so that only its own tombstone lifts it.
+            # A kind of scope of a later version, under a name that no other record has,
+            # so that only its own tombstone lifts it.
             owner = " ".join((owner, key.scope, *key.extra))
         if read.trouble is not None and tell:
             self._tell_not_understood(str(read.scope), owner, read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
-            # Of a later version, or written in another way: another key, another hold.
+            # It is of a later version, or written differently: another key, another
+            # hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
 
@@ -220,16 +223,15 @@ def as_hold(  # noqa: PLR0913, PLR0917 - two clocks
     skew: float,
 ) -> Hold:
     """
-    Return the hold that a record asks for, whether its time is over or not.
+    Return the hold of a record, whether it has expired or not.
 
     Args:
         key: scope and owner.
-        body: what the record says.
-        at: the broker's time of the record, seconds since the epoch.
-        now: the broker's time of this moment; None if it is unknown, and nothing may
-            expire.
-        moment: the same moment on our monotonic clock and on this machine's.
-        skew: seconds by which the hold ends later, for clocks that differ.
+        body: the record's content.
+        at: the broker's time of the record, in seconds since the epoch.
+        now: the broker's time now; None if it is unknown, and no hold may expire.
+        moment: this moment on our monotonic clock and on this machine's wall clock.
+        skew: seconds by which the hold ends later, because clocks may differ.
     """
     scope, owner = key
     expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000

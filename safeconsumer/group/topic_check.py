@@ -1,5 +1,5 @@
 """
-Whether the control topics keep holds for good: asked at first, and now and then.
+Checks at the start, and again later, that the control topics keep holds.
 """
 
 import logging
@@ -22,7 +22,7 @@ class TopicCheck:
     Asks the broker about the control topics' settings.
 
     Args:
-        settings: which topics, and how often.
+        settings: the names of the topics, and how often to check.
         base: the connection.
         ledger: takes the events.
 
@@ -41,11 +41,11 @@ class TopicCheck:
 
     def at_once(self) -> None:
         """
-        Return if the topics are fit, as far as can be told.
+        Check that the topics are fit, as far as can be found out; raise if not.
 
         Raises:
-            ControlTopicError: they are not; says what to do.
-            KafkaError: there are none, they may not be read, or nobody answers.
+            ControlTopicError: they are not; the message says what to do.
+            KafkaError: a topic is missing or may not be read, or no broker answers.
         """
         self._asked_at = time.monotonic()
         if self._settings.trust_topic:
@@ -67,10 +67,10 @@ class TopicCheck:
 
     def now_and_then(self, found: Callable[[ControlTopicError], object]) -> None:
         """
-        Ask again if it is time, on a thread that nobody waits for.
+        Ask again if a check is due, on a thread for which nothing waits.
 
         Args:
-            found: told, on that thread, if a topic has become unfit.
+            found: called on that thread if a topic has become unfit.
         """
         since = time.monotonic() - self._asked_at
         if self._settings.trust_topic or since < self._settings.check_interval:
@@ -86,7 +86,7 @@ class TopicCheck:
 
     def stop(self, until: float) -> None:
         """
-        Wait for a question under way until then, by the monotonic clock.
+        Wait until then, on the monotonic clock, for a question under way.
         """
         if self._thread is not None:
             self._thread.join(max(0.0, until - time.monotonic()))
@@ -96,5 +96,5 @@ class TopicCheck:
             self.at_once()
         except ControlTopicError as error:
             found(error)
-        except Exception:  # the reader finds out by itself what cannot be reached
-            log.debug("the control topics' settings could not be asked", exc_info=True)
+        except Exception:  # the reader notices by itself if the cluster is away
+            log.debug("the control topics' settings could not be read", exc_info=True)

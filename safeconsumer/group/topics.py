@@ -1,5 +1,5 @@
 """
-What the control topics must be like, and asking whether they are.
+Defines the settings of control topics, and checks them at the broker.
 """
 
 import re
@@ -12,13 +12,13 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from safeconsumer.group import wire
 
-# A member that was out of reach for a day should still hear of what was lifted.
+# Milliseconds; a member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = 24 * 3600 * 1000
-# The longest record that is ever written, and what a batch adds.
+# Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 
-# One partition: one order, one end offset. The broker's time, because a hold expires
-# by it. The rest is for keeping what was acknowledged, and for a quick start.
+# One partition gives one order and one end offset. Holds expire by the broker's time.
+# The other settings keep what was acknowledged, and make starting quick.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * 24 * 3600 * 1000),
@@ -31,7 +31,7 @@ HOLDS_SETTINGS: Mapping[str, str] = {
 }
 _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
 
-# Soft state: said again every few seconds.
+# Settings for state that is not durable: it is written again every few seconds.
 STATUS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact,delete",
     "max.message.bytes": str(1024 * 1024),
@@ -45,12 +45,12 @@ STATUS_SETTINGS: Mapping[str, str] = {
 @frozen
 class Facts:
     """
-    What is known about one topic.
+    The facts about one topic.
 
     Attributes:
         name: the topic.
-        partitions: how many it has; 0 if there is none.
-        settings: name and value; None if the broker does not tell us.
+        partitions: how many it has; 0 if it does not exist.
+        settings: names and values; None if the broker does not give them to us.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Facts:
 
 def require(admin: KafkaAdminClient, names: Iterable[str]) -> None:
     """
-    Return if all topics are there, and this principal may read them.
+    Check that all topics exist, and that this principal may read them.
 
     Raises:
-        UnknownTopicOrPartitionError: one is missing; says what to do.
-        TopicAuthorizationFailedError: one may not be read; says what to do.
+        UnknownTopicOrPartitionError: one is missing; the message says what to do.
+        TopicAuthorizationFailedError: one may not be read; the message says what to do.
     """
     _check_readable(admin.describe_topics(list(names)))
 
@@ -85,8 +85,8 @@ def _check_readable(described: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _may_read(described: Mapping[str, Any]) -> bool:
-    # Who may write a topic sees it, and would be refused by each fetch. Brokers before
-    # 2.3 do not tell what one may do.
+    # A principal that may only write a topic sees it, and each fetch would be refused.
+    # Brokers before 2.3 do not report what a principal may do.
     told = described.get("authorized_operations")
     return described["error_code"] != _REFUSED and (not told or "READ" in told)
 
@@ -96,7 +96,7 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
     Ask the broker about topics.
 
     Raises:
-        KafkaError: it could not be asked.
+        KafkaError: the broker could not be asked.
     """
     names = tuple(names)
     described = {
@@ -116,18 +116,18 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
 
 def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
     """
-    Return after how many seconds topics delete records; None for never, by their age.
+    Return after how many seconds topics delete records; None: never because of age.
 
-    Topics of which the broker does not tell are not among them.
+    Topics for which the broker gives no answer are left out.
 
     Raises:
-        KafkaError: it could not be asked.
+        KafkaError: the broker could not be asked.
     """
     try:
         found = ask(admin, names)
     except (
         kafka_errors.AuthorizationError,
-        kafka_errors.UnsupportedVersionError,  # a broker that knows no such question
+        kafka_errors.UnsupportedVersionError,  # a broker without this request
     ):
         return {}
     known = {one.name: one.settings or {} for one in found}
@@ -145,7 +145,7 @@ def _kept_for(settings: Mapping[str, str]) -> float | None:
 
 
 def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] | None:
-    # kafka-python leaves an answer of "not authorized" as no settings at all.
+    # kafka-python turns an answer of "not authorized" into no settings at all.
     if not configs:
         return None
     return {name: str(one["value"]) for name, one in configs.items()}
@@ -156,7 +156,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
     Return why a topic is unfit to keep holds, each with what to do; () if it is fit.
     """
     if facts.partitions != 1:
-        found = f"has {facts.partitions} partitions" if facts.partitions else "is none"
+        found = f"has {facts.partitions} partitions" if facts.partitions else "is gone"
         return (f"{facts.name} {found}; it must have 1: safeconsumer control init",)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
     if policy != "compact":
@@ -170,7 +170,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
 
 def advice(facts: Facts) -> tuple[str, ...]:
     """
-    Return what should be changed on a topic that is fit, each in a sentence.
+    Return what should be changed on a topic that is fit, each as a sentence.
     """
     if facts.settings is None:
         return (f"{facts.name}: settings unknown, no right to DescribeConfigs on it",)
@@ -178,7 +178,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
     if facts.settings.get("message.timestamp.type") != "LogAppendTime":
         said.append(
             f"{facts.name}: message.timestamp.type is not LogAppendTime, so holds "
-            "expire by the clock of whoever placed them"
+            "expire by the clock of the host that placed them"
         )
     if facts.settings.get("unclean.leader.election.enable") == "true":
         said.append(
@@ -190,7 +190,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
     """
-    Return what an operator should not live with, on a topic that is fit; in sentences.
+    Return what an operator must change on a topic that is fit, each as a sentence.
     """
     known = facts.settings or {}
     said = []
@@ -198,7 +198,7 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
     if kept_ms is not None and kept_ms < _LEAST_KEPT_MS:
         said.append(
             f"{facts.name}: delete.retention.ms={kept_ms}: a member that cannot read "
-            "for so long goes on obeying what was lifted meanwhile"
+            "for so long goes on obeying holds that were lifted meanwhile"
         )
     most = _number(known, "max.message.bytes")
     if most is not None and most < _LEAST_BYTES:
@@ -211,10 +211,10 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
     """
-    Return why reports could not be kept on a topic for a while; () if they can.
+    Return why a topic could not keep reports for a while; () if it can.
     """
     if not facts.partitions:
-        return (f"{facts.name} is none: nobody can tell who obeys",)
+        return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:
         return (f"{facts.name} has {facts.partitions} partitions; it must have 1",)
     most = _number(facts.settings or {}, "max.message.bytes")

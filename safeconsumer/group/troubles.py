@@ -1,5 +1,5 @@
 """
-What goes wrong at a cluster, for whoever has to say it: one table of errors.
+Translates the errors of a cluster into kinds, descriptions and advice.
 """
 
 import socket
@@ -14,13 +14,13 @@ from safeconsumer.errors import ControlTopicError
 
 class Kind(Enum):
     """
-    What can be done about an error of the cluster, or of the way to it.
+    Says what can be done about an error of the cluster, or of the way to it.
     """
 
     AWAY = "no broker answers in time; trying again may help"
     REFUSED = "the broker refuses; trying again does not help"
     MISSING = "a topic that is named does not exist"
-    SETTING = "a setting is no good"
+    SETTING = "a setting is not acceptable"
     SYSTEM = "this machine's own system refuses"
 
 
@@ -40,7 +40,7 @@ def kind_of(error: BaseException | None) -> Kind:
 
 def said(error: BaseException) -> str:
     """
-    Say what went wrong at the cluster, in the broker's own words, and what to do.
+    Describe the error of the cluster, in the broker's own words, and what to do.
     """
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
@@ -49,20 +49,20 @@ def said(error: BaseException) -> str:
 
 def is_refused(error: BaseException | None) -> bool:
     """
-    Tell whether a broker denies this user something, or a topic is unfit for it.
+    Tell whether a broker denies this user access, or a topic is unfit for it.
     """
     return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
 
 
 def cannot_log_in(error: BaseException | None) -> bool:
     """
-    Tell whether a broker was there and would not let this user in, or we not trust it.
+    Tell whether a broker refused this login, or its certificate is not trusted.
     """
     return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
 
 
 def _judged(error: BaseException | None) -> _Judgement:
-    # The first row that fits counts: some errors of Kafka are of several kinds.
+    # The first row that matches counts: some errors of Kafka are of several kinds.
     for kinds, judgement in _TABLE:
         if isinstance(error, kinds):
             return judgement
@@ -108,9 +108,16 @@ _NO_ANSWER = _Judgement(
     "no answer from the broker",
     "check --bootstrap and, in --config, security.protocol",
 )
+# The embedded broker announces no questions about groups, and has no controller.
+_EMBEDDED = "the embedded broker of safeconsumer.testing does not serve this command"
+_NO_CONTROLLER = _Judgement(
+    Kind.AWAY,
+    "no broker is known to be in charge of the cluster",
+    f"try again, or use Apache Kafka: {_EMBEDDED}",
+)
 _NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
 _BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
-_SETTING = _Judgement(Kind.SETTING, "a setting is no good")
+_SETTING = _Judgement(Kind.SETTING, "a setting is not acceptable")
 _TABLE: tuple[tuple[tuple[type[BaseException], ...], _Judgement], ...] = (
     (
         (ControlTopicError,),
@@ -135,4 +142,13 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], _Judgement], ...] = (
         ),
     ),
     (_MISSING, _Judgement(Kind.MISSING, "no such topic", "look for a typing error")),
+    (
+        (kafka_errors.IncompatibleBrokerVersion,),
+        _Judgement(
+            Kind.REFUSED,
+            "the broker cannot do that",
+            f"use Apache Kafka 2.3 or newer: {_EMBEDDED}",
+        ),
+    ),
+    ((kafka_errors.UnknownBrokerIdError,), _NO_CONTROLLER),
 )

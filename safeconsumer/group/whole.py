@@ -1,5 +1,5 @@
 """
-Reading single-partition topics from somewhere to their end, once.
+Reads single-partition topics once, from some offset to their present end.
 """
 
 import time
@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 from safeconsumer.group.fold import NO_TIME_MS, Written
 
 READ_TIMEOUT = 30.0
-# Where a broker cannot look up times: more than the reports of the last seconds.
+# For brokers that cannot look up times: more records than the reports of some seconds.
 _LAST_RECORDS = 20_000
 
 
@@ -56,7 +56,7 @@ def read_part(consumer: KafkaConsumer, name: str, first: int, end: int) -> list[
 
 def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
     """
-    Return what matters of a record of a control topic.
+    Return the parts of a control topic's record that are used.
     """
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
     return Written(record.key, record.value, record.offset, at_ms)
@@ -64,7 +64,7 @@ def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Return a record's time, seconds since the epoch; None if it has none.
+    Return a record's time in seconds since the epoch; None if it has none.
     """
     at_ms = record.timestamp
     return None if at_ms is None or at_ms < 0 else at_ms / 1000
@@ -97,7 +97,7 @@ def firsts_since(
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """
-    Return from where to read to have the records of about the last seconds.
+    Return the offsets from which to read the records of about the last seconds.
     """
     at_ms = int((time.time() - 2 * seconds) * 1000)
     try:

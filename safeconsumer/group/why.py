@@ -1,5 +1,5 @@
 """
-Says of one partition why it is quiet or flows: the first answer that fits.
+Explains why one partition is quiet or flows, with the first answer that applies.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.judging import Judge, Place, Seat
 from safeconsumer.holds.explain import utc
 
-# A group that works commits at least so often, seconds.
+# Seconds; a group that works commits at least so often.
 _STANDS_STILL = 30.0
 _BUSY = frozenset({judging.IN_HAND, judging.IN_BATCH})
 
@@ -34,21 +34,21 @@ LEVELS = tuple(Level)
 
 OVER = "just over"
 """
-In words: a hold whose time is over, and which members may not have lifted yet.
+The short text for an expired hold that members may not have lifted yet.
 """
 
 
 @frozen
 class Answer:
     """
-    Why a partition is as it is.
+    The answer to why a partition is quiet or flows.
 
     Attributes:
-        level: what it means for an operator.
-        words: two or three of them.
-        sentence: all of it.
-        number: which of :data:`QUESTIONS` it answers, from 0; as many as there are if
-            it is none of them: records flow.
+        level: its importance for an operator.
+        words: a text of two or three words.
+        sentence: the full text.
+        number: which of :data:`QUESTIONS` it answers, from 0; if it answers none of
+            them, because records flow, their number.
     """
 
     level: Level
@@ -63,16 +63,16 @@ class Sight:
     What is known of one partition.
 
     Attributes:
-        tp: which.
+        tp: the partition.
         place: whether its owner delivers it, as every command judges it.
-        seat: its owner; None if nobody is known to own it.
-        holds: those in force that cover it.
-        lag: how many records wait; None if that is unknown.
+        seat: its owner; None if no owner is known.
+        holds: the holds in force that cover it.
+        lag: how many records wait; None if unknown.
         committed: the committed offset; None if there is none.
         stands_for: seconds for which the committed offset did not move; None if
-            that is unknown.
-        lifted_by: when members have lifted all of the holds, whose time is over, by the
-            broker's clock; None if the time of one is not over.
+            unknown.
+        lifted_by: when members have lifted all of its holds, which have expired, by the
+            broker's clock; None if one has not expired.
     """
 
     tp: TopicPartition
@@ -87,7 +87,7 @@ class Sight:
     @property
     def owner(self) -> str:
         """
-        The client id of its owner; empty if nobody is known to own it.
+        The client id of its owner; empty if no owner is known.
         """
         return self.place.member or (self.seat.name if self.seat else "")
 
@@ -132,7 +132,7 @@ def sights(
 
 def why(sight: Sight) -> Answer:
     """
-    Return the first answer that fits.
+    Return the first answer that applies.
     """
     for number, (_, ask) in enumerate(_ASKED):
         answer = ask(sight)
@@ -260,5 +260,5 @@ _ASKED: tuple[tuple[str, Callable[[Sight], _Found]], ...] = (
 
 QUESTIONS = tuple(question for question, _ in _ASKED)
 """
-What is asked of a partition, in order.
+The questions about a partition, in order.
 """

@@ -1,8 +1,8 @@
 """
-What control topics carry, as bytes: versioned, bounded, and never trusted.
+Encodes and decodes control records: versioned, bounded, and never trusted.
 
-Decoders answer None for what is not ours; they never raise. A record of a version to
-come counts as held: its key names group, owner and scope in every version.
+Decoders return None for records that are not ours; they never raise. A record of a
+later version counts as held: its key names group, owner and scope in every version.
 """
 
 import json
@@ -18,11 +18,11 @@ VERSION = 1
 # A pattern has at most 4,096 characters of up to 4 bytes.
 MAX_KEY_BYTES = 20_000
 MAX_VALUE_BYTES = 64 * 1024
-# Kafka's group ids are strings of a length that fits an INT16; people's are short.
+# Kafka's group ids are strings whose length fits an INT16; those in use are short.
 MAX_GROUP_LENGTH = 1024
 # A DNS name has 253 characters; a principal may be a certificate's subject.
 MAX_NAME_LENGTH = 255
-# Ten years and a bit: beyond any purpose, below what a date can hold.
+# Milliseconds; a bit over ten years, longer than needed and below what dates hold.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
 # The end of the year 9999.
@@ -35,14 +35,15 @@ _KEY_FIELDS = 4
 @frozen
 class ControlKey:
     """
-    Which hold a control record is about.
+    Identifies the hold that a control record is about.
 
     Attributes:
         group: the consumer group.
-        owner: who placed it, without ``operator:`` or ``group:``; the topic tells.
-        scope: what it covers, in the one notation, not parsed yet.
-        extra: fields of a version to come.
-        version: of the key.
+        owner: who placed it, without ``operator:`` or ``group:``, which the topic
+            implies.
+        scope: what it covers, in scope notation, not parsed yet.
+        extra: fields of a later version.
+        version: the version of the key.
     """
 
     group: str
@@ -58,16 +59,16 @@ class ControlHold:
     What a control record says about its hold.
 
     Attributes:
-        hold_id: names this placing, for people.
+        hold_id: identifies this placing, for people.
         reason: why, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
-        version: of the value; one above ours was not understood but holds.
-        host: where it was placed, as that machine calls itself, or None.
-        principal: how its writer logged in, as it says itself, or None. The broker
-            knows better: who may write a topic is a matter of its ACLs.
-        since_ms: the broker's time of the record that placed it, where a later one of
-            its owner and scope came while it stood: it was extended, renewed or
-            replaced, and what it covers is held since then. Else None.
+        version: the value's version; one above ours is not understood, but held.
+        host: where it was placed, by that machine's own name, or None.
+        principal: how its writer logged in, as it claims, or None. The topic's ACLs
+            decide who may write it.
+        since_ms: the broker's time of the record that placed it, if a later record of
+            its owner and scope came before it ended: it was extended, renewed or
+            replaced, and what it covers is held since then. Otherwise None.
     """
 
     hold_id: str = ""
@@ -108,7 +109,7 @@ def decode_key(data: object) -> ControlKey | None:
 
 def encode_hold(hold: ControlHold) -> bytes:
     """
-    Return a value as bytes; the same hold always as the same bytes.
+    Return a value as bytes; the same hold always gives the same bytes.
     """
     document: dict[str, object] = {
         "v": hold.version,
@@ -116,7 +117,7 @@ def encode_hold(hold: ControlHold) -> bytes:
         "reason": hold.reason,
         "ttl_ms": hold.ttl_ms,
     }
-    # Members that do not know these pass over them.
+    # Members of earlier versions ignore these fields.
     told = {
         "host": hold.host,
         "principal": hold.principal,
@@ -128,7 +129,7 @@ def encode_hold(hold: ControlHold) -> bytes:
 
 def decode_hold(data: object) -> ControlHold | None:
     """
-    Read a value; None if it is not one. What a later version says is a hold for good.
+    Read a value; None if it is not one. A later version's value is a hold without end.
     """
     document = document_of(data)
     version = document.get("v")
@@ -158,7 +159,7 @@ def decode_hold(data: object) -> ControlHold | None:
 
 
 def _name(value: object) -> str | None:
-    # A claim, for people: what is no good is left out, and the hold counts.
+    # It is a claim, for people: an illegal one is left out, and the hold counts.
     is_name = isinstance(value, str) and is_short_text(value, MAX_NAME_LENGTH)
     return value if is_name and isinstance(value, str) else None
 
@@ -201,7 +202,7 @@ def is_int(value: object) -> TypeGuard[int]:
 
 def text_of(data: object, limit: int) -> str | None:
     """
-    Return text of so many bytes at most; None if it is none.
+    Return text of so many bytes at most; None if it is not such text.
     """
     if not isinstance(data, bytes) or len(data) > limit:
         return None
@@ -218,7 +219,7 @@ def _number(text: str) -> int | None:
 
 def as_json(document: Mapping[str, object]) -> bytes:
     """
-    Return a document as bytes; the same one always as the same bytes.
+    Return a document as bytes; the same document always gives the same bytes.
     """
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "replace"
@@ -227,7 +228,7 @@ def as_json(document: Mapping[str, object]) -> bytes:
 
 def document_of(data: object) -> dict[str, Any]:
     """
-    Read a JSON object of 64 KiB at most; an empty one if it is none.
+    Read a JSON object of 64 KiB at most; an empty one if it is not one.
     """
     text = text_of(data, MAX_VALUE_BYTES)
     if text is None:

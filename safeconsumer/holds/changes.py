@@ -1,5 +1,5 @@
 """
-What is asked of the ledger, each as one value that waits in its inbox to be applied.
+Defines the changes of the ledger: each is one value that waits in its inbox.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ class Place:
     Place holds.
 
     Attributes:
-        holds: those to be placed.
+        holds: the holds to place.
         topics: known topics that they cover; None if no pattern is among them.
         nothing: the patterns among them that no known topic matches.
     """
@@ -34,7 +34,7 @@ class Place:
 
     def scopes(self) -> tuple[Scope, ...]:
         """
-        Return what the change is about.
+        Return the scopes that the change concerns.
         """
         return tuple(hold.scope for hold in self.holds)
 
@@ -45,7 +45,8 @@ class Move:
     Give holds other deadlines.
 
     Attributes:
-        holds: as they shall be; each is found by being equal but for that.
+        holds: the holds with their new deadlines; each is found by being equal in
+            everything else.
     """
 
     holds: tuple[Hold, ...]
@@ -57,14 +58,14 @@ class Remove:
     Lift holds.
 
     Attributes:
-        keys: those to be lifted, there or not.
+        keys: the holds to lift, whether they exist or not.
     """
 
     keys: tuple[HoldKey, ...]
 
     def scopes(self) -> tuple[Scope, ...]:
         """
-        Return what the change is about.
+        Return the scopes that the change concerns.
         """
         return tuple(scope for scope, _ in self.keys)
 
@@ -79,7 +80,7 @@ class RemoveOwner:
 
     def on(self, state: LedgerState) -> Remove:
         """
-        Return what that means in a state.
+        Return the removals that this means in a given state.
         """
         return Remove(tuple(hold.key for hold in state if hold.owner == self.owner))
 
@@ -92,7 +93,7 @@ class Assign:
     Attributes:
         assigned: what is owned from now on.
         is_final: whether nothing will be assigned here again.
-        is_left: whether whoever asked for it has gone before it was applied.
+        is_left: whether the caller gave up before the change was applied.
         outcome: what it changed, and the ownership since; None until it is applied.
     """
 
@@ -105,7 +106,7 @@ class Assign:
 @frozen
 class OpenGates:
     """
-    Open the control topics' gates of partitions that are owned as they were then.
+    Open the control topics' gates of partitions whose ownership is still the same.
     """
 
     epochs: Mapping[TopicPartition, int] = field(factory=dict)
@@ -125,7 +126,7 @@ Change: TypeAlias = (
 
 def remaining_after(state: LedgerState, scopes: Iterable[Scope]) -> tuple[Hold, ...]:
     """
-    Return the holds that cover what was to be lifted, as far as is known.
+    Return the holds that still cover what was to be lifted, as far as is known.
     """
     found = {hold.key: hold for scope in scopes for hold in state.overlapping(scope)}
     return tuple(found.values())
@@ -137,8 +138,8 @@ def previewed(
     """
     Return what will be held, quiet and gated by a call once the change is applied.
 
-    Gates are not in the view yet; those of control topics are left out. Once the change
-    is applied, the same again.
+    Gates are not in the view yet; those of control topics are left out. If the change
+    is applied already, the result is the same.
     """
     match change:
         case Place():
@@ -165,14 +166,14 @@ def open_questions(
     view: PauseView, scopes: Collection[Scope], topics: Iterable[str] = ()
 ) -> list[Question]:
     """
-    List what is to be asked before the ledger changes.
+    List the patterns to ask, and about which topics, before the ledger changes.
 
-    Whoever changed it has asked it: so every pattern in force knows every assigned
-    topic, always, and only new patterns and new names make questions.
+    Every pattern in force has already been asked about every assigned topic, by the
+    caller who changed one or the other. So only new patterns and new names need asking.
 
     Args:
-        view: what is changed.
-        scopes: what is placed or lifted.
+        view: the view that is changed.
+        scopes: the scopes that are placed or lifted.
         topics: further names that will be looked up.
     """
     fresh = [scope for scope in scopes if isinstance(scope, Pattern)]

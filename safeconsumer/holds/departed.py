@@ -1,5 +1,5 @@
 """
-Remembers which partitions left quiet, to say so when they come back.
+Remembers which partitions left quiet, to report it when they come back.
 """
 
 from collections.abc import Iterable
@@ -42,14 +42,14 @@ class DepartedQuiet:
         self, gained: Iterable[TopicPartition], state: LedgerState
     ) -> dict[TopicPartition, tuple[Hold, ...]]:
         """
-        Return those of the gained that left quiet, with the holds that cover them now.
+        Return gained partitions that had left quiet, with the holds on them now.
         """
         back = {tp: state.covering(tp) for tp in gained if tp in self._partitions}
         return {tp: holds for tp, holds in back.items() if holds}
 
     def settle(self, gained: Iterable[TopicPartition], state: LedgerState) -> None:
         """
-        Forget what is back, and what no hold covers any more.
+        Forget partitions that are back, and those that no hold covers any more.
         """
         away = self._partitions.difference(gained)
         self._partitions = frozenset(tp for tp in away if state.covers(tp))
@@ -59,7 +59,7 @@ def staying_behind(
     departed: Iterable[TopicPartition], state: LedgerState
 ) -> dict[TopicPartition, Hold]:
     """
-    Return the departed that the application's own ``pause(partition)`` still holds.
+    Return the departed partitions that the application's own ``pause`` still holds.
     """
     return {
         tp: hold

@@ -14,10 +14,10 @@ Fits = Callable[[Scope], bool]
 
 class EarlyHolds:
     """
-    Remembers which holds are still to be checked, each until it was once.
+    Remembers which holds are still to be checked; each is checked once.
 
-    Thread rules: any thread, and a signal handler; no lock. What another thread adds
-    during a check is left for the next.
+    Thread rules: any thread, and a signal handler; it takes no lock. Holds that another
+    thread adds during a check are left for the next check.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class EarlyHolds:
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
         """
-        Take holds off that were checked, or are about to be lifted.
+        Forget holds that were checked, or are about to be lifted.
         """
         for key in keys:
             self._unchecked.pop(key, None)
 
     def keys(self) -> tuple[HoldKey, ...]:
         """
-        Return the holds to be checked now, in the order they were placed.
+        Return the holds to be checked now, in the order in which they were placed.
         """
         return tuple(self._unchecked)
 
@@ -59,7 +59,7 @@ def first_unfit(keys: Iterable[HoldKey], state: LedgerState, fits: Fits) -> Hold
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
     """
-    Make the rule of ``assign``: a partition is among them, or a topic has one there.
+    Make the rule of ``assign``: a held partition, or one of a held topic, is assigned.
     """
 
     def fits(scope: Scope) -> bool:
@@ -74,7 +74,8 @@ def fits_subscription(topics: object, pattern: str | None) -> Fits:
     """
     Make the rule of ``subscribe``: the topic is named, or the pattern finds it.
 
-    Whatever fits a subscription that upstream will refuse: its error says more.
+    Every hold fits a subscription that upstream will refuse: upstream's error says
+    more.
     """
     is_legal = bool(pattern) != bool(topics) and (
         bool(pattern) or (isinstance(topics, Sequence) and not isinstance(topics, str))

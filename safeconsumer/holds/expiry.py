@@ -1,5 +1,5 @@
 """
-Finds the holds that expire next, in a heap in proportion to what is held.
+Finds the holds that expire next, in a heap whose size is bounded by what is held.
 """
 
 import heapq
@@ -17,27 +17,28 @@ class Deadlines:
     """
     Remembers the holds that will expire, soonest first.
 
-    Holds that are lifted or renewed leave their entry behind; they are cleared out
-    whenever the heap has doubled.
+    Holds that are lifted or renewed leave their old entry behind; these entries are
+    removed whenever the heap has doubled.
 
-    Thread rules: under the ledger's lock, but :attr:`next`, a plain number.
+    Thread rules: under the ledger's lock. :attr:`next`, a plain number, on any thread.
 
     Attributes:
-        next: the soonest deadline, seconds on the monotonic clock; infinite if none.
+        next: the soonest deadline, in seconds on the monotonic clock; infinite if there
+        is no deadline.
     """
 
     def __init__(self) -> None:
         self.next = math.inf
         self._entries: list[tuple[float, int, Hold]] = []
         self._limit = _FEW
-        self._serial = itertools.count()  # entries of one deadline are not compared
+        self._serial = itertools.count()  # so that holds are never compared
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, holds: Iterable[Hold], state: LedgerState) -> None:
         """
-        Remember those of the holds that have a deadline; ``state`` has them in force.
+        Remember those of the holds that have a deadline and are in force in ``state``.
         """
         for hold in holds:
             if hold.deadline is not None:

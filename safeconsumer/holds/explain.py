@@ -1,5 +1,5 @@
 """
-Says in words who keeps a partition quiet.
+Describes in words who keeps a partition quiet.
 """
 
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import PauseView
 
-# datetime ends with the year 9999; one day before, to be clear of time zones.
+# datetime ends with the year 9999; one day less keeps clear of time zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -16,7 +16,7 @@ def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A closed gate, which is no hold, has a line too.
+    A closed gate is not a hold but has a line too.
     """
     lines = [hold_line(hold) for hold in view.state.covering(tp)]
     if tp in view.gates:
@@ -52,7 +52,7 @@ def _until(hold: Hold) -> str:
 
 def utc(seconds: float) -> str:
     """
-    Return a moment, seconds since the epoch, as people read it.
+    Return a moment, in seconds since the epoch, as text for people.
     """
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"

@@ -1,7 +1,7 @@
 """
 Decides which gained partitions wait until the ``poll`` that gained them has returned.
 
-Whoever held everything before the call could not hold what came during it
+A caller who held everything before a ``poll`` could not hold what came during it
 (KAFKA-13463), so a gate stands in for the holds that were in force when it began. It
 opens when the call returns, when all of those holds have been lifted, or when an owner
 names the partition in a ``resume`` and only that owner's holds are left of them.
@@ -30,21 +30,22 @@ class CallGates:
     """
     The gates of the ``poll`` under way, and the holds they stand in for.
 
-    With nothing assigned at the beginning of a call, what was held when there last was
-    something still counts: the loss of a membership must not look like a resume. A hold
-    that ends because its partition departs was not lifted, and still counts too.
+    If nothing is assigned when a call begins, the holds that were in force when
+    something last was assigned still count: the loss of a membership must not look like
+    a resume. A hold that ends because its partition departs was not lifted, and still
+    counts too.
 
-    Nothing here asks a pattern anything new. What happens twice changes nothing more:
-    a signal handler looks ahead to what may have been applied in part.
+    Nothing here asks a pattern about a new name. Applying a change twice changes
+    nothing more: a signal handler computes ahead what may have been applied in part.
 
     Attributes:
         closed: the gated partitions, with the reason for people.
         in_call: whether a call is under way.
-        began: what was there when the call began; None if not all of it was held, or
+        began: the view when the call began; None if not everything was held then, or if
             all those holds have been lifted since.
-        standing: the holds of then that nobody has lifted, by owner; None: not looked
-            up yet.
-        named: what was resumed since by owners who alone still hold something.
+        standing: the holds of that view that nobody has lifted, by owner; None: not
+            looked up yet.
+        named: the partitions resumed since by an owner who alone still holds something.
     """
 
     closed: Closed = field(factory=HashTrieMap)
@@ -64,16 +65,16 @@ class CallGates:
         """
         Note the start of a call.
         """
-        # Written out here and below: twice a poll, evolve() would be felt.
+        # evolve() would cost too much here and below, where every poll calls twice.
         if not view.assigned:
-            return CallGates(self.closed, True, self.began, self.standing, self.named)  # noqa: FBT003 - as the class has them
-        return CallGates(self.closed, True, view if _is_held_throughout(view) else None)  # noqa: FBT003 - the same
+            return CallGates(self.closed, True, self.began, self.standing, self.named)  # noqa: FBT003 - positions are faster
+        return CallGates(self.closed, True, view if _is_held_throughout(view) else None)  # noqa: FBT003 - positions are faster
 
     def end(self) -> CallGates:
         """
         Note the end of a call: nothing is gated from now on.
         """
-        return CallGates(self.closed, False, self.began, self.standing, self.named)  # noqa: FBT003 - the same
+        return CallGates(self.closed, False, self.began, self.standing, self.named)  # noqa: FBT003 - positions are faster
 
     def all_open(self) -> CallGates:
         """
@@ -83,10 +84,10 @@ class CallGates:
 
     def choose_anew(self, view: PauseView) -> CallGates:
         """
-        Note that the application chose what it consumes.
+        Note that the application called ``subscribe``, ``assign`` or ``unsubscribe``.
 
-        Outside of a call and with nothing assigned, what was held no longer counts:
-        that was another choice.
+        Outside of a call and with nothing assigned, earlier holds no longer count: they
+        belonged to the previous choice.
         """
         if view.assigned or self.in_call:
             return self
@@ -94,7 +95,7 @@ class CallGates:
 
     def patterns(self) -> list[Pattern]:
         """
-        Return the patterns that :meth:`reassign` will look up for what is gained.
+        Return the patterns that :meth:`reassign` will look up for gained partitions.
         """
         return [scope for scope in self.named if isinstance(scope, Pattern)]
 
@@ -102,7 +103,7 @@ class CallGates:
         self, gained: Collection[TopicPartition], departed: Iterable[TopicPartition]
     ) -> CallGates:
         """
-        Drop the gates of what departed, and gate what is gained.
+        Drop the gates of departed partitions, and gate the gained ones.
         """
         closed = _without(self.closed, departed)
         if self.is_gating:
@@ -122,8 +123,8 @@ class CallGates:
         Note that owners lifted holds, or that these expired.
 
         Args:
-            keys: what was named, whether a hold was there or not.
-            view: what is assigned.
+            keys: the keys that were named, whether a hold existed or not.
+            view: the current view of the assignment.
         """
         if self.began is None:
             return self
@@ -135,7 +136,7 @@ class CallGates:
             return self._retired()
         gates = evolve(self, standing=standing)
         for scope, owner in keys:
-            # One that lifts its own holds speaks for itself only.
+            # An owner who lifts its own holds opens only the partitions that it named.
             if len(standing) == 1 and owner in standing:
                 gates = evolve(
                     gates,
@@ -146,7 +147,7 @@ class CallGates:
 
     def given_up(self, owner: str) -> CallGates:
         """
-        Note that an owner lifted all it holds.
+        Note that an owner lifted all its holds.
         """
         if self.began is None:
             return self
@@ -157,7 +158,7 @@ class CallGates:
     # ------------------------------------------------------------ inside
 
     def _retired(self) -> CallGates:
-        # nobody is left to stand in for
+        # no hold is left to stand in for
         return CallGates(in_call=self.in_call)
 
 

@@ -17,30 +17,30 @@ from safeconsumer.holds.scope import Scope
 MAX_REASON_BYTES = 1024
 MAX_OWNER_LENGTH = 249
 
-# Line breaks and tabs, with the blanks around them.
+# Matches line breaks and tabs, with the blanks around them.
 _BREAK = re.compile(r"\s*[^\S ]\s*")
 
-# The owner of holds placed by the plain ``pause()`` of a drop-in.
+# The owner of holds that the drop-in ``pause()`` places.
 APP = "app"
 
-# Owners of holds that come from control topics begin so; no local call may use them.
+# Owners of holds from control topics begin with these; no local call may use them.
 OPERATOR = "operator:"
 GROUP = "group:"
-# Owners of holds that a worker places begin so.
+# Owners of holds that a worker places begin with this.
 WORKER = "worker:"
-# Those that stand for an outage: what a handler asked for, and what a breaker found.
-# All others a worker places and lifts by itself, all the time.
+# These stand for an outage: what a handler asked for, and what a breaker found. A
+# worker places and lifts all its others by itself, all the time.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
-# Who places holds, for those who count them.
+# The kinds of owners by which holds are counted.
 KINDS = ("local", "worker", "group", "operator")
 
 
 class WorkerOwner(str):
     """
-    The owner of a hold that a worker places: nobody else may begin so.
+    The owner of a hold that a worker places; no other owner may have this prefix.
     """
 
     __slots__ = ()
@@ -48,14 +48,14 @@ class WorkerOwner(str):
 
 class Lifetime(enum.Enum):
     """
-    When a hold ends by itself, if its owner does not lift it and it cannot expire.
+    Says what ends a hold, apart from its owner lifting it and its expiry.
     """
 
     UNTIL_RESUMED = "until_resumed"
-    """Never: it survives rebalances, lost membership and changed subscriptions."""
+    """Nothing does; it survives rebalances, lost membership, changed subscriptions."""
 
     WHILE_ASSIGNED = "while_assigned"
-    """When the last partition it covered here was really revoked or lost."""
+    """It ends when the last partition it covered here is really revoked or lost."""
 
 
 HoldKey = tuple[Scope, str]
@@ -68,7 +68,7 @@ class Hold:
 
     Attributes:
         scope: what is covered.
-        owner: who placed it; two owners never touch each other's holds.
+        owner: who placed it; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
@@ -87,20 +87,20 @@ class Hold:
     @property
     def is_remote(self) -> bool:
         """
-        Whether it came from outside: no local ``resume`` lifts it.
+        Tell whether it came from a control topic, so that no local ``resume`` lifts it.
         """
         return self.owner.startswith((OPERATOR, GROUP))
 
     @property
     def is_routine(self) -> bool:
         """
-        Whether a worker keeps itself in bounds by it: nobody asked for it by name.
+        Tell whether a worker placed it to limit its own load, without being asked to.
         """
         return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
         """
-        Return the call or command that lifts it, for people.
+        Return the call or command that lifts it, as text for people.
 
         Args:
             group_id: the consumer group, which a command must name.
@@ -108,8 +108,11 @@ class Hold:
         if self.owner.startswith(OPERATOR):
             owner = self.owner.removeprefix(OPERATOR)
             words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
-            command = shlex.join((*words, "--owner", owner, str(self.scope)))
-            return f"{command} --bootstrap HOST:PORT"
+            what = (*words, "--owner", owner)
+            where, scope = ("--bootstrap", "HOST:PORT"), str(self.scope)
+            if scope.startswith("-"):  # a topic may be called so; it is no option
+                return shlex.join((*what, *where, "--", scope))
+            return shlex.join((*what, scope, *where))
         if self.owner.startswith(GROUP):
             call, owner = "resume_group", self.owner.removeprefix(GROUP)
         else:
@@ -120,7 +123,7 @@ class Hold:
     @property
     def key(self) -> HoldKey:
         """
-        What makes a hold the same hold: its scope and its owner.
+        Its scope and its owner; two holds with the same key are the same hold.
         """
         return self.scope, self.owner
 
@@ -164,7 +167,7 @@ def kind_of(owner: str) -> str:
 
 def is_routine(owner: str) -> bool:
     """
-    Tell whether a worker keeps itself in bounds by holds of this owner.
+    Tell whether a worker limits its own load by holds of this owner.
     """
     return owner.startswith(WORKER) and owner not in OUTAGES
 
@@ -174,8 +177,8 @@ def checked_owner(owner: object) -> str:
     Return the owner's name.
 
     Raises:
-        HoldSettingError: if it is empty, too long or not printable text, or begins
-            as the owners of operators' and group holds do.
+        HoldSettingError: if it is empty, too long or not printable text, or has the
+            prefix of operators' or group holds.
     """
     if (
         not isinstance(owner, str)
@@ -190,8 +193,8 @@ def checked_owner(owner: object) -> str:
         raise HoldSettingError(message)
     if owner.startswith((OPERATOR, GROUP)):
         message = (
-            f"owner {owner[:60]!r} is of a hold from outside: an operator's is lifted "
-            "by the command line, a group's by resume_group()"
+            f"owner {owner[:60]!r} is reserved for holds from control topics: an "
+            "operator's hold is lifted by the command line, a group's by resume_group()"
         )
         raise HoldSettingError(message)
     return owner
@@ -202,13 +205,14 @@ def checked_placer(owner: object) -> str:
     Return the name of an owner who places a hold.
 
     Raises:
-        HoldSettingError: as :func:`checked_owner`; or it is of a worker's own holds.
+        HoldSettingError: as :func:`checked_owner`, or if it is a name of a worker's own
+            holds.
     """
     name = checked_owner(owner)
     if name.startswith(WORKER) and not isinstance(owner, WorkerOwner):
         message = (
-            f"owner {name[:60]!r} is of the holds that a Worker places by itself: "
-            f"take a name that does not begin with {WORKER!r}"
+            f"owner {name[:60]!r} is reserved for holds that a Worker places: "
+            f"use a name that does not begin with {WORKER!r}"
         )
         raise HoldSettingError(message)
     return name
@@ -251,7 +255,7 @@ def checked_duration(for_: object) -> float | None:
         raise HoldSettingError(message)
     try:
         seconds = float(for_)
-    except OverflowError:  # an int beyond what a float holds
+    except OverflowError:  # an int too large for a float
         seconds = math.inf
     if not math.isfinite(seconds) or seconds <= 0:
         message = f"for_ must be a positive, finite number of seconds, not {for_!r:.60}"

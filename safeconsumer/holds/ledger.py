@@ -1,11 +1,11 @@
 """
-Keeps the holds of one consumer and what they mean for its assignment.
+Keeps the holds of one consumer and their effect on its assignment.
 
-Whatever is to change waits in one inbox, and whoever has the lock applies all that is
+Every change waits in one inbox, and the thread that has the lock applies all that is
 there, in that order. Readers take no lock: they look into an immutable view that is
-replaced as a whole, once nothing waits in the inbox. Lock order: upstream's
-subscription lock, then this one; nothing is called under it, and whatever patterns will
-be looked up there are asked before it is taken. design/0013 has the proofs.
+replaced as a whole, once the inbox is empty. Lock order: upstream's subscription lock,
+then this one. Nothing is called under it; patterns are asked before it is taken.
+design/0013 has the proofs.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from safeconsumer.holds.view import (
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
-Is told of gained partitions, already behind a gate, with their ownership epochs.
+It is called with the gained partitions, already behind a gate, and their epochs.
 """
 
-# Seconds between two looks of a polling consumer at which signal handlers there are.
+# Seconds after which a polling consumer looks again which signal handlers there are.
 _HANDLERS_EVERY = 1.0
 
 _CONTROL_GATE = "waits until the control topics are read"
@@ -74,7 +74,8 @@ class PauseLedger:
     Thread rules: every method may be called from any thread, :meth:`begin_call` and
     :meth:`end_call` from the polling one. :meth:`place`, :meth:`remove`,
     :meth:`remove_owner` and :meth:`view` also from a signal handler: there they take no
-    lock, the next look-up applies what they leave, and the next :meth:`deliver` tells.
+    lock, the next look-up applies what they left, and the next :meth:`deliver` reports
+    it.
     """
 
     def __init__(
@@ -89,24 +90,26 @@ class PauseLedger:
         self.counts = Counts()  # first, so that other hooks find an event counted
         self.dispatcher = Dispatcher((self.counts, *hooks))
         self.wakers: list[Callable[[], None]] = []
-        # called at each change of holds, before whoever made it goes on; under no lock
-        # of ours, and they may look at what is applied only
+        # Called at each change of holds, before the call that made it goes on; under
+        # none of our locks. They may look only at what is applied.
         self.lookers: list[Callable[[], None]] = []
-        # tells the partitions of which a worker's handlers have something in hand
+        # Returns the partitions of which a worker's handlers have something in hand.
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
-        # tells Kafka's member id and the generation; empty and -1 for no member
+        # Returns Kafka's member id and the generation; empty and -1 outside a group.
         self.membership: Callable[[], tuple[str, int]] = _no_member
-        # called after each completed join: quick, under upstream's locks
+        # Called after each completed join; it must be quick, upstream's locks are held.
         self.on_joined: Callable[[], object] = _no_member
-        # whether the application's pause of a partition goes where the partition goes
+        # Whether the application's pause of a partition is handed over to its next
+        # owner.
         self.is_carried: Callable[[TopicPartition], bool] | None = None
-        # told of each change of the assignment, as a watcher is
+        # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[rebalance.Reassignment], object] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._clock = clock
         self._wall = wall
-        # Re-entrant for handlers that cannot be recognised (of extension modules): one
-        # that interrupts this thread in the middle of a change leaves its own to it.
+        # Re-entrant for signal handlers that cannot be recognised (those of extension
+        # modules): if one interrupts a change in this thread, that change applies its
+        # own.
         self._lock = threading.RLock()
         self._is_changing = False
         self._inbox: deque[Change] = deque()
@@ -129,8 +132,8 @@ class PauseLedger:
         """
         Return the assigned partitions that are quiet at this moment.
 
-        Applies what signal handlers left and what has expired. The set never
-        changes; ask again at the moment of use.
+        It first applies what signal handlers left and what has expired. The set never
+        changes; call this again at the moment of use.
         """
         if self._inbox or self._clock() >= self._deadlines.next:
             return self.view().quiet
@@ -138,7 +141,7 @@ class PauseLedger:
 
     def view(self) -> PauseView:
         """
-        Return holds and quiet partitions of this moment, together.
+        Return the holds and the quiet partitions of this moment, together.
 
         In a signal handler it is computed on the side, without a lock.
         """
@@ -150,20 +153,20 @@ class PauseLedger:
 
     def applied(self) -> PauseView:
         """
-        Return what was applied last, and nothing that waits; takes no lock.
+        Return the view that was applied last, without what waits; takes no lock.
         """
         return self._view
 
     def wake(self) -> None:
         """
-        Wake those who wait for a change of what is quiet.
+        Wake the threads that wait for a change of the quiet partitions.
         """
         for wake in self.wakers:
             wake()
 
     def view_about(self, topic: str) -> PauseView:
         """
-        Return :meth:`view`, all of whose patterns have been asked about the topic.
+        Return :meth:`view`, after all of its patterns have been asked about the topic.
         """
         view = self.view()
         self._ask_and_tell((one, topic) for one in in_force(view.state))
@@ -171,7 +174,7 @@ class PauseLedger:
 
     def asked(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
         """
-        Return the scopes with their patterns asked about what is assigned.
+        Return the scopes, their patterns asked about the assigned topics.
 
         Raises:
             Exception: whatever an expression raises.
@@ -180,13 +183,13 @@ class PauseLedger:
 
     def seconds_to_next_expiry(self) -> float:
         """
-        Return the seconds until a hold expires; infinite if none will.
+        Return the seconds until the next hold expires; infinite if none expires.
         """
         return self._deadlines.next - self._clock()
 
     def now(self) -> tuple[float, float]:
         """
-        Return the moment on the monotonic clock and on the wall's.
+        Return the time now in seconds, on the monotonic clock and since the epoch.
         """
         return self._clock(), self._wall()
 
@@ -205,20 +208,20 @@ class PauseLedger:
         """
         Place one hold per scope, all at once; unchanged ones are left alone.
 
-        Once it has returned the holds are obeyed. Hooks have been told, or another
-        thread that is telling them something tells them this next.
+        Once it has returned the holds are obeyed. The hooks have had the event, or
+        another thread that is calling them gives it to them next.
 
         Args:
             scopes: what to hold.
             owner: whose holds they are.
-            reason: for people.
-            for_: seconds until they expire, or None.
-            lifetime: when they end by themselves.
-            known_topics: gives names, to tell the caller which a pattern covers; asked
-                only if there is a pattern.
+            reason: text for people.
+            for_: seconds until they expire; None for no limit.
+            lifetime: what else ends them.
+            known_topics: returns topic names, so that the caller learns which a pattern
+                covers; called only if there is a pattern.
 
         Raises:
-            Exception: whatever an expression raises; nothing was placed then.
+            Exception: what an expression raised; nothing was placed then.
         """
         scopes = self.asked(scopes)
         topics = None
@@ -281,10 +284,10 @@ class PauseLedger:
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
-        Do what somebody else decided: place some holds, and then lift others.
+        Apply what the control topics say: place some holds, and then lift others.
 
-        In this order, since readers see what is between the two. Events wait for
-        :meth:`deliver`.
+        Holds are placed first, since readers see the state between the two. Events wait
+        for :meth:`deliver`.
 
         Args:
             place: whole holds, with their deadlines.
@@ -302,11 +305,11 @@ class PauseLedger:
 
     def move(self, holds: Iterable[Hold]) -> None:
         """
-        Let holds expire at another moment, where that is known better than before.
+        Give holds new deadlines, when their expiry is known better than before.
 
         Args:
-            holds: with their new deadlines; those that are not there, or were placed
-                anew meanwhile, are left alone.
+            holds: the holds with their new deadlines; those that do not exist, or were
+                placed again meanwhile, are left alone.
         """
         self._submit(Move(tuple(holds)))
 
@@ -320,20 +323,20 @@ class PauseLedger:
 
     def assign(self, assignment: Iterable[TopicPartition]) -> rebalance.Reassignment:
         """
-        Take over a new assignment; what is held is quiet from this instant.
+        Take over a new assignment; held partitions are quiet from this instant.
 
         May be called under upstream's subscription lock: events wait for
         :meth:`deliver`.
 
         Returns:
-            What it changed; nothing if this is a signal handler in the middle of
-            another change, after which it will be applied.
+            What it changed. In a signal handler that interrupted another change it is
+            empty, and the assignment is applied after that change.
         """
         return self._assign(Assign(tuple(assignment)))
 
     def close(self) -> None:
         """
-        End the assignment for good; as :meth:`assign` of nothing.
+        End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing.
         """
         self._assign(Assign((), is_final=True))
 
@@ -341,14 +344,14 @@ class PauseLedger:
         """
         Mark the start of a ``poll``.
 
-        If everything assigned is held now, what is gained before :meth:`end_call` is
-        gated until then: whoever held all of it before the call has had no chance yet
-        to hold the rest (KAFKA-13463). With nothing assigned, what was held when there
-        last was something still counts: the loss of a membership must not look like a
-        resume.
+        If everything assigned is held now, partitions gained before :meth:`end_call`
+        are gated until then: a caller who held everything before the call has had no
+        chance yet to hold them (KAFKA-13463). If nothing is assigned, the holds that
+        were in force when something last was assigned still count: the loss of a
+        membership must not look like a resume.
 
         Returns:
-            Whether what is gained will be gated.
+            Whether gained partitions will be gated.
         """
         self.view()  # applies what waits
         self._polled_at = now = self._clock()
@@ -361,16 +364,16 @@ class PauseLedger:
 
     def goes_on(self) -> None:
         """
-        Note that a ``poll`` waits on: its member looked after the group again.
+        Note that a ``poll`` still waits: its member has just served the group again.
         """
         self._polled_at = self._clock()
 
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` began, or waited on, last; None: none has begun.
+        Return when a ``poll`` last began or went on waiting; None: none has begun.
 
-        Kafka counts ``max.poll.interval.ms`` from there: one that waits is well. In
-        seconds since the epoch.
+        It is in seconds since the epoch. Kafka counts ``max.poll.interval.ms`` from
+        there, so a ``poll`` that waits counts as alive.
         """
         at = self._polled_at
         return None if at is None else self._wall() - (self._clock() - at)
@@ -387,17 +390,19 @@ class PauseLedger:
 
     def choose_anew(self) -> None:
         """
-        Note that the application chose what it consumes; outside of a ``poll``.
+        Note that the application changed what it consumes.
 
-        With nothing assigned, what held when there last was something no longer
-        counts: that was another choice.
+        Call it outside of a ``poll``.
+
+        With nothing assigned, the earlier holds no longer keep gained partitions gated:
+        they belonged to the previous choice.
         """
         with self._lock:
             self._call_gates = self._call_gates.choose_anew(self._view)
 
     def watch(self, watcher: Watcher) -> None:
         """
-        Close a gate on whatever is gained from now on, until :meth:`open_gates`.
+        Close a gate on every partition gained from now on, until :meth:`open_gates`.
 
         Args:
             watcher: called on the thread that assigns, under upstream's locks but not
@@ -407,7 +412,7 @@ class PauseLedger:
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """
-        Open the gates of those partitions that are still owned as they were then.
+        Open the gates of the partitions whose ownership has still the same epoch.
         """
         self._submit(OpenGates(epochs))
         self.deliver()
@@ -428,7 +433,9 @@ class PauseLedger:
 
     def pass_on(self, event: events.Event) -> None:
         """
-        Tell the hooks an event that another ledger made; a hook for that one.
+        Hand an event that another ledger made to the hooks.
+
+        It is a hook of that ledger.
         """
         self._outbox.waiting.append(event)
         self.deliver()
@@ -438,8 +445,8 @@ class PauseLedger:
         Hand all queued events to the hooks. Never call it under a lock.
 
         Returns:
-            Whether there were any, and hooks have taken their time here. If another
-            thread is handing out, it goes on with what is queued now.
+            Whether there were any and hooks ran here, which takes time. If another
+            thread is handing out events, it also hands out those queued now.
         """
         return self._outbox.deliver()
 
@@ -451,36 +458,37 @@ class PauseLedger:
 
     def hook_failures(self) -> dict[str, int]:
         """
-        Return how often each hook has raised, by its ``repr``; of this moment.
+        Return how often each hook has raised so far, by its ``repr``.
         """
         return dict(self.dispatcher.failures)
 
     # ------------------------------------------------------------ the one way in
 
     def _submit_call(self, change: Change) -> None:
-        # What an application's call asks for. In a signal handler it is only noted:
-        # neither our lock nor a hook's may be taken there.
+        # A change that the application's call asks for. In a signal handler it is only
+        # queued: neither our lock nor a hook's may be taken there.
         if in_signal_handler():
             self._inbox.append(change)
         elif self._submit(change):
             self.deliver()
 
     def _submit(self, *changes: Change) -> bool:
-        # Applied when this returns, by whichever thread; or, if it answers False, by
-        # this thread, once it goes on with the change that a handler interrupted.
-        # What was before is noted first: another thread may apply this at once, and
-        # this one must not go on before all who look have seen it.
+        # The change is applied when this returns, by whichever thread. If it returns
+        # False, this thread applies it once it goes on with the change that a signal
+        # handler interrupted. The view before is noted first: another thread may apply
+        # the change at once, and this one must not go on before all readers have seen
+        # it.
         before = self._view
         self._inbox.extend(changes)
         return self._settle(before)
 
     def _settle(self, before: PauseView | None = None) -> bool:
         """
-        Apply all that waits, and wake those who wait for a change of what is quiet.
+        Apply all waiting changes, and wake waiters if the quiet partitions changed.
 
         Returns:
             False if this thread is in the middle of it already: this is a signal
-            handler, and what waits will be applied when the handler has returned.
+            handler, and its changes will be applied when the handler has returned.
         """
         before = self._view if before is None else before
         while (questions := self._apply_all()) or self._inbox:
@@ -497,8 +505,8 @@ class PauseLedger:
         return True
 
     def _apply_all(self) -> list[Question] | None:
-        # Returns what must be asked first, without the lock: meanwhile another thread
-        # may change whatever it likes, so all is looked at again.
+        # Returns what patterns must be asked first, without the lock: meanwhile another
+        # thread may change anything, so everything is checked again.
         left: list[Assign] = []
         with self._lock:
             if self._is_changing:
@@ -511,7 +519,7 @@ class PauseLedger:
                     try:
                         questions = self._open_questions(change)
                     except Exception:
-                        self._inbox.popleft()  # or it would fail every look-up
+                        self._inbox.popleft()  # otherwise it would fail every look-up
                         raise
                     if questions:
                         return questions
@@ -525,9 +533,9 @@ class PauseLedger:
         return []
 
     def _apply_first(self, change: Change) -> None:
-        # It leaves the inbox when it is applied: a reader on the side may apply it
-        # twice, which changes nothing, but never misses it. An interrupt leaves it
-        # there for the next look-up.
+        # The change leaves the inbox only when it is applied: a reader on the side may
+        # apply it twice, which changes nothing, but never misses it. After an interrupt
+        # it is still there for the next look-up.
         try:
             self._apply(change)
         except Exception:
@@ -570,7 +578,7 @@ class PauseLedger:
         return remaining_after(view.state, scopes)
 
     def _ask_and_tell(self, questions: Iterable[Question]) -> None:
-        # For an application's call, and under no lock.
+        # For an application's call; never called under a lock.
         self._patterns.ask_safely(questions)
         if not in_signal_handler():
             self.deliver()
@@ -609,8 +617,8 @@ class PauseLedger:
         gates: CallGates | None = None,
         ownership: rebalance.Ownership | None = None,
     ) -> None:
-        # An interrupt comes before all of this or behind it: Python looks for signals
-        # when a function of its own begins, after calls and at jumps back.
+        # An interrupt comes either before or after all of this: Python checks for
+        # signals when a Python function begins, after calls and at backward jumps.
         owned = self._ownership if ownership is None else ownership
         gates = self._call_gates if gates is None else gates
         put = self._outbox.waiting.extend
@@ -726,7 +734,7 @@ class PauseLedger:
 
     def _reassign(self, change: Assign) -> None:
         if change.outcome is not None and change.outcome[1] is self._ownership:
-            return  # whoever applied it was interrupted before taking it out
+            return  # applied, but interrupted before it was taken out
         before = self._view
         ownership, what = rebalance.reassign(self._ownership, change.assigned)
         if not what.gained and not what.departed:
@@ -826,20 +834,20 @@ class PauseLedger:
     # ------------------------------------------------------------ inside
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
-        # mypy cannot check fields of a class it knows as a type only; each call is
-        # covered by a test of the event it makes.
+        # mypy cannot check the fields of a class that is only known as a type; each
+        # call is covered by a test of the event that it makes.
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
 
     def _after_fork(self) -> None:
-        # Another thread may have had the lock; it is not in the child. Whoever forks in
-        # the middle of a change goes on with it there.
+        # Another thread may have had the lock; that thread is not in the child. A fork
+        # in the middle of a change goes on with the change there.
         self._lock = threading.RLock()
         self._is_changing = False
         self._outbox.after_fork()
 
 
 def _is_routine(keys: Collection[HoldKey]) -> bool:
-    # A worker lifts its own holds many times a second, and asks nobody what is left.
+    # A worker lifts its own holds many times a second and does not use the answer.
     return bool(keys) and all(is_routine(owner) for _, owner in keys)
 
 

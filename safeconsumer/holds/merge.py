@@ -1,7 +1,7 @@
 """
-Merging what several places know about holds, in any order, any number of times.
+Merges what several places know about holds, in any order and any number of times.
 
-A register is what was said last about one thing; of two that differ the greater one
+A register is the latest statement about one thing; of two that differ the greater one
 counts, in a total order. So merging is commutative, associative and idempotent.
 """
 
@@ -16,13 +16,13 @@ K = TypeVar("K", bound=Hashable)
 @frozen(order=True)
 class Register:
     """
-    What was said last about one hold. The fields in this order decide.
+    The latest statement about one hold. The order of the fields decides which is later.
 
     Attributes:
-        stamp: when: the topic's incarnation and the record's offset, or a generation.
-        is_held: on one and the same stamp, held wins.
+        stamp: the topic's incarnation and the record's offset, or a generation.
+        is_held: of two with the same stamp, the one that is held wins.
         at_ms: the broker's time of the record, milliseconds since the epoch.
-        body: the rest, as it was written.
+        body: the other fields, as they were written.
     """
 
     stamp: tuple[int, int]
@@ -33,7 +33,7 @@ class Register:
 
 def merge(left: Mapping[K, Register], right: Mapping[K, Register]) -> dict[K, Register]:
     """
-    Return what both know together; for each key the greater register.
+    Combine two sets of registers; for each key the greater register is kept.
     """
     merged = dict(left)
     for key, register in right.items():

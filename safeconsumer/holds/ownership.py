@@ -1,5 +1,5 @@
 """
-Numbers ownerships, and says what a new assignment changed.
+Numbers ownerships, and finds what a new assignment changed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,8 +17,8 @@ class Ownership:
     """
     The owned partitions, each with the epoch in which its ownership began.
 
-    An epoch is never used twice, so whatever was asked for in an earlier ownership
-    of the same partition can be told from what belongs to this one.
+    An epoch is never used twice, so requests of an earlier ownership of the same
+    partition can be distinguished from those of this one.
     """
 
     epochs: Mapping[TopicPartition, int] = field(factory=dict)
@@ -45,7 +45,9 @@ def reassign(
     ownership: Ownership, assignment: Iterable[TopicPartition]
 ) -> tuple[Ownership, Reassignment]:
     """
-    Move to a new assignment; what stays keeps its epoch, what is gained gets a new one.
+    Move to a new assignment.
+
+    Kept partitions keep their epoch, gained ones get a new one.
     """
     after = tuple(dict.fromkeys(assignment))
     before = ownership.epochs
@@ -68,10 +70,10 @@ class Snapshot:
     What was owned and quiet when a join was prepared.
 
     Attributes:
-        version: of the ledger then.
-        epochs: what was owned, with its epochs.
+        version: the ledger's version at that moment.
+        epochs: the owned partitions with their epochs.
         quiet: the owned partitions that a hold or a gate covered.
-        held: those of the quiet that a hold covered; a gate opens by itself.
+        held: the quiet partitions that a hold covered; a gate opens by itself.
     """
 
     version: int
@@ -82,7 +84,7 @@ class Snapshot:
 
 def snapshot(view: PauseView, ownership: Ownership) -> Snapshot:
     """
-    Remember what must be found again when the join completes.
+    Remember the state that must be the same again when the join completes.
     """
     quiet = frozenset(view.quiet)
     gated = quiet.intersection(view.gates)
@@ -93,12 +95,12 @@ def snapshot(view: PauseView, ownership: Ownership) -> Snapshot:
 @frozen
 class Outcome:
     """
-    How a join ended, against what was there when it was prepared.
+    How a join ended, compared with the state when it was prepared.
 
     Attributes:
         kept: owned without a gap.
         gained: owned now, but not before, or with a gap between.
-        revoked: no longer owned, given up in order.
+        revoked: no longer owned, given up in a regular rebalance.
         lost: taken away while the membership was lost, regained or not.
         woken: kept and held before, flowing now, though no hold was lifted: a
             defect of this package.
@@ -115,7 +117,7 @@ def compare(
     before: Snapshot, view: PauseView, ownership: Ownership, lost: PartitionsOf
 ) -> Outcome:
     """
-    Tell what a completed join changed, and whether a pause was forgotten.
+    Find what a completed join changed, and whether a pause was forgotten.
     """
     now = ownership.epochs
     kept = frozenset(tp for tp in now if before.epochs.get(tp) == now[tp])

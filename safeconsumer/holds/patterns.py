@@ -1,5 +1,5 @@
 """
-Asks patterns about topic names, and never under the ledger's lock.
+Asks patterns about topic names, never under the ledger's lock.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.scope import Pattern, Scope
 from safeconsumer.holds.state import LedgerState
 
-# One match that takes longer than this stopped every thread for as long: ``re`` does
-# not release the interpreter lock. Heartbeats are due every few seconds.
+# A match that takes longer than this many seconds is reported: it stopped every thread
+# for as long, since ``re`` does not release the interpreter lock. Heartbeats are due
+# every few seconds.
 SLOW_MATCH_SECONDS = 0.1
 
-# Applications pause with a handful of expressions, again and again. When there are
-# more, all are forgotten; those in force keep their answers by themselves.
+# Applications pause with a handful of expressions, again and again. Beyond this number
+# all are forgotten; those of holds in force keep their answers themselves.
 MOST_KEPT = 64
 
 Question = tuple[Pattern, str]
@@ -24,16 +25,16 @@ Question = tuple[Pattern, str]
 
 class Patterns:
     """
-    Asks each expression once about each name, and tells of those that are slow or fail.
+    Asks each expression once about each name, and reports those that are slow or fail.
 
-    An expression is the user's code: it may take its time, raise, or call us.
+    An expression is the user's code: it may take its time, raise, or call this package.
 
     Args:
-        clock: seconds, monotonic.
-        emit: takes an event's class and fields.
+        clock: returns seconds on the monotonic clock.
+        emit: takes an event's class and its fields.
 
     Thread rules: any thread, signal handlers too; never under the ledger's lock. It
-    takes none.
+    takes no lock itself.
     """
 
     def __init__(self, clock: Callable[[], float], emit: Callable[..., object]) -> None:
@@ -43,7 +44,7 @@ class Patterns:
 
     def shared(self, scope: Scope) -> Scope:
         """
-        Return the pattern that was met with the same expression, and its answers.
+        Return the earlier pattern with the same expression, and with it its answers.
         """
         if not isinstance(scope, Pattern):
             return scope
@@ -53,7 +54,7 @@ class Patterns:
 
     def shared_keys(self, keys: Iterable[HoldKey]) -> tuple[HoldKey, ...]:
         """
-        Return keys of holds with their patterns shared.
+        Return the keys of holds with their patterns shared, as :meth:`shared` does.
         """
         return tuple((self.shared(scope), owner) for scope, owner in keys)
 
@@ -64,7 +65,7 @@ class Patterns:
         Return the scopes, their patterns shared and asked about the topics.
 
         Raises:
-            Exception: whatever an expression raises.
+            Exception: what an expression raised.
         """
         found = tuple(scopes)
         if any(isinstance(scope, Pattern) for scope in found):
@@ -79,7 +80,7 @@ class Patterns:
         Return those of the names that any of the patterns among the scopes matches.
 
         Raises:
-            Exception: whatever an expression raises.
+            Exception: what an expression raised.
         """
         patterns = [scope for scope in scopes if isinstance(scope, Pattern)]
         names = tuple(names)
@@ -90,10 +91,10 @@ class Patterns:
 
     def ask(self, questions: Iterable[Question]) -> None:
         """
-        Ask what is not known yet.
+        Ask the questions whose answers are not known yet.
 
         Raises:
-            Exception: whatever an expression raises.
+            Exception: what an expression raised.
         """
         for pattern, topic in questions:
             if not pattern.knows(topic):
@@ -101,14 +102,16 @@ class Patterns:
 
     def ask_safely(self, questions: Iterable[Question]) -> None:
         """
-        Ask what is not known yet; where an expression raises, the name is covered.
+        Ask what is not known yet.
+
+        A name about which an expression raises counts as covered.
         """
         for pattern, topic in questions:
             try:
                 self.ask([(pattern, topic)])
             except Exception as error:  # noqa: BLE001 - whatever it raises
                 pattern.assume_match(topic)
-                # Whoever pauses with this expression next is to see its error.
+                # The next ``pause`` with this expression shall raise its error.
                 self._kept.pop((type(pattern.compiled), pattern.text), None)
                 self._emit(
                     events.PatternFailed,
@@ -132,7 +135,7 @@ class Patterns:
 
 def in_force(state: LedgerState) -> Iterator[Pattern]:
     """
-    Yield the patterns of all holds, those of one text from each owner.
+    Yield the patterns of all holds, those with one text from each owner.
     """
     for holds in state.patterns.values():
         for hold in holds:

@@ -2,7 +2,9 @@
 Names what a hold covers: a partition, a topic, a pattern over topics, or all.
 
 One notation everywhere (command line, control records, ``repr``, errors):
-``orders:3``, ``orders``, ``re:ord.*``, ``@all``.
+``orders:3``, ``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic of the name
+``re``: ``re:3`` is a pattern, so a partition of that topic is ``re:re:3``, which as a
+pattern would match nothing, for no topic's name has a colon.
 """
 
 import re
@@ -19,16 +21,20 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 # org.apache.kafka.common.protocol: a partition index is an INT32.
 _MAX_PARTITION = 2**31 - 1
 
-# Longer ones are machine-made; topic names end at 249 characters.
+# What begins so is a pattern, but for the partitions of a topic that is called so.
+_PATTERN, _TOPIC_RE = "re:", "re"
+_OF_RE = re.compile(r"re:re:[0-9]{1,10}")
+
+# Expressions longer than this are machine-made; topic names end at 249 characters.
 MAX_PATTERN_LENGTH = 4096
 
-# Equal to, and interchangeable with, ``kafka.TopicPartition``, a named tuple.
+# It is equal to and interchangeable with ``kafka.TopicPartition``, a named tuple.
 TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
     """
-    What is needed of a compiled pattern: ``re`` and ``re2`` both offer it.
+    The part of a compiled pattern that is used: ``re`` and ``re2`` both offer it.
     """
 
     @property
@@ -46,7 +52,7 @@ class CompiledPattern(Protocol):
 @frozen(repr=False)
 class Partition:
     """
-    One partition of one topic, ``orders:3``.
+    One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``.
     """
 
     topic: str
@@ -59,7 +65,8 @@ class Partition:
         return tp == (self.topic, self.partition)
 
     def __str__(self) -> str:
-        return f"{self.topic}:{self.partition}"
+        mark = _PATTERN if self.topic == _TOPIC_RE else ""
+        return f"{mark}{self.topic}:{self.partition}"
 
     __repr__ = __str__
 
@@ -89,9 +96,9 @@ class Pattern:
     """
     Every topic whose whole name matches, present and future, ``re:ord.*``.
 
-    Equal by the expression's text. The answer for a topic name is asked of the
-    expression once and remembered. A name about which the expression raises counts as
-    covered: what was to be held must not flow for want of an answer.
+    Two are equal if their expressions have the same text. The expression is asked once
+    about a topic name and the answer is remembered. A name about which the expression
+    raises counts as covered: a held topic must not flow because the answer is missing.
     """
 
     text: str
@@ -100,7 +107,9 @@ class Pattern:
 
     def matches(self, topic: str) -> bool:
         """
-        Tell whether the whole topic name fits the expression, or that is not known.
+        Tell whether the whole topic name matches.
+
+        It is also True if that cannot be found out.
         """
         answer = self._answers.get(topic)
         if answer is not None:
@@ -113,10 +122,10 @@ class Pattern:
 
     def ask(self, topic: str) -> bool:
         """
-        Ask the expression, and remember what it says.
+        Ask the expression about a name, and remember the answer.
 
         Raises:
-            Exception: whatever the expression raises; nothing is remembered then.
+            Exception: what the expression raised; nothing is remembered then.
         """
         answer = self.compiled.fullmatch(topic) is not None
         self._answers[topic] = answer
@@ -124,7 +133,7 @@ class Pattern:
 
     def assume_match(self, topic: str) -> None:
         """
-        Take a name for covered that the expression could not be asked about.
+        Count a name as covered about which the expression could not be asked.
         """
         self._answers[topic] = True
 
@@ -149,7 +158,7 @@ class Pattern:
 @frozen(repr=False)
 class Everything:
     """
-    Whatever is or will be assigned, ``@all``.
+    Everything that is or will be assigned, ``@all``.
     """
 
     def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - one shape
@@ -173,13 +182,13 @@ The whole consumer or group, as a target: ``pause(ALL)`` is ``pause("@all")``.
 
 Target = TopicPartition | str | CompiledPattern | Scope
 """
-What ``pause`` takes: a partition, a scope in the notation, a pattern, a scope.
+The types that ``pause`` takes: a partition, text in scope notation, a pattern, a scope.
 """
 
 
 def of(target: object) -> Scope:
     """
-    Return the scope that a target means.
+    Return the scope that a target stands for.
 
     Args:
         target: a ``kafka.TopicPartition`` or another pair of topic and number, text in
@@ -187,8 +196,8 @@ def of(target: object) -> Scope:
             scope, for example a hold's.
 
     Raises:
-        ScopeSyntaxError: what it says is no legal scope.
-        TargetTypeError: it is none of these.
+        ScopeSyntaxError: the target is not a legal scope.
+        TargetTypeError: the target has another type.
     """
     if isinstance(target, Scope):
         return target
@@ -218,7 +227,7 @@ def partition(topic: object, number: object) -> Partition:
         message = f"partition of topic {name!r} must be an int, not {number!r}"
         raise ScopeSyntaxError(message)
     if not 0 <= which <= _MAX_PARTITION:
-        message = f"{name}:{which} is no partition: 0 to {_MAX_PARTITION} are"
+        message = f"{name}:{which} is no partition: allowed are 0 to {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
 
@@ -248,28 +257,29 @@ def pattern(compiled: CompiledPattern) -> Pattern:
         raise ScopeSyntaxError(message)
     check_expression(text)
     if isinstance(compiled, re.Pattern) and re.compile(text).flags != compiled.flags:
-        message = f"pattern re:{text} was compiled with flags; write them inline, (?i)"
+        message = f"pattern re:{text} was compiled with flags; write (?i) inline"
         raise ScopeSyntaxError(message)
     return Pattern(text, compiled)
 
 
 def parse(text: str) -> Scope:
     """
-    Read a scope in the one notation; the opposite of ``str(scope)``.
+    Read a scope in scope notation; the opposite of ``str(scope)``.
 
     Raises:
-        ScopeSyntaxError: if the text is not a scope, naming it.
+        ScopeSyntaxError: if the text is not a scope; the message has the text.
     """
     if text == "@all":
         return Everything()
-    if text.startswith("re:"):
-        check_expression(text[3:])
+    expression = expression_of(text)
+    if expression is not None:
+        check_expression(expression)
         try:
-            return pattern(re.compile(text[3:]))
+            return pattern(re.compile(expression))
         except (re.error, OverflowError, RecursionError) as error:
             message = f"{text[:60]!r} is not a pattern: {error}"
             raise ScopeSyntaxError(message) from error
-    name, colon, number = text.partition(":")
+    name, colon, number = text.removeprefix(_PATTERN).partition(":")
     if not colon:
         return topic(name)
     is_number = number.isascii() and number.isdigit()
@@ -279,17 +289,33 @@ def parse(text: str) -> Scope:
     return partition(name, int(number))
 
 
+def expression_of(text: str) -> str | None:
+    """
+    Return the expression of a text that is a pattern, else None.
+    """
+    if not text.startswith(_PATTERN) or _OF_RE.fullmatch(text):
+        return None
+    return text.removeprefix(_PATTERN)
+
+
 def check_expression(text: str) -> None:
     """
-    Return if it is worth compiling; for megabytes that alone takes seconds.
+    Refuse an expression that is not worth compiling; megabytes would take seconds.
 
     Raises:
-        ScopeSyntaxError: it is empty, too long, or cannot be written as UTF-8.
+        ScopeSyntaxError: it is empty, too long, cannot be written as UTF-8, or reads as
+            a partition of the topic ``re``.
     """
     if not 0 < len(text) <= MAX_PATTERN_LENGTH:
         message = (
             f"a pattern must have 1 to {MAX_PATTERN_LENGTH} characters, "
             f"this one has {len(text)}"
+        )
+        raise ScopeSyntaxError(message)
+    if _OF_RE.fullmatch(_PATTERN + text):
+        message = (
+            f"no topic's name matches the pattern {text!r}, and re:{text} is a "
+            f"partition of the topic re: pause that as text, 're:{text}'"
         )
         raise ScopeSyntaxError(message)
     if any("\ud800" <= one <= "\udfff" for one in text):
@@ -298,7 +324,7 @@ def check_expression(text: str) -> None:
 
 
 def _whole_number(value: object) -> int | None:
-    # numpy's and other integers too, as in kafka-python; True is a mistake.
+    # numpy's and other integers are accepted, as by kafka-python; True is a mistake.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     return index(value)

@@ -1,5 +1,5 @@
 """
-Tells whether the running code was called by a signal handler written in Python.
+Finds out whether a Python signal handler called the running code.
 """
 
 import functools
@@ -9,14 +9,14 @@ import threading
 from collections.abc import Iterator
 from types import CodeType, FrameType
 
-try:  # without the enumeration members that signal.getsignal makes of each answer
+try:  # it makes no enumeration members of its answers, as signal.getsignal does
     from _signal import getsignal  # type: ignore[import-not-found]  # CPython has it
 except ImportError:  # not CPython
     from signal import getsignal
 
 _SIGNALS = tuple(map(int, signal.valid_signals()))
 
-# Handlers met so far, the last of them: one may put another in its place, or the
+# The handlers met so far, the latest of them: a handler may install another one, or the
 # default, before it calls us, as those do that let a second Ctrl-C kill.
 _met: dict[CodeType, None] = {}
 _MOST_MET = 256
@@ -27,11 +27,11 @@ def in_signal_handler() -> bool:
     Tell whether a signal handler is on the stack of this thread.
 
     A handler interrupts the main thread between two instructions, possibly while it
-    holds a lock, so whoever is called from one must take none. Python does not mark
-    such frames; they are recognised by the code of the handlers that are installed, or
-    were when this was asked before.
+    holds a lock, so code called from a handler must take none. Python does not mark
+    such frames; they are recognised by the code of the handlers that are installed now,
+    or were when this was last called.
 
-    Thread rules: any thread. Costs some microseconds on the main thread and next to
+    Thread rules: any thread. It costs some microseconds on the main thread and almost
     nothing on others, where handlers never run.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -50,7 +50,7 @@ def in_signal_handler() -> bool:
 
 def meet_handlers() -> None:
     """
-    Remember the handlers that are installed now. Any thread.
+    Remember the handlers that are installed now. Any thread may call it.
     """
     found = tuple(_handler_codes())
     if len(_met) > _MOST_MET:

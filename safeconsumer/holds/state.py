@@ -1,8 +1,8 @@
 """
-Keeps which holds exist as one immutable value, and says how it changes.
+Keeps all holds as one immutable value, with the functions that change it.
 
-Every function takes a state and returns a new one; nothing is shared but
-structure, so a reader may keep an old state as long as it likes.
+Every function takes a state and returns a new one. States share only structure, so a
+reader may keep an old state as long as it likes.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ class LedgerState:
         """
         Yield the holds that cover something of the scope, as far as is known.
 
-        Holds of parts are among them: what is left of a topic after its hold was lifted
-        need not flow. Two patterns overlap when their texts are equal: whether any name
-        fits both cannot be told. A name that a pattern was never asked about is left
-        out.
+        Holds of parts of the scope are among them: after the hold of a topic is lifted,
+        one of its partitions may still be held. Two patterns overlap if their texts are
+        equal: whether any name matches both cannot be computed. A name that a pattern
+        was never asked about is left out.
         """
         match scope:
             case Partition():
@@ -140,8 +140,8 @@ def place(state: LedgerState, holds: Iterable[Hold]) -> tuple[LedgerState, Holds
     Add holds, each replacing one of the same scope and owner.
 
     Returns:
-        The new state and the holds that were really new or different; the very
-        same state and nothing if all of them were there already.
+        The new state and the holds that were really new or different; the very same
+        state and an empty result if all of them existed already.
     """
     placed = []
     for hold in holds:
@@ -162,11 +162,11 @@ def place(state: LedgerState, holds: Iterable[Hold]) -> tuple[LedgerState, Holds
 
 def move(state: LedgerState, holds: Iterable[Hold]) -> tuple[LedgerState, Holds]:
     """
-    Give holds that are there other deadlines: it is known better when they expire.
+    Give existing holds new deadlines, when their expiry is known better than before.
 
     Returns:
-        The new state, and the holds as they are in it now; what is not there any more,
-        or was placed anew meanwhile, is left alone.
+        The new state, and the moved holds as they are in it; holds that do not exist
+        any more, or were placed again meanwhile, are left alone.
     """
     moved = []
     for hold in holds:
@@ -185,7 +185,7 @@ def remove(
     state: LedgerState, keys: Iterable[tuple[Scope, str]]
 ) -> tuple[LedgerState, Holds]:
     """
-    Take out the named holds; those that are not there are no error.
+    Remove the named holds; naming one that does not exist is no error.
 
     Returns:
         The new state and the holds that were taken out.

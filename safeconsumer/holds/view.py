@@ -149,10 +149,10 @@ def with_assignment(
     gates: HashTrieMap[TopicPartition, str],
 ) -> tuple[PauseView, Shift]:
     """
-    Resolve everything anew for a new assignment.
+    Resolve everything again for a new assignment.
 
-    The shift names only partitions that were assigned before and still are: what
-    is gained quiet or lost quiet is told by the rebalance's own event.
+    The shift names only partitions that were assigned before and still are: the
+    rebalance's own event reports which were gained or lost quiet.
     """
     assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
     quiet: dict[TopicPartition, None] = {}

@@ -1,5 +1,5 @@
 """
-A consumer's and a worker's figures, for monitoring systems.
+Exports the figures of consumers and workers to monitoring systems.
 
 :data:`METRICS` is the table from which everything else is made. For Prometheus, with
 the extra ``metrics``, register a collector or serve a port::
@@ -16,12 +16,12 @@ the extra ``metrics``, register a collector or serve a port::
 what to install. For OpenTelemetry, with the extra ``otel``, there is
 :class:`safeconsumer.metrics.otel.Instruments`.
 
-What has no labels is in kafka-python's own ``consumer.metrics()`` and its reporters,
-too, in the group ``safeconsumer-metrics``.
+Metrics without labels are also in kafka-python's own ``consumer.metrics()`` and its
+reporters, in the group ``safeconsumer-metrics``.
 
-Counters come from events, gauges are read when somebody asks. Reading takes no lock of
-a consumer's, and a worker's only while it counts what it holds; it works from any
-thread, while ``poll`` blocks and after ``close``, and no record costs anything by it.
+Counters come from events, gauges are read at each scrape. Reading takes no lock of a
+consumer's, and a worker's only while it counts what it holds; it works from any thread,
+while ``poll`` blocks and after ``close``, and costs nothing per record.
 """
 
 from importlib import import_module
@@ -36,7 +36,7 @@ __all__ = ["METRICS", "Collector", "Label", "Metric", "Server", "serve"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    # What is below needs a package that only an extra installs.
+    # The names below need a package that only an extra installs.
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -1,5 +1,5 @@
 """
-The alert rules: what each means, and what whoever is woken by it does.
+Defines the alert rules: what each one means, and what to do about it.
 """
 
 import json
@@ -18,12 +18,12 @@ class Alert:
     One alert rule.
 
     Attributes:
-        name: of the alert.
+        name: the alert's name.
         expr: PromQL; ``{p}`` stands for the prefix of all metrics.
-        for_: how long it must be so, as Prometheus writes it.
+        for_: for how long it must be true, as Prometheus writes it.
         severity: ``critical``, ``warning`` or ``info``.
         summary: one line, a template of Prometheus.
-        meaning: what is the case when it fires.
+        meaning: the situation when it fires.
         action: what to do then.
     """
 
@@ -38,7 +38,7 @@ class Alert:
     @property
     def query(self) -> str:
         """
-        The expression as Prometheus takes it.
+        The expression for Prometheus.
         """
         return self.expr.replace("{p}", PREFIX)
 
@@ -111,7 +111,7 @@ ALERTS = (
         "holds",
         meaning='With `unavailable="run"` partitions flow after a while though the '
         "control topics could not be read: a hold may not be obeyed.",
-        action="As for ControlUnavailable. If what is held must never flow, use "
+        action="Do as for ControlUnavailable. If what is held must never flow, use "
         '`unavailable="hold"`, the default.',
     ),
     Alert(
@@ -265,10 +265,10 @@ ALERTS = (
     ),
 )
 
-# A label that neither side has matches, one that only one side has does not.
+# With ``on`` a label that both sides lack matches, one that only one side has does not.
 _MUTE = f"unless on (cluster, group, topic) {PREFIX}group_topic_held == 1"
 
-# Of kafka-exporter, whose metric names the group in another label.
+# For kafka-exporter, whose metric has the group in another label.
 LAG_QUERY = (
     "sum by (cluster, group, topic) (label_replace(kafka_consumergroup_lag, "
     f'"group", "$1", "consumergroup", "(.+)")) > 10000 {_MUTE}'
@@ -296,20 +296,20 @@ def rules(runbook_url: str = RUNBOOK) -> str:
     Return the rules as Prometheus reads them.
 
     Args:
-        runbook_url: where the runbook is; each alert links to its paragraph there.
+        runbook_url: the runbook's address; each alert links to its paragraph there.
     """
     return "\n".join(_rules(runbook_url)) + "\n"
 
 
 def lag_rules() -> str:
     """
-    Return the example of a lag alert that is mute about what is held.
+    Return the example of a lag alert that ignores held partitions.
     """
     return _LAG
 
 
 def _rules(runbook_url: str) -> Iterator[str]:
-    # A text of JSON is one of YAML.
+    # A JSON text is also a YAML text.
     yield "groups:"
     yield "  - name: safeconsumer"
     yield "    rules:"

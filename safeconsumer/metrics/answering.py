@@ -1,5 +1,5 @@
 """
-Answers by HTTP whoever asks how a process is: Prometheus, and probes.
+Answers HTTP requests about a process, of Prometheus and of probes.
 """
 
 import socket
@@ -12,7 +12,7 @@ from typing import Any
 
 from safeconsumer._kafka.fork import run_in_child
 
-# Seconds for which one who asks may keep a thread waiting; a handler's ``timeout``.
+# Seconds for which a client may keep a thread waiting; a handler's ``timeout``.
 PATIENCE = 5.0
 
 _alive: "weakref.WeakSet[Answers]" = weakref.WeakSet()
@@ -20,22 +20,22 @@ _alive: "weakref.WeakSet[Answers]" = weakref.WeakSet()
 
 class Answers(ThreadingMixIn, HTTPServer):
     """
-    A server on threads of its own, from when it is made until it is ended.
+    A server on its own threads, from its construction until it is ended.
 
-    A process that is forked from this one lets go of the port, and answers nobody.
+    A process that is forked from this one closes the port, and answers nobody.
 
     Args:
         host: the address to listen on, of either version of IP, or a name.
         port: to listen on; 0 for any.
-        handler: the class of what answers a request.
-        name: of the thread.
+        handler: the class that answers a request.
+        name: the thread's name.
 
     Raises:
         OSError: the port is taken, or there is no such address.
     """
 
     daemon_threads = True
-    request_queue_size = 64  # five of somebody else's would make a probe wait
+    request_queue_size = 64  # with the default of 5 a probe might have to wait
 
     def __init__(self, host: str, port: int, handler: Any, name: str) -> None:  # noqa: ANN401 - a class
         asked = host or None, port
@@ -52,7 +52,7 @@ class Answers(ThreadingMixIn, HTTPServer):
 
     def end(self) -> None:
         """
-        Stop answering and let go of the port; a second call does nothing.
+        Stop answering and close the port; a second call does nothing.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -62,14 +62,14 @@ class Answers(ThreadingMixIn, HTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
         """
-        Say nothing of one who hung up or asked too slowly.
+        Ignore clients that hung up or sent too slowly.
         """
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def _let_go() -> None:
-    # The thread is the parent's; to wait for it would never end.
+    # The thread is the parent's; waiting for it would never end.
     for one in tuple(_alive):
         one._thread = None  # noqa: SLF001 - ours
         one.socket.close()

@@ -1,5 +1,5 @@
 """
-The Grafana dashboard: classic JSON, with the data source as a variable.
+Builds the Grafana dashboard: classic JSON, with the data source as a variable.
 """
 
 import json
@@ -18,14 +18,14 @@ RATE = "$__rate_interval"
 @frozen(kw_only=True)
 class Panel:
     """
-    One panel.
+    A panel of the dashboard.
 
     Attributes:
-        title: of the panel.
-        about: what to see in it.
+        title: the panel's title.
+        about: what it shows.
         queries: PromQL, with the legend; ``{p}`` stands for the prefix of all metrics.
-        unit: as Grafana calls it.
-        is_alarming: whether everything above 0 is shown as bad.
+        unit: Grafana's name of the unit.
+        is_alarming: whether every value above 0 is shown as bad.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Panel:
 @frozen
 class Row:
     """
-    Panels about one thing, under one heading.
+    Panels about one subject, under one heading.
     """
 
     title: str
@@ -49,7 +49,7 @@ _I = '{instance=~"$instance"}'
 
 
 def _each(metric: str, how: str, *more: str) -> str:
-    # What each console has; replicas of one say the same, and are one.
+    # Replicas of one console have the same values, which count once.
     labels = ", ".join(['job=~"$console"', 'group=~"$group"', *more])
     return f"{how} (max without (instance, pod) ({{p}}{metric}{{{labels}}}))"
 
@@ -390,7 +390,7 @@ ROWS = (
 
 def queries() -> Iterator[tuple[str, str]]:
     """
-    Yield the title of each panel with each of its queries, as Prometheus takes it.
+    Yield the title of each panel with each of its queries, for Prometheus.
     """
     for row in ROWS:
         for panel in row.panels:
@@ -400,7 +400,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 def dashboard() -> str:
     """
-    Return the dashboard, to be imported into Grafana.
+    Return the dashboard, for import into Grafana.
     """
     document = {
         "uid": "safeconsumer",

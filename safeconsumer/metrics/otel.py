@@ -1,5 +1,5 @@
 """
-The table of metrics for OpenTelemetry: asynchronous instruments, by its API alone.
+Exports the table of metrics to OpenTelemetry, with asynchronous instruments.
 """
 
 import threading
@@ -34,7 +34,7 @@ __all__ = ["Instruments", "name_of", "unit_of"]
 
 _Observe = Callable[[CallbackOptions], Iterable[Observation]]
 
-# For how long one look serves those of one collection that have not asked yet.
+# Seconds for which one reading serves the other instruments of one collection.
 _LOOK_SECONDS = 1.0
 
 
@@ -43,30 +43,30 @@ class Instruments:
     Observable instruments of consumers and workers, with the names of the table.
 
     ``safeconsumer_purged_bytes_total`` is ``safeconsumer.purged`` in ``By``, which
-    becomes the same name again where OpenTelemetry's metrics are written for
-    Prometheus. A histogram cannot be observed: of ``worker_handler_seconds`` there are
-    two counters, ``safeconsumer.worker_handler.count`` and ``.sum``, which get other
-    names there than the table's.
+    becomes the same name again when OpenTelemetry writes its metrics for Prometheus. A
+    histogram cannot be observed: for ``worker_handler_seconds`` there are two counters,
+    ``safeconsumer.worker_handler.count`` and ``.sum``, whose names there differ from
+    the table's.
 
-    There may be several: those of one provider share its instruments, and what each of
-    them adds is observed.
+    There may be several objects: those of one provider share its instruments, and the
+    sources of all of them are observed.
 
     Args:
-        sources: consumers, workers, each of which brings its consumer with it, and
-            what ``safeconsumer.spark.listener()`` returns.
+        sources: consumers, workers, each of which adds its consumer, and what
+            ``safeconsumer.spark.listener()`` returns.
         provider: OpenTelemetry's ``MeterProvider``; None for the global one, which may
             be set later.
         is_labelled: whether every value has the attributes ``client_id`` and ``group``;
             a consumer keeps them until it is removed. Of two with the same names the
-            second is ``client_id#2``. Without, for one consumer alone.
+            second is ``client_id#2``. False is only for a single consumer.
 
     Raises:
-        MetricsSourceError: something among them is none of these, a second consumer is
-            to have no labels, or the provider makes no meters; nothing was added.
+        MetricsSourceError: a source has another type, a second consumer would have no
+            labels, or the provider makes no meters; nothing was added.
 
     Thread rules: any; a collection never waits for a ``poll``, and works after
-    ``close``. It keeps what it was given alive until :meth:`remove`. In a process that
-    was forked there is nothing of the parent's, which tells of it.
+    ``close``. It keeps its sources alive until :meth:`remove`. In a forked process
+    there are none of the parent's, which reports them itself.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Instruments:
 
     def add(self, source: object) -> None:
         """
-        Observe one more source, from now on; nothing changes if it is there.
+        Observe one more source from now on; nothing changes if it is observed already.
 
         Raises:
             MetricsSourceError: it is neither consumer nor worker nor listener.
@@ -95,16 +95,17 @@ class Instruments:
 
     def remove(self, source: object) -> None:
         """
-        Leave out a source, a worker with its consumer; no error if it is not there.
+        Remove a source, a worker with its consumer; no error if it is not there.
 
-        The instruments stay, since OpenTelemetry's API cannot take them back. Whoever
-        gets the same attributes later goes on with the counters.
+        The instruments stay, since OpenTelemetry's API cannot remove them. A later
+        source with the same attributes continues the counters.
         """
         self._readings.remove(source)
 
 
-# An SDK takes the callbacks of an instrument only where it is made first. A provider
-# may be in both: what was made before any was set belongs to the global one, as is set.
+# An SDK takes an instrument's callbacks only when it is made first. A provider may be
+# in both maps: instruments made before any was set belong to the global one, once it is
+# set.
 _lock = threading.Lock()
 _by_provider: "weakref.WeakKeyDictionary[object, Readings]" = (
     weakref.WeakKeyDictionary()
@@ -131,7 +132,7 @@ def _observed_by(provider: object) -> Readings:
 
 
 def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603 - in a child of a fork, whose other threads are gone
+    global _lock  # noqa: PLW0603 - in a forked child, without the other threads
     _lock = threading.Lock()
 
 
@@ -140,10 +141,11 @@ run_in_child(_renew_lock)
 
 class _Looks(threading.local):
     """
-    What a collection sees, which asks instrument by instrument, on one thread.
+    The readings of one collection, which asks instrument by instrument, on one thread.
 
-    One look has all of them: whoever asks on the same thread a second time is the next
-    collection. Another thread is another reader's, with looks of its own.
+    One reading has all instruments: if the same thread asks for one a second time, it
+    is the next collection. Another thread belongs to another reader, with readings of
+    its own.
     """
 
     def __init__(self, readings: Readings) -> None:
@@ -154,7 +156,7 @@ class _Looks(threading.local):
 
     def observing(self, name: str, of: Callable[[Any], float], part: str) -> _Observe:
         """
-        Return what observes a metric, or a part of it.
+        Return a function that observes a metric, or a part of it.
         """
 
         def observe(_options: CallbackOptions) -> Iterator[Observation]:
@@ -165,7 +167,7 @@ class _Looks(threading.local):
 
     def samples(self, name: str, who: str) -> tuple[Sample, ...]:
         """
-        Return the values of a metric, for one of those who ask.
+        Return the values of a metric for one instrument.
         """
         now = time.monotonic()
         if who in self._served or now - self._looked_at > _LOOK_SECONDS:

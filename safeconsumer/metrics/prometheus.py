@@ -1,5 +1,5 @@
 """
-The table of metrics for Prometheus, through ``prometheus-client``.
+Exports the table of metrics to Prometheus, through ``prometheus-client``.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,22 +43,22 @@ class Collector(Base):
     """
     Gives a registry of prometheus-client the figures of consumers and workers.
 
-    One collector for all that a registry is to have: two would give the same names.
+    Use one collector for all sources of a registry: two would have the same names.
 
     Args:
-        sources: consumers, workers, each of which brings its consumer with it, and
-            what ``safeconsumer.spark.listener()`` returns.
+        sources: consumers, workers, each of which adds its consumer, and what
+            ``safeconsumer.spark.listener()`` returns.
         is_labelled: whether every value has the labels ``client_id`` and ``group``; a
             consumer keeps them until it is removed. Of two with the same names the
-            second is ``client_id#2``. Without, for one consumer alone.
+            second is ``client_id#2``. False is only for a single consumer.
 
     Raises:
-        MetricsSourceError: something among them is none of these, or a second consumer
-            is to have no labels.
+        MetricsSourceError: a source has another type, or a second consumer would have
+            no labels.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
-    keeps what it was given alive until :meth:`remove`. In a process that was forked it
-    shows nothing of the parent's, which tells of it.
+    keeps its sources alive until :meth:`remove`. In a forked process it shows none of
+    the parent's, which reports them itself.
     """
 
     def __init__(self, *sources: object, is_labelled: bool = True) -> None:
@@ -67,7 +67,7 @@ class Collector(Base):
 
     def add(self, source: object) -> None:
         """
-        Show one more source, from now on; nothing changes if it is there.
+        Show one more source from now on; nothing changes if it is shown already.
 
         Raises:
             MetricsSourceError: it is neither consumer nor worker nor listener.
@@ -76,21 +76,21 @@ class Collector(Base):
 
     def remove(self, source: object) -> None:
         """
-        Leave out a source, a worker with its consumer; no error if it is not there.
+        Remove a source, a worker with its consumer; no error if it is not there.
 
-        Whoever gets the same labels later goes on with the counters.
+        A later source with the same labels continues the counters.
         """
         self._readings.remove(source)
 
     def describe(self) -> Iterable["Family"]:
         """
-        Return every metric there may be, so that a registry refuses a second collector.
+        Return every possible metric, so that a registry refuses a second collector.
         """
         return [family(one, (), ()) for one in self._readings.metrics()]
 
     def collect(self) -> Iterator["Family"]:
         """
-        Read everything once.
+        Read all metrics once.
         """
         for metric, samples in self._readings.read():
             yield family(metric, _label_names(metric, samples), samples)
@@ -106,7 +106,7 @@ def family(
     metric: Metric, names: tuple[str, ...], samples: Iterable[Sample]
 ) -> "Family":
     """
-    Return a metric with these values as prometheus-client has it.
+    Return a metric with these values in the form of prometheus-client.
     """
     if metric.kind == "histogram":
         return _histogram(metric, names, samples)
@@ -135,7 +135,7 @@ def _histogram(
 
 def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
     """
-    Return what answers a scrape: from its ``Accept`` to a content type and the text.
+    Return a function for scrapes: from ``Accept`` to a content type and the text.
     """
     registry = CollectorRegistry()
     registry.register(collector)
@@ -149,7 +149,7 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
 
 class _Http(Answers, WSGIServer):
     """
-    What prometheus-client starts, but that it waits for nobody who says nothing.
+    prometheus-client's server, except that it does not wait for silent clients.
     """
 
 
@@ -158,7 +158,7 @@ class _Handler(WSGIRequestHandler):
 
     def log_message(self, *_args: object) -> None:
         """
-        Write nothing: Prometheus asks every few seconds.
+        Write nothing: Prometheus scrapes every few seconds.
         """
 
 
@@ -167,8 +167,8 @@ class Server:
     Answers Prometheus by HTTP until it is closed; a context manager.
 
     Attributes:
-        port: where.
-        collector: what it shows; sources may come and go.
+        port: the port that it listens on.
+        collector: the collector that it shows; sources may be added and removed.
     """
 
     def __init__(
@@ -184,9 +184,9 @@ class Server:
 
     def close(self) -> None:
         """
-        End it; a second call does nothing. Consumers and workers are left as they are.
+        End the server; a second call does nothing. Its sources are not affected.
 
-        In a process that was forked it does nothing: the port is the parent's.
+        In a forked process it does nothing: the port is the parent's.
         """
         self._server.end()
 
@@ -209,26 +209,26 @@ def serve(
     is_labelled: bool = True,
 ) -> Server:
     """
-    Answer Prometheus by HTTP, on a thread of its own.
+    Answer Prometheus by HTTP, on a separate thread.
 
-    It shows these sources and nothing else. What your program counts by itself is in
-    prometheus-client's own registry: register a :class:`Collector` there instead. Where
+    It shows these sources and nothing else. Your program's own metrics are in
+    prometheus-client's own registry: register a :class:`Collector` there instead. If
     several processes share one scrape (``PROMETHEUS_MULTIPROC_DIR``) collectors are not
-    asked: there each process needs a port, or OpenTelemetry.
+    called: there each process needs a port, or OpenTelemetry.
 
     Args:
-        port: to listen on; 0 for any, :attr:`Server.port` is which.
-        sources: as of :class:`Collector`; more may be added later.
-        host: the address to listen on; "0.0.0.0" for others than this machine.
-        is_labelled: as of :class:`Collector`.
+        port: the port to listen on; 0 for any free one, see ``Server.port``.
+        sources: as for :class:`Collector`; more may be added later.
+        host: the address to listen on; "0.0.0.0" to be reached from other machines.
+        is_labelled: as for :class:`Collector`.
 
     Returns:
-        What ends it: close it, or leave it for as long as the process lives.
+        The server: close it, or leave it for as long as the process lives.
 
     Raises:
         OSError: the port is taken.
         MetricsSourceError: a source is neither consumer nor worker nor listener, or the
-            port is none.
+            port is not one.
     """
     if type(port) is not int or not 0 <= port <= _LAST_PORT:
         message = f"serve(port, *sources) takes a port from 0 to 65535, not {port!r}"

@@ -1,5 +1,5 @@
 """
-Reads what the table of metrics has of consumers and workers.
+Reads the values of the table's metrics from consumers and workers.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from safeconsumer.worker.results import Histogram
 
 Value: TypeAlias = "float | Histogram"
 
-# Where Stats has what a worker's metrics are.
+# The fields of Stats for a worker's metrics.
 _FIELDS = {
     "worker_partitions": "partitions",
     "worker_queued_records": "queued",
@@ -52,7 +52,7 @@ _FIELDS = {
 }
 
 
-# Where a query of Spark has what its metrics are.
+# The fields of a query's progress for Spark's metrics.
 _QUERY_FIELDS = {
     "spark_held_partitions": "held",
     "spark_held_lag_offsets": "lag",
@@ -65,12 +65,12 @@ _QUERY_FIELDS = {
 @runtime_checkable
 class Listener(Protocol):
     """
-    Hears of Spark's queries, as :func:`safeconsumer.spark.listener` returns it.
+    Observes Spark's queries, as :func:`safeconsumer.spark.listener` returns it.
     """
 
     def heard(self) -> tuple[Iterable[Any], Iterable[Any]]:
         """
-        Return the queries that run, and of each name what ended ones have done.
+        Return the running queries, and the counts of ended ones by name.
         """
 
 
@@ -80,8 +80,8 @@ class Sample:
     One value of a metric at one moment.
 
     Attributes:
-        labels: by the metric's labels, and by those of the consumer if there are any.
-        value: a number; of a histogram all of it.
+        labels: the metric's labels, and those of the consumer if there are any.
+        value: a number; the whole histogram of a histogram.
     """
 
     labels: Mapping[str, str]
@@ -94,12 +94,12 @@ class _Member:
     One consumer, with the worker that works on it.
 
     Attributes:
-        consumer: whose figures they are.
-        figures: what reads them.
-        labels: of all of its values, for as long as it is here.
-        worker: that works on it, if one was given.
-        ended: counters of the name, as they were last shown of one before.
-        began: those counters of this one, when it was given the name.
+        consumer: the consumer.
+        figures: reads its values.
+        labels: the labels of all its values, for as long as it is here.
+        worker: the worker that works on it, if one was given.
+        ended: the final counters of an earlier consumer with the same labels.
+        began: this consumer's counters when it got the labels.
     """
 
     consumer: SafeConsumer
@@ -133,7 +133,7 @@ class _Member:
 
     def after(self, ended: Mapping[str, Any]) -> "_Member":
         """
-        Return it with counters that go on where others have ended.
+        Return it with counters that continue from those of an ended one.
         """
         began = {
             metric.name: dict(value) if isinstance(value, Mapping) else value
@@ -152,7 +152,7 @@ class _Member:
                 yield metric, getattr(stats, _FIELDS[metric.name])
 
 
-# Of how many names it is known where their counters have ended.
+# The most names for which final counters are remembered.
 _MOST_ENDED = 1000
 
 _alive: "weakref.WeakSet[Readings]" = weakref.WeakSet()
@@ -160,21 +160,21 @@ _alive: "weakref.WeakSet[Readings]" = weakref.WeakSet()
 
 class Readings:
     """
-    The figures of consumers, workers and Spark's queries, read when somebody asks.
+    Reads the figures of consumers, workers and Spark's queries at each scrape.
 
     No lock is taken for longer than a worker needs to count what it holds, and nothing
-    waits for a ``poll``. A consumer keeps its labels for as long as it is here, whoever
-    comes or goes. Where one gets the name of another that was removed, counters go on
-    from where that one's have ended, so they never go back. A process that was forked
-    has none of its parent's.
+    waits for a ``poll``. A consumer keeps its labels for as long as it is here,
+    whatever is added or removed. If a consumer gets the name of one that was removed,
+    its counters continue from those, so they never go back. A forked process has none
+    of its parent's.
 
     Args:
-        sources: consumers, workers, each of which brings its consumer with it, and
-            listeners of Spark.
-        is_labelled: as of :meth:`add`.
+        sources: consumers, workers, each of which adds its consumer, and listeners of
+            Spark.
+        is_labelled: as for :meth:`add`.
 
     Raises:
-        MetricsSourceError: as :meth:`add`.
+        MetricsSourceError: as for :meth:`add`.
 
     Thread rules: any.
     """
@@ -186,7 +186,7 @@ class Readings:
 
     def forget(self) -> None:
         """
-        Read nothing any more; no other thread may use it meanwhile.
+        Drop all sources; no other thread may use it meanwhile.
         """
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
@@ -195,16 +195,16 @@ class Readings:
 
     def add(self, *sources: object, is_labelled: bool = True) -> None:
         """
-        Read more sources, from now on; those that are there stay as they are.
+        Read more sources from now on; those that are there already do not change.
 
         Args:
-            sources: as of the class.
-            is_labelled: whether each value of theirs has the labels ``client_id`` and
+            sources: as for the class.
+            is_labelled: whether each of their values has the labels ``client_id`` and
                 ``group``. Of two with the same names the second is ``client_id#2``.
 
         Raises:
-            MetricsSourceError: something among them is neither consumer nor worker nor
-                listener, or a second consumer without labels; nothing was added.
+            MetricsSourceError: a source is neither consumer nor worker nor listener, or
+                a second consumer would have no labels; nothing was added.
         """
         found = [checked(one) for one in sources]
         with self._lock:
@@ -240,7 +240,7 @@ class Readings:
 
     def remove(self, source: object) -> None:
         """
-        Leave out a source, a worker with its consumer; no error if it is not there.
+        Remove a source, a worker with its consumer; no error if it is not there.
         """
         consumer = source.consumer if isinstance(source, Worker) else source
         with self._lock:
@@ -258,13 +258,13 @@ class Readings:
 
     def metrics(self) -> tuple[Metric, ...]:
         """
-        Return the metrics there may be, whatever has a value now.
+        Return the possible metrics, whether or not they have a value now.
         """
         return table.of("consumer", "control", "worker", "spark")
 
     def read(self) -> Iterator[tuple[Metric, tuple[Sample, ...]]]:
         """
-        Yield each metric of which there are values now, with all of them.
+        Yield each metric that has values now, with all of them.
         """
         found: dict[str, list[Sample]] = {one.name: [] for one in self.metrics()}
         for member in self._members:
@@ -278,7 +278,7 @@ class Readings:
 
 
 def _forget_all() -> None:
-    # Another thread may have had a lock; and what the parent has, the parent tells.
+    # Another thread may have had a lock; and the parent reports its own sources.
     for one in tuple(_alive):
         one.forget()
 
@@ -288,10 +288,10 @@ run_in_child(_forget_all)
 
 def checked(source: object) -> tuple[Any, Worker | None]:
     """
-    Return a listener, or a consumer with the worker that works on it, if there is one.
+    Return a listener, or a consumer with the worker that works on it, if any.
 
     Raises:
-        MetricsSourceError: it is none of these.
+        MetricsSourceError: it is something else.
     """
     if isinstance(source, Listener):
         return source, None
@@ -308,7 +308,7 @@ def checked(source: object) -> tuple[Any, Worker | None]:
 
 
 def _labels(consumer: SafeConsumer, members: Iterable[_Member]) -> dict[str, str]:
-    # kafka-python calls every client the same unless it is told how.
+    # kafka-python gives all clients the same name by default.
     client_id = str(consumer.config["client_id"] or "")
     group = str(consumer.config["group_id"] or "")
     taken = [one.labels for one in members]
@@ -343,8 +343,8 @@ def _more(ended: Any, since: Any) -> Any:  # noqa: ANN401 - a counter, as it is 
 def _of_queries(
     listeners: Iterable[Listener],
 ) -> Iterator[tuple[Metric, Mapping[str, float]]]:
-    # Sessions may have queries of one name each: what they have is added up. So is what
-    # ended ones of that name have read, or the counters would go back.
+    # Sessions may have queries with the same name: their counts are added up. So are
+    # those of ended queries with that name, or the counters would go back.
     heard = [one.heard() for one in listeners]
     running = [query for queries, _ in heard for query in queries]
     ended = [query for _, queries in heard for query in queries]

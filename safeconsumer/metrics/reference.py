@@ -1,7 +1,8 @@
 """
-The reference page of all metrics, made from the table.
+Generates the reference page of all metrics from the table.
 
-``python -m safeconsumer.metrics.reference --write FILE`` writes it; without, it prints.
+``python -m safeconsumer.metrics.reference --write FILE`` writes it; it prints it
+otherwise.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """
-The table of metrics: name, type, unit, labels, meaning, and how many series at most.
+Defines all metrics: name, type, unit, labels, meaning, and the most series.
 
 Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page, the
-dashboard and their tests are made from it. Never a label: owners' names, reasons,
-scopes, ids of holds, members, hosts, keys, offsets, texts of errors.
+dashboard and their tests are made from this table. These are never labels: owners'
+names, reasons, scopes, ids of holds, members, hosts, keys, offsets, texts of errors.
 """
 
 import math
@@ -18,11 +18,11 @@ from safeconsumer.holds.hold import KINDS
 PREFIX = "safeconsumer_"
 CONSUMER_LABELS = ("client_id", "group")
 """
-Labels of what a consumer or a worker has, where several of them are read together.
+Labels of consumers' and workers' metrics, if several of them are read together.
 """
 MOST_CONSOLE_SERIES = 1000
 """
-How many series of groups a console shows; it counts those that it leaves out.
+The most series of groups that a console shows; it counts those that it leaves out.
 """
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -31,9 +31,9 @@ Unit: TypeAlias = Literal[
     "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
 ]
 
-# By UCUM; others are counts of something, which stands in braces.
+# Units of UCUM; the others are counts of something, in braces.
 _UNITS = {"seconds": "s", "bytes": "By"}
-# Of a worker's histogram: the bounds of results.BOUNDS, +Inf, the sum and the count.
+# Series of a worker's histogram: results.BOUNDS, +Inf, the sum and the count.
 _HISTOGRAM_SERIES = 15
 # The owners of a worker's own holds.
 _WORKER_OWNERS = (
@@ -54,11 +54,11 @@ DEMO_STATES = ("flowing", "paused", "pause_lost", "elsewhere")
 @frozen
 class Label:
     """
-    What tells the values of one metric apart.
+    Distinguishes the values of one metric.
 
     Attributes:
-        name: of the label.
-        values: all that there are; empty if that depends on the cluster.
+        name: the label's name.
+        values: all its values; empty if they depend on the cluster.
     """
 
     name: str
@@ -68,18 +68,19 @@ class Label:
 @frozen(kw_only=True)
 class Metric:
     """
-    One metric.
+    A metric of the table.
 
     Attributes:
-        name: without the prefix; ends in its unit, and in ``_total`` if a counter.
-        source: what has it: a ``consumer``, one with ``control``, a ``worker``, a
-            query of ``spark``, the ``console`` or the ``demo``.
-        kind: as Prometheus calls it.
+        name: without the prefix; it ends in its unit, and in ``_total`` if it is a
+            counter.
+        source: the object that has it: a ``consumer``, one with ``control``, a
+            ``worker``, a query of ``spark``, the ``console`` or the ``demo``.
+        kind: Prometheus's name of its type.
         unit: of its values; None if it is a plain number, or 0 and 1.
-        meaning: for people, in a sentence.
-        labels: what tells its values apart.
+        meaning: for people, as one sentence.
+        labels: the labels that distinguish its values.
         kafka: its name among kafka-python's metrics; None if it is not there, since
-            those have no labels. KIP-1304's names come here as aliases once that is
+            those have no labels. KIP-1304's names become aliases here once that is
             accepted.
     """
 
@@ -101,7 +102,9 @@ class Metric:
     @property
     def most(self) -> int | None:
         """
-        How many series one member, or one console has of it; None: as the cluster is.
+        The most series of it that one member or console has.
+
+        It is None if this depends on the cluster.
         """
         if any(not one.values for one in self.labels):
             return None
@@ -572,13 +575,13 @@ METRICS: tuple[Metric, ...] = (
     *_demo(),
 )
 """
-All of them, in the order in which they are shown.
+All metrics, in the order in which they are shown.
 """
 
 
 def of(*sources: Source) -> tuple[Metric, ...]:
     """
-    Return the metrics that these sources have.
+    Return the metrics of these sources.
     """
     return tuple(one for one in METRICS if one.source in sources)
 
@@ -587,7 +590,7 @@ def name_of(metric: Metric) -> str:
     """
     Return the name of a metric's instrument in OpenTelemetry.
 
-    Its unit and ``total`` are left out where writing it for Prometheus adds them.
+    Its unit and ``total`` are left out if OpenTelemetry adds them for Prometheus.
     """
     name = metric.name.removesuffix("_total")
     if metric.unit in _UNITS:

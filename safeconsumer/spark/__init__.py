@@ -1,7 +1,7 @@
 """
-Spark's own Kafka source, steered by holds: ``format("safekafka")``.
+Provides ``format("safekafka")``: Spark's own Kafka source, steered by holds.
 
-Importing this needs no pyspark; :func:`register` does.
+Importing this does not need pyspark; :func:`register` does.
 """
 
 from safeconsumer.spark.controller import Controller

@@ -1,5 +1,5 @@
 """
-What a stream reads now: of which partitions a batch may still be under way.
+Keeps track of which partitions a stream's batch may still be reading.
 """
 
 import threading
@@ -16,15 +16,15 @@ Partitions = frozenset[TopicPartition]
 @frozen(kw_only=True)
 class Activity:
     """
-    One moment of a stream.
+    The activity of a stream at one moment.
 
     Attributes:
         query: the name of its query; empty if it has none.
-        partitions: what it reads, as far as its last plan knew.
-        reading: of these, what the batch that was planned last reads, until it ended.
-        is_planned: whether it has planned a batch yet; one from before a restart may
-            be run again until then.
-        is_deciding: whether a plan is being made: what it will read is not known.
+        partitions: the partitions that it reads, as of its last plan.
+        reading: those that the last planned batch reads, until it has ended.
+        is_planned: whether it has planned a batch yet; until then a batch from before a
+            restart may run again.
+        is_deciding: whether a plan is being made: what it will read is not known yet.
     """
 
     query: str = ""
@@ -42,7 +42,7 @@ class Activity:
 
     def may_read(self, tp: TopicPartition) -> bool:
         """
-        Tell whether a batch of which this stream knows may read a partition now.
+        Tell whether a known batch of this stream may read a partition now.
         """
         return not self.is_known or tp in self.reading
 
@@ -52,7 +52,7 @@ class Watched:
     Keeps the activity of one stream.
 
     Spark runs one batch of a stream at a time, and asks for its metrics when it has
-    been run: that, or the next plan, proves that it has ended.
+    run: that question, or the next plan, proves that the batch has ended.
 
     Thread rules: any thread; nothing is called under its lock.
     """
@@ -63,7 +63,9 @@ class Watched:
 
     def now(self, timeout: float = 0.0) -> Activity:
         """
-        Return it; a plan that is being made is waited for, so many seconds at most.
+        Return the activity.
+
+        Waits for a plan that is being made, so many seconds at most.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._now.is_deciding, timeout)
@@ -71,10 +73,10 @@ class Watched:
 
     def begin(self, query: str, partitions: Iterable[TopicPartition]) -> None:
         """
-        Note that a batch is being planned: the one before has ended.
+        Note that a batch is being planned, so that the one before has ended.
 
-        Before holds are looked at, so that whoever places one meanwhile does not take
-        this stream for quiet.
+        Call it before holds are read, so that a caller who places one meanwhile does
+        not take this stream for quiet.
         """
         with self._changed:
             self._now = evolve(
@@ -86,7 +88,7 @@ class Watched:
 
     def planned(self, start: Offsets, end: Offsets) -> None:
         """
-        Note what the batch reads; nothing, where it ends where it starts.
+        Note which partitions the batch reads: those that end after they start.
         """
         reads = frozenset(tp for tp, at in end.items() if at > start.get(tp, 0))
         with self._changed:
@@ -100,7 +102,7 @@ class Watched:
 
     def ended(self) -> None:
         """
-        Note that the batch that was planned last has been run.
+        Note that the last planned batch has run.
         """
         with self._changed:
             self._now = evolve(self._now, reading=frozenset())
@@ -110,6 +112,7 @@ def query_name(description: str) -> str:
     """
     Return the name of a query from what Spark says of its batch; empty if it has none.
 
-    That is four lines: the name, ``id = ...``, ``runId = ...``, ``batch = ...``.
+    The description has four lines: the name, ``id = ...``, ``runId = ...``, ``batch =
+    ...``.
     """
     return description.rpartition("id = ")[0].removesuffix("\n")

@@ -1,9 +1,9 @@
 """
-Kafka topics into partitioned Parquet or a Delta table, exactly once, steered by holds.
+Copies Kafka topics into Parquet or a Delta table, exactly once, obeying holds.
 
-Spark commits a batch of Parquet by an entry in ``_spark_metadata``: whoever reads the
-folder by it, as Spark does, has each record once. Others also see the files of batches
-that died. A batch of Delta is one commit of the table, for every reader of Delta.
+Spark commits a batch of Parquet by an entry in ``_spark_metadata``: readers that follow
+it, as Spark does, get each record once. Others also see the files of batches that died.
+A batch of Delta is one commit of the table, for every reader of Delta.
 """
 
 import importlib
@@ -29,15 +29,15 @@ FORMATS = (PARQUET, DELTA)
 @frozen(kw_only=True)
 class Archive:
     """
-    What is copied, where to, and how often.
+    Says what is copied, where to, and how often.
 
     Attributes:
-        topics: their names; or one pattern, ``re:...``, which Spark reads as Java does.
-        to: a folder, of any file system that Spark knows.
-        checkpoint: a folder of its own.
-        trigger: ``once`` (what is there now), or how often: ``500ms``, ``10s``, ``5m``.
+        topics: names; or one pattern, ``re:...``, which Spark reads as Java does.
+        to: a folder, on any file system that Spark knows.
+        checkpoint: a folder for this archive only.
+        trigger: ``once`` (what exists now), or how often: ``500ms``, ``10s``, ``5m``.
         format: ``parquet`` or ``delta``.
-        options: of the source: the cluster, holds, limits.
+        options: options of the source: the cluster, holds, limits.
     """
 
     topics: tuple[str, ...]
@@ -49,7 +49,7 @@ class Archive:
 
     def trigger_of(self) -> dict[str, Any]:
         """
-        Return what Spark's ``trigger()`` takes.
+        Return the arguments of Spark's ``trigger()``.
 
         Raises:
             SparkSettingError: it is not a trigger.
@@ -58,7 +58,9 @@ class Archive:
             return {"availableNow": True}
         found = _INTERVAL.fullmatch(self.trigger)
         if found is None:
-            message = f"--trigger is once, or like 500ms, 10s, 5m; not {self.trigger!r}"
+            message = (
+                f"--trigger must be once, or like 500ms, 10s, 5m, not {self.trigger!r}"
+            )
             raise SparkSettingError(message)
         return {"processingTime": f"{found[1]} {_UNITS[found[2]]}"}
 
@@ -67,7 +69,7 @@ class Archive:
         Return the source's option that names the topics.
 
         Raises:
-            SparkSettingError: a pattern stands beside other topics.
+            SparkSettingError: there is a pattern and something else.
         """
         patterns = [name for name in self.topics if name.startswith("re:")]
         if not patterns:
@@ -78,7 +80,7 @@ class Archive:
         return {"subscribePattern": patterns[0].removeprefix("re:")}
 
 
-# What Spark and Delta say of a folder to which no batch was written yet.
+# Errors of Spark and Delta for a folder to which no batch was written yet.
 _EMPTY = (
     *("PATH_NOT_FOUND", "Unable to infer schema"),  # Spark 4.1 gives no other name
     *(
@@ -91,7 +93,7 @@ _EMPTY = (
 
 def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is optional
     """
-    Begin to copy; returns the streaming query.
+    Begin to copy; return the streaming query.
 
     The session must be registered with :func:`safeconsumer.spark.register`.
 
@@ -119,22 +121,22 @@ def follow(
     kept: int = 100,
 ) -> "Telling":
     """
-    Say one line per batch, and per change of what is held, until it ends, or must.
+    Report each batch, and each change of the holds, until the query ends or must end.
 
-    A batch under way when it must stop is ended by Spark, and comes again, in full and
-    once, when the archive is started again.
+    A batch that runs when the query must stop is ended by Spark, and comes again, in
+    full and once, when the archive is started again.
 
     Args:
-        query: what is followed.
+        query: the query to follow.
         say: takes each line.
-        must_stop: tells whether it must end now.
-        kept: of how many triggers Spark keeps the progress, :func:`kept_by`.
+        must_stop: returns whether the query must end now.
+        kept: for how many triggers Spark keeps the progress, as :func:`kept_by`.
 
     Returns:
-        What was seen of it.
+        What was seen of the query.
 
     Raises:
-        SparkRunError: the query failed; says why.
+        SparkRunError: the query failed; the message says why.
     """
     telling = Telling(say, kept)
     while query.isActive and not must_stop():
@@ -153,14 +155,14 @@ def follow(
 
 def kept_by(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
     """
-    Return of how many triggers of a query a session keeps the progress.
+    Return for how many triggers of a query a session keeps the progress.
     """
     return int(spark.conf.get(_KEPT, "100"))
 
 
 def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is optional
     """
-    Wait for the end of a query, and tell whether it came; however it came.
+    Wait for the end of a query; return whether it has ended, in whatever way.
     """
     errors = importlib.import_module("pyspark.errors")
     try:
@@ -170,23 +172,23 @@ def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is opti
 
 
 def _reason(error: BaseException) -> str:
-    # What Spark puts around the words that were thrown: which query, and a SQLSTATE.
+    # Spark wraps the original message with the name of the query and a SQLSTATE.
     text = str(error).split("\n", 1)[0]
     return text.partition("terminated with exception: ")[2] or text
 
 
 class Telling:
     """
-    Says what is new in a query's progress: batches, and holds while nothing comes.
+    Reports what is new in a query's progress: batches, and holds while nothing comes.
 
     Attributes:
-        rows: how many were copied.
-        batches: in how many batches.
-        is_stopped: whether it was ended before it was through.
+        rows: how many rows were copied.
+        batches: how many batches there were.
+        is_stopped: whether it was ended before it was complete.
 
     Args:
         say: takes each line.
-        kept: of how many triggers Spark keeps the progress.
+        kept: for how many triggers Spark keeps the progress.
     """
 
     def __init__(self, say: Callable[[str], object], kept: int = 100) -> None:
@@ -202,7 +204,7 @@ class Telling:
 
     def look(self, query: Any) -> None:  # noqa: ANN401 - pyspark is optional
         """
-        Say it.
+        Report what is new.
         """
         for progress in self._new(progress_of(query)):
             self._held = held_of(progress)
@@ -220,7 +222,7 @@ class Telling:
             self._told = told
 
     def _new(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        # By place, not by time: the driver's clock may go back.
+        # Compared by place, not by time: the driver's clock may go back.
         before = 0
         if self._last in found:
             before = len(found) - found[::-1].index(self._last)
@@ -231,7 +233,7 @@ class Telling:
 
     def end(self, run: str) -> None:
         """
-        Take note of what the last plan has left alone, which Spark may not tell.
+        Note what the last plan has left out, of which Spark may show no progress.
         """
         metrics = left.by(run)
         if metrics is not None:
@@ -253,14 +255,14 @@ class Telling:
 
 def held_of(progress: Mapping[str, Any]) -> str:
     """
-    Return what is held, with its lag and what is wrong, in words.
+    Return what is held, with its lag and any trouble, in words.
     """
     return held_in(_metrics(progress))
 
 
 def held_in(several: Sequence[Mapping[str, str]]) -> str:
     """
-    Return the same of the metrics of one query's sources.
+    Return the same for the metrics of one query's sources.
     """
     said = []
     for metrics in several:
@@ -290,7 +292,7 @@ def line_of(progress: Mapping[str, Any]) -> str:
 
 def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:  # noqa: ANN401 - pyspark is optional
     """
-    Return topic, partition, rows, first and last offset of what the archive has.
+    Return topic, partition, rows, first and last offset of the archive's records.
 
     It reads the offsets of the whole archive, also those of earlier runs.
     """
@@ -299,7 +301,8 @@ def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:
     try:
         reading = spark.read.format(archive.format)
         if archive.format == PARQUET:
-            # Spark would take the folder of a topic 0071 for the number 71.
+            # Without a schema Spark would read the folder of a topic 0071 as the number
+            # 71.
             reading = reading.schema("topic string, partition int, offset long")
         found = reading.load(archive.to)
     except errors.AnalysisException as error:

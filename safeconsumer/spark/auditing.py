@@ -1,10 +1,10 @@
 """
-The audit on Spark: packs are read from wherever Spark reads, and judged in parallel.
+Runs the audit on Spark: reads packs from Spark's file systems, judges in parallel.
 
-Which cases there are, and whose facts each needs, is found out in the driver, out of a
-count of facts by address and member, which also shows whether everything is there.
-Then each fact goes to its cases, and each case is judged where its facts are, by the
-judge of the plain command (:mod:`safeconsumer.audit.batched`).
+The driver finds out which cases there are, and whose facts each needs, from a count of
+facts by address and member, which also shows whether everything is there. Then each
+fact goes to its cases, and each case is judged where its facts are, by the judge of the
+plain command (:mod:`safeconsumer.audit.batched`).
 """
 
 import re
@@ -34,7 +34,7 @@ _TYPES = {
     "float64": "double",
 }
 
-# What judging needs in an executor, beside pyarrow.
+# The modules that judging needs in an executor, besides pyarrow.
 _SHIPPED = ("safeconsumer", "attr", "attrs")
 
 
@@ -43,12 +43,12 @@ class SparkPacks:
     Packs that a Spark session can read, by any of its paths.
 
     Args:
-        spark: the session; whatever its filesystems need is its own affair.
-        folders: the packs, such as ``s3a://bucket/pack``. A path without a scheme is of
-            the session's default filesystem.
+        spark: the session, set up for its file systems.
+        folders: the packs, such as ``s3a://bucket/pack``. A path without a scheme is on
+            the session's default file system.
 
     Raises:
-        JournalError: one is no pack, cannot be read, or lacks something.
+        JournalError: one is not a pack, cannot be read, or is incomplete.
         SparkSetupError: the session cannot read there.
     """
 
@@ -74,7 +74,7 @@ class SparkPacks:
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
         """
-        Return the journals, with what they say of one partition, here in the driver.
+        Return the journals in the driver, with their entries about one partition.
         """
         functions = import_module("pyspark.sql.functions")
         wanted = {
@@ -94,14 +94,14 @@ class SparkPacks:
         self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
-        Return one row per check and case, and why there are none of some.
+        Return one row per check and case, and why some could not be judged.
 
         Args:
-            settings: what may be assumed.
-            more: journals that are here.
+            settings: the assumptions.
+            more: journals that the driver has.
 
         Raises:
-            MissingExtraError: pandas or pyarrow is missing, which Spark asks for.
+            MissingExtraError: pandas or pyarrow is missing, which Spark needs.
             SparkSetupError: an executor lacks what judging needs.
         """
         told = self._facts
@@ -200,10 +200,10 @@ def _schema(columns: Mapping[str, str]) -> str:
 @contextmanager
 def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
     """
-    Send this very code to the executors, so that none of them needs it installed.
+    Send this package's code to the executors, so that they need not have it installed.
 
-    Executors then have this version first in their path, for as long as the session
-    lasts; they need pyarrow. Of a local session they have it anyway.
+    The executors have this version first in their path, for as long as the session
+    lasts; they need pyarrow. Those of a local session have it anyway.
     """
     if re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master):
         yield
@@ -217,7 +217,7 @@ def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
 
 def archive_judge(path: Path) -> None:
     """
-    Write what judging needs in an executor, beside pyarrow, as a zip of modules.
+    Write a zip of the modules that judging needs in an executor, besides pyarrow.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in _SHIPPED:
@@ -270,7 +270,7 @@ def _said(named: str, text: str) -> Exception:
         )
     if "PATH_NOT_FOUND" in text or "UNABLE_TO_INFER_SCHEMA" in text:
         return JournalError(
-            f"{named}: no pack is there: safeconsumer audit JOURNALS --pack makes one"
+            f"{named}: no pack is there; safeconsumer audit JOURNALS --pack makes one"
         )
     first = next(
         (line for line in text.splitlines() if line.strip()), "no reason given"

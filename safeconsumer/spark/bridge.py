@@ -1,8 +1,8 @@
 """
-What Java asks: one function for all questions, about all streams of a session.
+Answers Java's questions: one function for all streams of a session.
 
-Questions and answers are texts, ``name=value`` pairs as in a URL's query; which there
-are, and what counts as an answer, is in ``design/0063-deciders.md``.
+Questions and answers are texts, ``name=value`` pairs as in a URL's query;
+``design/0063-deciders.md`` lists them, and says what counts as an answer.
 """
 
 import itertools
@@ -27,8 +27,8 @@ from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
-# Both sides must be of one protocol: what one side does not know to ask for, or to say,
-# must never pass for consent.
+# Both sides must have the same protocol: something that one side does not know must
+# never be taken for consent.
 PROTOCOL = "4"
 
 # The option that a session's configuration gives to its streams.
@@ -37,7 +37,7 @@ DECIDER = "holds.decider"
 Opener = Callable[[str, SourceOptions], Stream]
 Facts = Mapping[str, str]
 
-# What ends a query, in these words. Everything else is a defect, and holds.
+# Errors that end a query with their own text. All others are defects, and hold.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
     *(HoldsUnreadableError, SparkSettingError),
@@ -46,16 +46,16 @@ _REFUSALS = (
 
 class Bridge:
     """
-    Answers the shim: go, no with the reason, or that nothing could be decided.
+    Answers the shim: go on, no with the reason, or that nothing could be decided.
 
-    Thread rules: any thread; those of Java.
+    Thread rules: any thread; Java's threads call it.
 
     Args:
-        open_stream: makes a stream of a name and its options.
-        ends: tells whether the query of an id ends by itself.
+        open_stream: makes a stream from a name and its options.
+        ends: returns whether the query with an id ends by itself.
 
     Attributes:
-        decider: the name under which the shim knows it; no other has it.
+        decider: the unique name under which the shim knows it.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Bridge:
 
     def apply(self, question: str, text: str) -> str:
         """
-        Answer; never raises.
+        Answer a question; never raises.
         """
         facts = dict(parse_qsl(text, keep_blank_values=True))
         answer = {"protocol": PROTOCOL, "decider": self.decider}
         answer["number"] = facts.get("number", "")
         verdict, said = self._judged(question, facts)
-        # In this order: the shim looks at how an answer begins.
+        # The order matters: the shim looks at how an answer begins.
         return urlencode({**answer, "verdict": verdict, **said})
 
     def streams(self) -> tuple[Stream, ...]:
@@ -90,8 +90,8 @@ class Bridge:
         """
         Return the queries of streams that Spark has made and not opened yet.
 
-        Whoever asks for them before :meth:`streams` misses none. Spark gives some up
-        without a word: their query has ended.
+        A caller that uses this before :meth:`streams` misses none. Spark gives some up
+        silently: their query has ended.
         """
         return tuple(self._made.values())
 
@@ -143,11 +143,13 @@ class Bridge:
 
     def _open(self, facts: Facts) -> Facts:
         stream = facts["stream"]
-        if stream not in self._streams:  # an answer that came too late is asked again
+        if (
+            stream not in self._streams
+        ):  # asked again after an answer that came too late
             name = str(next(self._numbers))
             opened = self._open_stream(name, options.parse(_options(facts)))
             self._streams[stream] = opened
-            self._made.pop(stream, None)  # in this order: it is never in neither
+            self._made.pop(stream, None)  # in this order: it is always in one of them
         return {}
 
     def _close(self, facts: Facts) -> Facts:

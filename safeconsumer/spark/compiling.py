@@ -1,8 +1,8 @@
 """
 Compiles the shim and packs it into a jar, with nothing but ``javac``.
 
-The build of a wheel runs this file as well, without this package's dependencies: so it
-imports the standard library only.
+The build of a wheel runs this file as well, without this package's dependencies, so it
+imports only the standard library.
 """
 
 import re
@@ -24,7 +24,7 @@ _SAME_DATE = (1980, 1, 1, 0, 0, 0)  # the same classes make the same jar
 
 class CompileError(Exception):
     """
-    There is no ``javac``, or it failed; the message says what it wrote.
+    There is no ``javac``, or it failed; the message has its output.
     """
 
 
@@ -37,9 +37,9 @@ def java_files() -> list[Path]:
 
 def make_jar(target: Path) -> None:
     """
-    Compile the shim and put its jar at ``target``, at once or not at all.
+    Compile the shim and put its jar at ``target``, completely or not at all.
 
-    The jar has the sources in it, by which one that was built of others is noticed.
+    The jar contains the sources, so that a jar of other sources can be recognised.
 
     Raises:
         CompileError: there is no ``javac`` in PATH, or it failed.
@@ -84,7 +84,7 @@ def compile_classes(folder: Path, files: list[Path], *options: str) -> Path:
 
 def _declarations(folder: Path) -> Iterator[Path]:
     """
-    Spark's types that the shim names, a file for each as javac wants it.
+    Yield the declarations of Spark's types that the shim uses, a file each.
     """
     one = r"^(package .*?^public .*?(?:class|interface|enum) (\w+).*?)(?=^package |\Z)"
     found = re.findall(one, API.read_text("utf-8"), re.MULTILINE | re.DOTALL)

@@ -1,5 +1,5 @@
 """
-Holds on the control topics, read in the driver, with the barrier at every plan.
+Reads holds from the control topics in the driver, up to date at every plan.
 """
 
 import itertools
@@ -21,17 +21,17 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.state import LedgerState
 
-# What stands behind the barrier is no partition but a plan, by its number.
+# The barrier's partitions stand for plans, by their numbers.
 _PLANS = ""
 _SILENT = (
-    "nothing was heard of them; do they exist (safeconsumer control init), and is "
+    "no records were received; do they exist (safeconsumer control init), and is "
     "holds.control.kafka.* right?"
 )
 
 
 class PlanLedger(PauseLedger):
     """
-    Keeps the holds of the control topics; what the barrier lets through are plans.
+    Keeps the holds of the control topics; its gates let plans through.
     """
 
     def __init__(self, hooks: Iterable[Hook], *, group_id: str) -> None:
@@ -41,7 +41,7 @@ class PlanLedger(PauseLedger):
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """
-        Let plans through, up to the greatest of the numbers.
+        Let plans through, up to the highest of the numbers.
         """
         with self._plans:
             self._let_through = max(self._let_through, *epochs.values())
@@ -57,12 +57,12 @@ class PlanLedger(PauseLedger):
 
 class PlanBarrier(Barrier):
     """
-    Can forget a plan that nobody waits for any more.
+    A barrier that can forget a plan for which nobody waits any more.
     """
 
     def forget(self, number: int) -> None:
         """
-        Ask no longer for this plan; others may still wait.
+        Ask no longer for this plan; other plans may still wait.
         """
         with self._lock:
             self._take(lambda one: (_PLANS, number) in one.epochs)
@@ -70,22 +70,22 @@ class PlanBarrier(Barrier):
 
 class ControlFollower:
     """
-    Knows the holds of one consumer group that operators and members have placed.
+    Reads the holds that operators and members have placed for one consumer group.
 
-    A plan waits until the topics are read up to an end that is asked after the plan
-    began: a hold that was acknowledged before is obeyed by it.
+    A plan waits until the topics are read up to an end that is asked for after the plan
+    began: so it obeys every hold that was acknowledged before.
 
     Thread rules: any thread.
 
     Args:
-        settings: where the control topics are; nothing is reported on.
-        group: whose holds they are.
-        configs: kafka-python's, for the connection.
-        timeout: seconds for which a plan waits at most.
+        settings: the names of the control topics; this does not report.
+        group: the consumer group.
+        configs: kafka-python's settings for the connection.
+        timeout: the most seconds for which a plan waits.
         hooks: take events about the control topics.
 
     Raises:
-        ControlTopicError: a control topic would not keep holds for good.
+        ControlTopicError: the settings of a control topic would let Kafka delete holds.
     """
 
     def __init__(
@@ -116,12 +116,12 @@ class ControlFollower:
 
     def on_change(self, wake: Callable[[], object]) -> Callable[[], None]:
         """
-        Have something called whenever what is read of the topics may have changed.
+        Call a function whenever what was read of the topics may have changed.
 
         Returns:
-            What takes that back; once more does no harm.
+            A function that ends this; calling it again does nothing.
         """
-        mine = object()  # streams of one reporter have equal functions
+        mine = object()  # streams of one reporter pass equal functions
         with self._lock:
             self._wakers[mine] = wake
         return lambda: self._forget(mine)
@@ -155,7 +155,7 @@ class ControlFollower:
 
     def known(self) -> LedgerState:
         """
-        Return the same as :meth:`state`, which reads nothing either.
+        Return the same as :meth:`state`, which does not read either.
         """
         return self.state()
 

@@ -1,5 +1,5 @@
 """
-Holding streams by hand, from the notebook or program that runs them.
+Holds streams by hand, from the notebook or program that runs them.
 """
 
 import itertools
@@ -40,16 +40,16 @@ class Controller:
     """
     Holds every ``safekafka`` stream of a session, those started later too.
 
-    A batch whose planning began before :meth:`pause` returned may still read what was
-    there; none that is planned later does. Holds placed here live as long as the
-    session and this process: those that must survive them belong on the control topics.
-    Once the session is stopped this rules nothing, and what places or tells holds says
-    so by :class:`SparkSetupError`.
+    A batch whose planning began before :meth:`pause` returned may still read held
+    partitions; no batch that is planned later does. Holds placed here live as long as
+    the session and this process: longer ones belong on the control topics. Once the
+    session is stopped this controls nothing, and methods that place or list holds raise
+    :class:`SparkSetupError`.
 
     Thread rules: any thread.
 
     Attributes:
-        is_over: tells whether its session was stopped, or it was closed.
+        is_over: returns whether its session was stopped, or it was closed.
         on_close: frees what the session has of it, here and in the JVM.
     """
 
@@ -73,7 +73,7 @@ class Controller:
     @property
     def bridge(self) -> Bridge:
         """
-        What Java calls.
+        The object that Java calls.
         """
         return self._bridge
 
@@ -86,18 +86,18 @@ class Controller:
         query: str | None = None,
     ) -> None:
         """
-        Hold partitions from the next batch that is planned.
+        Hold partitions from the next planned batch on.
 
         Args:
             targets: scopes (``"orders"``, ``"orders:3"``, ``"re:ord.*"``, ``"@all"``),
                 ``TopicPartition`` or compiled patterns over whole topic names.
-            owner: whose holds they are; two owners never lift each other's.
-            reason: for people.
-            for_: seconds or a ``timedelta`` after which they end by themselves, by the
-                clock of this process.
-            query: hold only streams of queries of this name (``queryName``), also of
-                those that start later; a name that no query has now holds nothing,
-                and is warned of.
+            owner: the owner of the holds; two owners never lift each other's.
+            reason: text for people.
+            for_: seconds or a ``timedelta`` after which they expire, by the clock of
+                this process.
+            query: hold only streams of queries with this name (``queryName``), also of
+                those that start later; if no query has the name now, nothing is held
+                yet, and a warning says so.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
@@ -135,7 +135,7 @@ class Controller:
         for name, one in tuple(self._named.items()):
             if not tuple(one.view().state):
                 del self._named[name]
-                one.deliver()  # that its last hold has expired, say
+                one.deliver()  # such as the expiry of its last hold
 
     def _warn_of_a_name(self, query: str | None) -> None:
         active = None if self._queries is None else self._queries.active()
@@ -157,12 +157,12 @@ class Controller:
 
         Args:
             targets: as for :meth:`pause`.
-            owner: whose.
-            query: of which query's streams, if they were placed for one.
+            owner: the owner of the holds.
+            query: the name of the query, if they were placed for one.
 
         Returns:
-            The holds that still cover them; empty means they flow. Where a stream
-            cannot be told what is held, one that says why; one of a query names it.
+            The holds that still cover them; empty means that they flow. If a stream
+            cannot read its holds, one says why; a hold for one query names it.
         """
         found = tuple(map(scopes.of, targets))
         whose = checked_owner(owner)
@@ -181,7 +181,7 @@ class Controller:
         self, *targets: object, reason: str | None = None, query: str | None = None
     ) -> Iterator[None]:
         """
-        Hold for a block, under an owner of its own.
+        Hold for a block, under a new owner name unless ``owner`` is given.
         """
         owner = f"block-{next(self._blocks)}"
         self.pause(*targets, owner=owner, reason=reason, query=query)
@@ -192,20 +192,21 @@ class Controller:
 
     def wait_quiet(self, *targets: object, timeout: float = 60.0) -> None:
         """
-        Wait until no stream of this session reads what is held, nor will.
+        Wait until no stream of this session reads held partitions, or will.
 
-        A batch that was planned before a hold may go on for as long as it takes. What
-        the hold is on is quiet when no such batch runs any more. A query of this
-        session that is starting is waited for, whatever it will read: it begins with
-        the batch in which it was ended, if there is one, held or not. What is started
+        A batch that was planned before a hold may go on for any time. A hold's
+        partitions are quiet when no such batch runs any more. A query of this session
+        that is starting is waited for, whatever it will read: it begins with the batch
+        in which it was stopped, if there is one, held or not. A query that is started
         after this has returned does so, too.
 
         Args:
-            targets: as for :meth:`pause`; without any, all that is held.
+            targets: as for :meth:`pause`; without any, everything that is held.
             timeout: seconds.
 
         Raises:
-            NotQuietError: time is over; says what is read, by which query, and why.
+            NotQuietError: the time is over; the message says which query reads what,
+                and why.
             SparkSetupError: the session was stopped.
         """
         self._refuse_if_over()
@@ -245,10 +246,10 @@ class Controller:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold: placed here, and known to any running stream.
+        Return every hold: those placed here, and those known to any running stream.
 
-        The reason of one for the queries of a name says for which. A stream that cannot
-        be told what is held has one with the reason, which nobody can lift.
+        The reason of a hold for one query's streams names the query. A stream that
+        cannot read its holds has one with the reason, which nobody can lift.
 
         Raises:
             SparkSetupError: the session was stopped.
@@ -268,7 +269,7 @@ class Controller:
         Return the holds placed here, also after the session was stopped.
 
         Args:
-            query: those for its streams, and for all; None: every one.
+            query: the holds for its streams, and for all; None: all holds.
         """
         found = list(self._ledger.view().state)
         for name, ledger in tuple(self._named.items()):
@@ -278,14 +279,14 @@ class Controller:
 
     def close(self) -> None:
         """
-        Give the session up: its thread and port end, and so does what is held here.
+        Release the session: its thread and port end, and the holds placed here.
 
-        For programs that make many sessions (``newSession()``): what is not closed is
-        kept for as long as this process and the session's context live. The session
-        can be registered anew. Closing again does nothing.
+        For programs that make many sessions (``newSession()``): a session that is not
+        closed is kept for as long as this process and the session's context live. A
+        closed session can be registered again. Closing again does nothing.
 
         Raises:
-            SparkSetupError: streams of it run, or begin; nothing is closed.
+            SparkSetupError: a stream of it runs or begins; nothing is closed.
         """
         if not self.is_over():
             running = [f"stream {one.name}" for one in self._bridge.streams()]
@@ -318,9 +319,9 @@ class Controller:
 
     def lag(self) -> dict[TopicPartition, int]:
         """
-        Return the partitions that the batches planned last left alone, with their lag.
+        Return the partitions that the last planned batches left out, with their lag.
 
-        Of two streams that read one partition the greater lag counts.
+        If two streams read one partition the greater lag counts.
         """
         lags: dict[TopicPartition, int] = {}
         for stream in self._bridge.streams():
@@ -344,7 +345,7 @@ def _for_query(hold: Hold, query: str) -> Hold:
 
 def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     """
-    Make a place for holds of this process; events go to structlog unless told else.
+    Make a ledger for holds of this process; events go to structlog by default.
     """
     return PauseLedger((_LOG,) if hooks is None else hooks, client_id="spark")
 

@@ -1,5 +1,5 @@
 """
-What a batch may read: the decision, without Spark, clock or Kafka.
+Decides what a batch may read, without Spark, clock or Kafka.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,11 @@ Held = Mapping[TopicPartition, tuple[Hold, ...]]
 @frozen(kw_only=True)
 class Known:
     """
-    What is known of holds at one moment.
+    The holds that are known at one moment.
 
     Attributes:
         states: each source's holds; a partition that any of them covers is held.
-        troubles: why a source could not be asked; one is enough to hold everything.
+        troubles: why a source could not be read; one is enough to hold everything.
     """
 
     states: tuple[LedgerState, ...] = ()
@@ -35,7 +35,7 @@ class Known:
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
         """
-        Return which of the partitions are held, each with the holds that say so.
+        Return which of the partitions are held, each with the holds that cover it.
         """
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
@@ -54,7 +54,7 @@ class Plan:
 
     def pretended(self) -> dict[TopicPartition, int]:
         """
-        Return starts from which a limiter gives held partitions no share.
+        Return starts for which a limiter gives held partitions no share.
         """
         seen = {tp: self.latest[tp] for tp in self.held if tp in self.latest}
         return {**self.start, **seen}
@@ -63,12 +63,12 @@ class Plan:
         """
         Return ``end`` with every held partition put back to where it starts.
 
-        One that is new starts at 0: lifting the hold brings all of it. One that was cut
-        or made again, and ends before its start, ends there, as with the official
-        source: it refuses a batch that ends after what is there. That this is a loss
-        is said by :meth:`losses`. One that is missing altogether from one look, which
-        the query has survived by ``failOnDataLoss=false``, begins at 0 like a new one
-        when it is there again: it may have been made again.
+        A new one starts at 0: lifting the hold brings all of it. A partition that was
+        truncated or created again, and ends before its start, ends there, as with the
+        official source, which refuses a batch that ends after the existing records;
+        :meth:`losses` reports that as a loss. A partition that was missing in one look,
+        which the query survived by ``failOnDataLoss=false``, begins at 0 like a new one
+        when it is back: it may have been created again.
         """
         return {**end, **{tp: self._kept(tp) for tp in self.held if tp in end}}
 
@@ -90,7 +90,7 @@ class Plan:
         """
         Return the held partitions whose next record is gone, each with the reason.
 
-        The official source looks only at what a batch reads, so it would not notice
+        The official source checks only what a batch reads, so it would not notice
         before the hold is lifted.
         """
         lost = {}

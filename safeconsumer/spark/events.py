@@ -1,5 +1,5 @@
 """
-What can be seen happening in a steered stream, each as one frozen value.
+Defines the events of a steered stream.
 """
 
 from typing import ClassVar
@@ -10,7 +10,7 @@ from safeconsumer.events.consumer import Event, Partitions, event
 @event
 class PlanChanged(Event):
     """
-    From this batch on other partitions are held than before.
+    From this batch on, other partitions are held than before.
 
     Attributes:
         stream: which stream of this session.
@@ -31,11 +31,11 @@ class PlanChanged(Event):
 @event
 class HoldsUnreadable(Event):
     """
-    What is held cannot be told: everything is, until it can.
+    The holds cannot be read: everything is held until they can.
 
     Attributes:
         stream: which stream of this session.
-        reasons: why.
+        reasons: why they cannot be read.
     """
 
     name: ClassVar[str] = "spark_holds_unreadable"
@@ -65,7 +65,7 @@ class HeldDataLost(Event):
 @event
 class RetentionIsNear(Event):
     """
-    Retention will soon take the next record of held partitions.
+    Retention will soon delete the next record of held partitions.
 
     Attributes:
         stream: which stream of this session.
@@ -82,7 +82,7 @@ class RetentionIsNear(Event):
 @event
 class WatchFailed(Event):
     """
-    What is held cannot be watched: its log's start and its topic's identity.
+    The log start and the topic identity of held partitions cannot be watched.
 
     Attributes:
         stream: which stream of this session.
@@ -99,14 +99,14 @@ class WatchFailed(Event):
 @event
 class QueryEvent(Event):
     """
-    Parent of what queries have left alone, by what Spark says of them.
+    Parent of events about what queries leave out, according to Spark's progress.
 
     Attributes:
         query: its name, or its id.
         held: how many partitions.
-        partitions: which, as ``orders:0-3``.
+        partitions: which ones, as ``orders:0-3``.
         lag: how many offsets they are behind.
-        because: why everything is held, if that cannot be told; else empty.
+        because: why everything is held, if the holds cannot be read; otherwise empty.
     """
 
     query: str
@@ -119,7 +119,7 @@ class QueryEvent(Event):
 @event
 class QueryHeld(QueryEvent):
     """
-    By its progress, a query leaves other partitions alone than before.
+    According to its progress, a query leaves other partitions out than before.
     """
 
     name: ClassVar[str] = "spark_query_held"

@@ -1,10 +1,10 @@
 """
-Holds kept in a file, for tests and for places without control topics.
+Reads holds from a file, for tests and for places without control topics.
 
 ``{"version": 1, "holds": [{"scope": "orders", "owner": "alice", "reason": "...",
 "placed_at": 1700000000.0, "expires_at": null}]}``; only ``scope`` is needed.
-Replace the file as a whole (write beside it, then rename): what cannot be read holds
-everything.
+Replace the file as a whole (write beside it, then rename): while it cannot be read,
+everything is held.
 """
 
 import json
@@ -26,7 +26,7 @@ VERSION = 1
 _OWNER = "file"
 
 
-# What an entry of the wrong shape raises somewhere in the reading of it.
+# Exceptions that an entry of the wrong shape raises while it is read.
 _UNREADABLE = (
     *(ArithmeticError, AttributeError, KeyError, TypeError, ValueError),
     SafeConsumerError,
@@ -43,11 +43,11 @@ class HoldFile:
     """
     Reads the file again whenever it has changed.
 
-    Thread rules: any thread; two at once read it twice.
+    Thread rules: any thread; two calls at once may read it twice.
 
     Args:
-        path: of the file.
-        wall: gives seconds since the epoch.
+        path: the path of the file.
+        wall: returns seconds since the epoch.
     """
 
     def __init__(self, path: str, wall: Callable[[], float] = time.time) -> None:
@@ -57,7 +57,7 @@ class HoldFile:
 
     def fresh(self) -> LedgerState:
         """
-        Return the same as :meth:`state`: the file is where its holds are kept.
+        Return the same as :meth:`state`: the holds are in the file only.
         """
         return self.state()
 
@@ -71,7 +71,7 @@ class HoldFile:
         Return the holds that are in force now.
 
         Raises:
-            HoldsUnreadableError: there is no such file, or it cannot be understood.
+            HoldsUnreadableError: there is no such file, or its content is invalid.
         """
         try:
             found = self._path.stat()
@@ -92,7 +92,7 @@ class HoldFile:
 
     def known(self) -> LedgerState:
         """
-        Return what was read last, as far as it is in force now; reads nothing.
+        Return what was read last, without holds that have expired; it reads nothing.
         """
         return self._living(self._read)
 
@@ -111,7 +111,7 @@ def parse(text: str) -> tuple[Hold, ...]:
     Read the holds of a file's text.
 
     Raises:
-        ValueError: it is not such a file; says where.
+        ValueError: it is not such a file; the message says where.
     """
     try:
         document: Any = json.loads(text, object_pairs_hook=_once)
@@ -122,7 +122,7 @@ def parse(text: str) -> tuple[Hold, ...]:
         message = f'it must begin with {{"version": {VERSION}'
         raise ValueError(message)
     if near := [one for one in document if one.startswith("hold") and one != "holds"]:
-        message = f'"holds" is the list that counts, not {near[0]!r:.60}'
+        message = f'the list must have the name "holds", not {near[0]!r:.60}'
         raise ValueError(message)
     entries = document.get("holds")
     if not isinstance(entries, list):
@@ -132,10 +132,10 @@ def parse(text: str) -> tuple[Hold, ...]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # By itself JSON would take the last one, and the holds of the first were none.
+    # JSON would keep only the last one, and the holds of the first would be lost.
     found = dict(pairs)
     if len(found) < len(pairs):
-        message = f"a name stands twice in one object: {', '.join(dict(pairs))}"
+        message = f"a name occurs twice in one object: {', '.join(dict(pairs))}"
         raise ValueError(message)
     return found
 
@@ -159,7 +159,7 @@ def _moment(value: Any) -> float | None:  # noqa: ANN401 - it comes from a file
         return None
     moment = float(value)
     if not math.isfinite(moment):
-        # A hold that expires at no number would be no hold.
+        # A hold that expires at an invalid number would not hold.
         message = f"a moment must be a finite number of seconds, not {value!r}"
         raise ValueError(message)
     return moment

@@ -1,14 +1,14 @@
 """
-What the last plan of each query has left alone, also after the query has ended.
+Remembers what the last plan of each query left out, also after the query has ended.
 
 Spark posts no progress for a trigger without data within ten seconds of the last batch
-(``noDataProgressEventInterval``): a run that ends by itself ends with just such a plan.
+(``noDataProgressEventInterval``): a run that ends by itself ends with such a plan.
 """
 
 import threading
 from collections.abc import Mapping
 
-# Of each a few numbers; who runs so many at once is told by Spark's progress.
+# The most runs to remember, some numbers each; for more, Spark's progress is used.
 _MOST_RUNS = 1000
 
 Metrics = Mapping[str, str]
@@ -19,12 +19,12 @@ _runs: dict[str, dict[str, Metrics | None]] = {}
 
 def note(batch: str, stream: str, metrics: Metrics | None) -> None:
     """
-    Note what a plan has left alone.
+    Note what a plan has left out.
 
     Args:
-        batch: what Spark says of it; names the run of the query.
-        stream: which source of the query.
-        metrics: as the source's progress would have them; None while it is being made.
+        batch: Spark's description of the batch; it names the run of the query.
+        stream: the source of the query.
+        metrics: as in the source's progress; None while the plan is being made.
     """
     run = batch.rpartition("runId = ")[2].partition("\n")[0]
     with _lock:
@@ -37,11 +37,11 @@ def note(batch: str, stream: str, metrics: Metrics | None) -> None:
 
 def by(run: str) -> tuple[Metrics, ...] | None:
     """
-    Return what the last plan of each source of a run has left alone.
+    Return what the last plan of each source of a run has left out.
 
     Returns:
-        One for each source; None if that is not known: it is of another process, or a
-        plan was not brought to its end.
+        One for each source; None if it is not known: the run is in another process, or
+        a plan was not completed.
     """
     with _lock:
         found = tuple(_runs.get(run, {}).values())

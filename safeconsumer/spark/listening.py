@@ -1,5 +1,5 @@
 """
-A listener for Spark's own progress: it logs and counts what queries leave alone.
+Provides a listener for Spark's progress that logs and counts what queries leave out.
 """
 
 import json
@@ -16,25 +16,25 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events, left
 from safeconsumer.spark.controller import ledger
 
-# Of how many names it is known what ended queries have done.
+# The most names for which the counts of ended queries are kept.
 _MOST_ENDED = 1000
-# What the source says besides: who is no ``safekafka`` source says nothing of it.
+# A key in this source's progress, by which other sources are told apart.
 _HELD = "heldPartitions"
 
 
 @frozen(kw_only=True)
 class QueryProgress:
     """
-    What one query has done, by its own progress.
+    What one query has done, according to its own progress.
 
     Attributes:
         query: its name, or its id.
-        batches: how many have read something, since this is listened to; of one run.
-        rows: how many they have read.
-        held: how many partitions the last plan left alone.
-        partitions: which, as ``orders:0-3``.
+        batches: how many batches of one run have read something, since it is observed.
+        rows: how many rows they have read.
+        held: how many partitions the last plan left out.
+        partitions: which ones, as ``orders:0-3``.
         lag: how many offsets they are behind.
-        because: why everything is held, if that cannot be told; else empty.
+        because: why everything is held, if the holds cannot be read; otherwise empty.
     """
 
     query: str
@@ -51,7 +51,7 @@ Heard: TypeAlias = tuple[tuple[QueryProgress, ...], tuple[QueryProgress, ...]]
 
 class Progress:
     """
-    Keeps the progress of queries, and tells when what they hold has changed.
+    Keeps the progress of queries, and reports when what they hold has changed.
 
     Thread rules: any thread.
 
@@ -67,21 +67,21 @@ class Progress:
 
     def queries(self) -> tuple[QueryProgress, ...]:
         """
-        Return the queries that run, as they were last heard of.
+        Return the running queries, as of their last progress.
         """
         with self._lock:
             return tuple(self._queries.values())
 
     def heard(self) -> Heard:
         """
-        Return the queries that run, and of each name what ended ones have done.
+        Return the running queries, and the counts of ended ones by name.
         """
         with self._lock:
             return tuple(self._queries.values()), tuple(self._ended.values())
 
     def take(self, progress: Mapping[str, Any]) -> None:
         """
-        Take note of one progress, as ``StreamingQueryProgress.json`` has it.
+        Note one progress, in the form of ``StreamingQueryProgress.json``.
         """
         metrics = [one.get("metrics") or {} for one in progress["sources"]]
         ours = [one for one in metrics if _HELD in one or "heldBecause" in one]
@@ -107,9 +107,10 @@ class Progress:
 
     def end(self, run: str) -> None:
         """
-        Take note that a query has ended; what it has left alone then is a warning.
+        Note that a query has ended; what it has left out then is a warning.
 
-        That is what its last plan left, of which Spark may have posted no progress.
+        This is what its last plan left out, for which Spark may have posted no
+        progress.
         """
         planned = left.by(run)
         with self._lock:
@@ -156,16 +157,16 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
     Return a ``StreamingQueryListener`` that logs and counts held partitions.
 
     ``spark.streams.addListener(safeconsumer.spark.listener())``; its ``progress`` has
-    the counts of each query, :meth:`Progress.queries`. It hears of a change with the
-    progress of a batch, and where nothing is read every ten seconds
+    the counts of each query, ``progress.queries()``. It notices a change with the
+    progress of a batch, and while nothing is read every ten seconds
     (``spark.sql.streaming.noDataProgressEventInterval``). A
-    ``safeconsumer.metrics.Collector`` takes it beside consumers and workers.
+    ``safeconsumer.metrics.Collector`` takes it in addition to consumers and workers.
 
     Args:
         hooks: take events; to structlog if None.
 
     Raises:
-        MissingExtraError: there is no pyspark.
+        MissingExtraError: pyspark is not installed.
     """
     try:
         streaming = import_module("pyspark.sql.streaming.listener")
@@ -183,35 +184,35 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
 
         def queries(self) -> tuple[QueryProgress, ...]:
             """
-            Return the queries that run, as they were last heard of.
+            Return the running queries, as of their last progress.
             """
             return self.progress.queries()
 
         def heard(self) -> Heard:
             """
-            Return as well what ended ones have done: counters never go back.
+            Return also the counts of ended queries: counters never go back.
             """
             return self.progress.heard()
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Do nothing: nothing is planned yet.
+            Do nothing: no batch is planned yet.
             """
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Take note of it.
+            Note the progress.
             """
             self.progress.take(json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Do nothing: the progress has said it.
+            Do nothing: the progress has shown it.
             """
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Say what was left alone.
+            Report what was left out.
             """
             self.progress.end(str(event.runId))
 

@@ -1,8 +1,8 @@
 """
-Carries the stream's way into a cluster over to kafka-python.
+Converts a stream's login settings to kafka-python's.
 
 Java's clients keep keys in key stores and tokens behind callback handlers. The driver's
-JVM, which opens them for the stream anyway, opens them here, too.
+JVM, which opens them for the stream anyway, also opens them here.
 """
 
 import importlib
@@ -30,7 +30,7 @@ _UNSECURED = (
 )
 _PEM = b"-----BEGIN "
 _ELSEWHERE = (
-    "let the control topics be read in another way: set "
+    "read the control topics with another login: set "
     "holds.control.kafka.bootstrap.servers, holds.control.kafka.security.protocol, "
     "holds.control.kafka.sasl.mechanism and holds.control.kafka.sasl.jaas.config to "
     "a listener with SCRAM-SHA-512, PLAIN, OAUTHBEARER or TLS"
@@ -39,10 +39,10 @@ _ELSEWHERE = (
 
 def plain(properties: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return kafka-python's configuration for Java's properties, without a JVM to ask.
+    Return kafka-python's configuration for Java's properties, without using a JVM.
 
     Raises:
-        ClientPropertyError: one cannot be carried over.
+        ClientPropertyError: a property cannot be converted.
     """
     found = client_configs(properties)
     found["bootstrap_servers"] = str(found.get("bootstrap_servers", "")).split(",")
@@ -52,7 +52,7 @@ def plain(properties: Mapping[str, str]) -> dict[str, Any]:
 @frozen
 class Stored:
     """
-    What a key store has: certificates, and the key that the first of them is for.
+    The content of a key store: certificates, and the private key of the first one.
     """
 
     certificates: tuple[bytes, ...]
@@ -61,12 +61,12 @@ class Stored:
 
 class JvmLogins:
     """
-    Reads what Java's properties name with the JVM that Spark's driver runs in.
+    Reads what Java's properties refer to, with the JVM of Spark's driver.
 
     Thread rules: any thread.
 
     Args:
-        gateway: py4j's, of the session.
+        gateway: the session's py4j gateway.
     """
 
     def __init__(self, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
@@ -78,8 +78,8 @@ class JvmLogins:
         Return kafka-python's configuration for Java's properties.
 
         Raises:
-            ClientPropertyError: one cannot be carried over, or a store or a login
-                cannot be read; says what to set.
+            ClientPropertyError: a property cannot be converted, or a store or a login
+                cannot be read; the message says what to set.
         """
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         bare = {
@@ -185,7 +185,7 @@ class JvmLogins:
 
     def _called(self, kind: str, name: str, one: Any) -> Any:  # noqa: ANN401 - py4j is untyped
         # By the public class: that of a certificate is hidden in its module. And py4j
-        # makes every String a str.
+        # turns every String into a str.
         java = self._jvm.java.lang
         none = self._gateway.new_array(java.Class, 0)
         method = java.Class.forName(kind).getMethod(name, none)
@@ -198,7 +198,7 @@ class JvmLogins:
         if mechanism == _TOKENS:
             tokens = Tokens(self._gateway, properties)
             with _named("sasl.jaas.config"):
-                tokens.token()  # what is wrong is said when the stream is opened
+                tokens.token()  # errors appear when the stream is opened
             return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": tokens}
         if mechanism not in _PASSWORDS:
             message = f"sasl.mechanism={mechanism} cannot be carried over; {_ELSEWHERE}"
@@ -223,7 +223,7 @@ class JvmLogins:
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is untyped
     """
-    Gets tokens of OAUTHBEARER from the login callback handler that Java's client has.
+    Gets OAUTHBEARER tokens from the login callback handler of Java's client.
     """
 
     def __init__(self, gateway: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401 - py4j is untyped
@@ -234,10 +234,10 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is un
 
     def token(self) -> str:
         """
-        Return a new token; asks whoever issues them.
+        Return a new token; asks its issuer.
 
         Raises:
-            ClientPropertyError: they refuse; says why.
+            ClientPropertyError: the issuer refuses; the message says why.
         """
         jvm = self._gateway.jvm
         values = _typed(jvm, self._properties)
@@ -295,7 +295,9 @@ def _named(what: str) -> Iterator[None]:
         yield
     except errors.Py4JJavaError as error:
         message = f"{what} cannot be read: {error.java_exception.toString()}"
-        raise ClientPropertyError(message) from None  # it would print Java's stack
+        raise ClientPropertyError(
+            message
+        ) from None  # the cause would print Java's stack
     except (errors.Py4JError, OSError, TypeError) as error:
         message = f"{what} cannot be read: {error}"
         raise ClientPropertyError(message) from error
@@ -318,7 +320,7 @@ def _trust(context: ssl.SSLContext, pem: bytes) -> None:
 
 
 def _identify(context: ssl.SSLContext, pem: bytes, password: str | None) -> None:
-    # Python takes keys from files only; this one is the owner's, and gone at once.
+    # Python reads keys only from files; this one is private, and deleted at once.
     with tempfile.NamedTemporaryFile() as file:
         file.write(pem)
         file.flush()

@@ -1,5 +1,5 @@
 """
-Offsets of a stream as Spark's Kafka source writes them: ``{"orders":{"0":5}}``.
+Reads and writes offsets as Spark's Kafka source does: ``{"orders":{"0":5}}``.
 """
 
 import json
@@ -12,10 +12,10 @@ Offsets = Mapping[TopicPartition, int]
 
 def parse(text: str) -> dict[TopicPartition, int]:
     """
-    Read the source's own JSON.
+    Read the source's JSON.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: the text is not such JSON.
     """
     return {
         (topic, int(partition)): int(offset)
@@ -26,7 +26,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
 
 def render(offsets: Offsets) -> str:
     """
-    Return the source's own JSON, in one order: equal offsets are equal text.
+    Return the source's JSON, in a fixed order: equal offsets give equal text.
     """
     document: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -36,7 +36,7 @@ def render(offsets: Offsets) -> str:
 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """
-    Return partitions for people: ``orders:0-3,7 returns:1``.
+    Return partitions as text for people: ``orders:0-3,7 returns:1``.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):

@@ -1,5 +1,5 @@
 """
-Making a stream of its options: the places where its holds are, and its watch.
+Builds a stream from its options: the sources of its holds, and its watch.
 """
 
 import threading
@@ -34,8 +34,8 @@ class Opening:
 
     Args:
         own: holds of this process; its hooks take the streams' events.
-        named: holds of this process for queries of a name.
-        connect: turns properties of Java's clients into kafka-python's configuration.
+        named: holds of this process for queries with a name.
+        connect: converts properties of Java's clients to kafka-python's configuration.
     """
 
     def __init__(
@@ -52,24 +52,24 @@ class Opening:
 
     def stream(self, name: str, options: SourceOptions) -> Stream:
         """
-        Return a stream that obeys this process and everything that the options name.
+        Return a stream that obeys this process and the sources of holds in its options.
 
         Args:
-            name: of the stream.
-            options: what it was asked to obey.
+            name: the stream's name.
+            options: the stream's options.
 
         Raises:
-            ClientPropertyError: a property of the control clients cannot be carried
-                over.
-            ControlTopicError: a control topic would not keep holds for good.
+            ClientPropertyError: a property of the control clients cannot be converted.
+            ControlTopicError: the settings of a control topic would let Kafka delete
+                holds.
         """
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
         followers: list[Follower] = []
         with ExitStack() as undo:
             if options.status is not None:
-                # First of all: a batch of before a restart is about to be run again,
-                # and to connect to the control topics may take seconds.
+                # This comes first: a batch from before a restart is about to run again,
+                # and connecting to the control topics may take seconds.
                 told = self._report(options, options.status)
                 undo.callback(told.leave)
             if options.file is not None:
@@ -139,7 +139,7 @@ class Opening:
 
 class _Told:
     """
-    What is reported of a stream: that it starts, and then what it does.
+    The reported state of a stream: first that it starts, then what it does.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Told:
 
     def follow(self, stream: Stream, control: "Leased") -> None:
         """
-        Tell from now on what the stream does, and how far its control topics are read.
+        Report from now on what the stream does, and what its control topics say.
         """
         stream.watched = self.watched
         stream.on_change = lambda: self.wake() if self.is_news() else None
@@ -163,7 +163,7 @@ class _Told:
 
     def seen(self) -> Seen:
         """
-        Return how far the control topics are read; not at all while it starts.
+        Return how far the control topics are read; nothing while it starts.
         """
         if self._of is None:
             return Seen(state="starting", skipped=0, applied={})
@@ -197,9 +197,9 @@ class _Held:
 
 class Shared:
     """
-    Lends followers; one of a kind, made for the first and closed after the last.
+    Lends followers: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; one makes or closes at a time.
+    Thread rules: any thread; only one thread makes or closes at a time.
     """
 
     def __init__(self) -> None:
@@ -208,10 +208,10 @@ class Shared:
 
     def lease(self, what: Hashable, make: Callable[[], ControlFollower]) -> "Leased":
         """
-        Return the follower of this kind; whoever has it closes it when done.
+        Return the follower for a key; the caller must close it in the end.
 
         Raises:
-            Exception: that of ``make``; nothing is kept then.
+            Exception: the exception of ``make``; nothing is kept then.
         """
         with self._lock:
             if what not in self._held:
@@ -230,7 +230,7 @@ class Shared:
 
 class Leased:
     """
-    A follower that others use, too.
+    A follower that is shared with others.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Leased:
 
     def on_change(self, wake: Callable[[], object]) -> Callable[[], None]:
         """
-        Have something called whenever that may have changed; returns what ends it.
+        Call a function whenever that may have changed; return what ends this.
         """
         return self._follower.on_change(wake)
 
@@ -271,7 +271,7 @@ class Leased:
 
     def close(self) -> None:
         """
-        Give it back; the last one ends it.
+        Give the follower back; the last user ends it.
         """
         give_back, self._give_back = self._give_back, None
         if give_back is not None:

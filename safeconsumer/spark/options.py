@@ -1,5 +1,5 @@
 """
-Options of the Spark source that are ours, parsed once into a frozen value.
+Parses this package's options of the Spark source into one frozen value.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from safeconsumer.group.settings import GROUP_TOPIC, OPERATOR_TOPIC, STATUS_TOPI
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
 
-# At its defaults the official source waits out 500 ms at the end of a cold log, and
+# With its defaults the official source waits 500 ms at the end of a cold log, and
 # fetches 500 records at a time; figures in design/benchmarks.md.
 TUNED: Mapping[str, str] = {
     "kafka.fetch.max.wait.ms": "20",
@@ -20,40 +20,57 @@ TUNED: Mapping[str, str] = {
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
 
-# However the rest is spelled (holdsFile, hold.file): what is not known is refused.
+# Prefixes of our options, in any spelling (holdsFile, hold.file): unknown ones are
+# refused.
 _PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
-_KNOWN = (
-    "holds",
-    "holds.clockSkewMs",
-    "holds.control",
-    "holds.controlTimeoutMs",
-    "holds.decisionTimeoutMs",
-    "holds.file",
-    "holds.group",
-    "holds.watchIntervalMs",
-)
+# Each option with its default, if any, and its meaning, for the reference.
+OPTIONS: Mapping[str, tuple[str, str]] = {
+    "holds": ("", "Fixed holds, with spaces between them: `orders:3 re:tmp.*`."),
+    "holds.clockSkewMs": (
+        "30000",
+        "How much later an expired hold is lifted, as clocks may differ.",
+    ),
+    "holds.control": (
+        "false",
+        "`true`, or the topics as `operators,group,reports`; with `holds.group`.",
+    ),
+    "holds.controlTimeoutMs": (
+        "5000",
+        "How long a plan waits for the control topics; less than the next option.",
+    ),
+    "holds.decisionTimeoutMs": (
+        "10000",
+        "How long Spark waits for a decision; without one nothing is read.",
+    ),
+    "holds.file": ("", "A file with further holds, read again when it changes."),
+    "holds.group": ("", "The consumer group whose holds the stream obeys."),
+    "holds.watchIntervalMs": (
+        "30000",
+        "The time between checks of held partitions; 0 for none.",
+    ),
+}
 _TOPICS = (2, 3)
-# Of milliseconds: some 300 years.
+# The limit of milliseconds: some 300 years.
 _MAX_DIGITS = 13
 
 
 @frozen(kw_only=True)
 class SourceOptions:
     """
-    What a stream was asked to obey.
+    The holds and limits that a stream must obey, from its options.
 
     Attributes:
         scopes: fixed holds.
-        file: where further holds are kept, or None.
-        control: operators' and members' control topic, or None.
-        status: where the stream tells what it obeys, or None.
-        group: whose control records count.
+        file: the path of a file with further holds, or None.
+        control: operators' and members' control topics, or None.
+        status: the topic to which the stream reports, or None.
+        group: the consumer group whose control records count.
         control_timeout: seconds for which one plan waits for the control topics.
         decision_timeout: seconds for which the shim waits for an answer.
-        clock_skew: seconds by which a hold of the control topics that expires is lifted
+        clock_skew: seconds by which expired holds of the control topics are lifted
             late: by the clock of the driver's machine, which may be ahead.
-        watch_interval: seconds between looks at what is held; 0 for none.
+        watch_interval: seconds between checks of held partitions; 0 for none.
         fails_on_loss: whether lost records fail the query.
         client: Java properties of clients, with secrets: never in a ``repr``.
         control_client: the same for the control topics.
@@ -75,7 +92,7 @@ class SourceOptions:
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the options that are missing and that make the source quick.
+    Return the missing options that make the source quick.
     """
     given = {name.lower() for name in options}
     return {name: value for name, value in TUNED.items() if name not in given}
@@ -83,16 +100,16 @@ def completed(options: Mapping[str, str]) -> dict[str, str]:
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
     """
-    Read the options of one stream; names in any case, as Spark has them.
+    Read the options of one stream; their names are not case-sensitive, as in Spark.
 
     Raises:
-        SparkSettingError: one is unknown, contradicts another, or is not what it
-            should be; names the option.
+        SparkSettingError: an option is unknown, contradicts another, or has an invalid
+            value; the message names the option.
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
-    decision = _seconds(given, "holds.decisionTimeoutMs", 10_000, 1)  # the shim's
-    patience = _seconds(given, "holds.controlTimeoutMs", 5_000, 1)
+    decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # the shim's
+    patience = _seconds(given, "holds.controlTimeoutMs", 1)
     control, status = _control(given.get("holds.control"))
     if control is not None and patience >= decision:
         message = (
@@ -108,7 +125,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         )
         raise SparkSettingError(message)
     if control is None and group:
-        message = 'holds.group is of no use without holds.control, e.g. "true"'
+        message = 'holds.group needs holds.control, for example "true"'
         raise SparkSettingError(message)
     file = given.get("holds.file")
     if file == "":
@@ -122,8 +139,8 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         group=group,
         control_timeout=patience,
         decision_timeout=decision,
-        clock_skew=_seconds(given, "holds.clockSkewMs", 30_000),
-        watch_interval=_seconds(given, "holds.watchIntervalMs", 30_000),
+        clock_skew=_seconds(given, "holds.clockSkewMs"),
+        watch_interval=_seconds(given, "holds.watchIntervalMs"),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",
         client=_properties(given, "kafka."),
         control_client={
@@ -134,17 +151,19 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower() for name in _KNOWN}
+    known = {name.lower() for name in OPTIONS}
     for name in options:
         lower = name.lower()
         is_ours = lower.startswith(_PREFIX)
         if is_ours and lower not in known and not lower.startswith(_CONTROL_CLIENT):
-            message = f"there is no option {name}; those about holds: {_list()}"
+            message = (
+                f"there is no option {name}; the options about holds are: {_list()}"
+            )
             raise SparkSettingError(message)
 
 
 def _list() -> str:
-    return ", ".join((*_KNOWN, f"{_CONTROL_CLIENT}*"))
+    return ", ".join((*OPTIONS, f"{_CONTROL_CLIENT}*"))
 
 
 def _scopes(text: str) -> tuple[Scope, ...]:
@@ -180,10 +199,9 @@ def _control(text: str | None) -> tuple[tuple[str, str] | None, str | None]:
     return (names[0], names[1]), names[2] if len(names) > min(_TOPICS) else None
 
 
-def _seconds(
-    given: Mapping[str, str], name: str, default: int, least: int = 0
-) -> float:
-    text = given.get(name.lower(), str(default))
+def _seconds(given: Mapping[str, str], name: str, least: int = 0) -> float:
+    default, _ = OPTIONS[name]
+    text = given.get(name.lower(), default)
     is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     if not is_number or int(text) < least:
         message = (

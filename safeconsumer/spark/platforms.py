@@ -1,5 +1,5 @@
 """
-Tells which Spark is here: its version, its Scala, and where its jars are.
+Finds out which Spark is installed: its version, its Scala, and where its jars are.
 """
 
 import json
@@ -18,9 +18,9 @@ log = logging.getLogger("safeconsumer.spark")
 
 INSTALL = "pip install 'safeconsumer[spark-local]', or use the platform's own pyspark"
 
-# The lines that the tests run on; what is older was never tried.
+# The oldest and newest lines that the tests run on; older ones were never tried.
 OLDEST, NEWEST = (3, 5), (4, 2)
-_JAVA = 17
+JAVA = 17
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _JAR = re.compile(
@@ -31,12 +31,12 @@ _JAR = re.compile(
 @frozen
 class Version:
     """
-    A version of Spark, a vendor's as well.
+    A version of Spark, or of a vendor's build of it.
 
     Attributes:
-        text: as it was given, such as ``4.2.0-amzn-0``.
-        line: what has to be the same everywhere, such as ``(4, 2)``.
-        apache: the release that it was made of, such as ``4.2.0``.
+        text: the full text, such as ``4.2.0-amzn-0``.
+        line: the part that must be the same everywhere, such as ``(4, 2)``.
+        apache: the Apache release that it is based on, such as ``4.2.0``.
     """
 
     text: str
@@ -46,10 +46,10 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> "Version":
         """
-        Read it.
+        Read a version from its text.
 
         Raises:
-            SparkSetupError: it does not begin as a version does.
+            SparkSetupError: the text does not begin like a version.
         """
         found = _VERSION.match(text)
         if found is None:
@@ -64,7 +64,7 @@ def spark_version() -> Version:
     Return the version of the pyspark that Python imports here.
 
     Raises:
-        SparkSetupError: there is none.
+        SparkSetupError: pyspark is not installed.
     """
     try:
         return Version.parse(import_module("pyspark").__version__)
@@ -75,14 +75,14 @@ def spark_version() -> Version:
 
 def spark_jars() -> Path:
     """
-    Return the folder of Spark's own jars: of ``SPARK_HOME``, or of pyspark.
+    Return the folder of Spark's own jars, in ``SPARK_HOME`` or in pyspark.
 
     Raises:
-        SparkSetupError: there is no pyspark, or no such folder.
+        SparkSetupError: pyspark is not installed, or there is no such folder.
     """
     spark_version()
     package = Path(str(import_module("pyspark").__file__)).parent
-    # In this order pyspark looks for them, too; the last is SPARK_HOME/python/pyspark.
+    # pyspark looks for them in this order, too; the last is SPARK_HOME/python/pyspark.
     home = os.environ.get("SPARK_HOME")
     homes = [Path(home)] if home else [package, package.parents[1]]
     for one in homes:
@@ -99,11 +99,11 @@ def scala() -> str:
     """
     Return the Scala that the jars of this Spark were built for: ``2.12`` or ``2.13``.
 
-    Where the jars lie elsewhere, it is that of Apache's own builds; ``register`` then
-    compares with what runs.
+    If the jars cannot be seen, it is the Scala of Apache's own builds; ``register``
+    then compares it with the running one.
 
     Raises:
-        SparkSetupError: there is no pyspark.
+        SparkSetupError: pyspark is not installed.
     """
     version = spark_version()
     try:
@@ -119,16 +119,16 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
     """
     Refuse a connector that was made for another line of Spark, or another Scala.
 
-    What only differs within the line is warned about. A jar under a name of its own
-    tells no version and passes.
+    A difference within the line is only a warning. A jar with another name shows no
+    version and is accepted.
 
     Args:
-        jar: the file's name; Ivy's begin with the organisation.
-        spark: what it shall run with.
-        scala: what that was built for.
+        jar: the file's name; names by Ivy begin with the organisation.
+        spark: the Spark that it will run with.
+        scala: the Scala of that Spark.
 
     Raises:
-        SparkSetupError: it was made for another.
+        SparkSetupError: it was made for another line or Scala.
     """
     found = _JAR.fullmatch(jar)
     if found is None:
@@ -152,22 +152,22 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
 
 def check_runtime(spark: Version, java: str) -> None:
     """
-    Refuse a Spark or a Java that is too old; warn of a Spark that is newer than tests.
+    Refuse a Spark or a Java that is too old; warn if Spark is newer than those tested.
 
     Args:
-        spark: what runs.
+        spark: the running Spark.
         java: its ``java.specification.version``, such as ``1.8`` or ``17``.
 
     Raises:
-        SparkSetupError: it is too old.
+        SparkSetupError: one of them is too old.
     """
     if spark.line < OLDEST:
         message = f"Spark {spark.text} is too old: safekafka needs {_shown(OLDEST)}"
         raise SparkSetupError(message)
-    if int(java.removeprefix("1.")) < _JAVA:
+    if int(java.removeprefix("1.")) < JAVA:
         message = (
             f"this Spark runs on Java {java.removeprefix('1.')}, and safekafka needs "
-            f"Java {_JAVA}: set JAVA_HOME to a JDK {_JAVA} before it starts; Spark "
+            f"Java {JAVA}: set JAVA_HOME to a JDK {JAVA} before it starts; Spark "
             f"{_shown(OLDEST)} and newer run on that"
         )
         raise SparkSetupError(message)

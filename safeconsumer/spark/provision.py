@@ -1,5 +1,5 @@
 """
-What a session needs besides pyspark: our shim, and Spark's own Kafka connector.
+Provides the jars that a session needs: our shim, and Spark's own Kafka connector.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ _TOKENS = "spark-token-provider-kafka-0-10"
 
 def packages() -> str:
     """
-    Return what ``spark.jars.packages`` must name, for Spark to fetch its connector.
+    Return the value of ``spark.jars.packages`` by which Spark fetches its connector.
 
-    It is Apache's connector, also where Spark is a vendor's build of it.
+    It is Apache's connector, also for a vendor's build of Spark.
 
     Raises:
-        SparkSetupError: there is no pyspark.
+        SparkSetupError: pyspark is not installed.
     """
     version = platforms.spark_version().apache
     return f"org.apache.spark:{_CONNECTOR}_{platforms.scala()}:{version}"
@@ -37,16 +37,16 @@ def packages() -> str:
 
 def jars(connector: str | os.PathLike[str] | None = None) -> str:
     """
-    Return what ``spark.jars`` must name: the shim, and the connector if it is here.
+    Return the value of ``spark.jars``: the shim, and the connector if it is here.
 
     Args:
-        connector: a folder with the connector's four jars; without it that of the
-            environment variable ``SAFECONSUMER_SPARK_JARS``; without both only the shim
-            is named, and ``spark.jars.packages`` must name :func:`packages`.
+        connector: a folder with the connector's four jars; by default that of the
+            environment variable ``SAFECONSUMER_SPARK_JARS``. Without both only the shim
+            is returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
-        SparkSetupError: the folder lacks a jar or has that of another Spark, there is
-            no pyspark, or the shim is not built and cannot be.
+        SparkSetupError: the folder lacks a jar or has that of another Spark, pyspark is
+            not installed, or there is no shim and it cannot be built.
     """
     platforms.spark_version()
     folder = connector or os.environ.get(JARS_VARIABLE)
@@ -56,7 +56,7 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
 
 def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: ANN401 - pyspark is optional
     """
-    Return ``SparkSession.builder`` with what ``format("safekafka")`` needs.
+    Return ``SparkSession.builder`` with the jars that ``format("safekafka")`` needs.
 
     Args:
         connector: as for :func:`jars`; without it Spark fetches its connector.
@@ -77,7 +77,7 @@ def connector_jars(folder: Path) -> tuple[Path, ...]:
     Return the connector's jars in a folder.
 
     Raises:
-        SparkSetupError: one is missing, or the connector is of another line of Spark.
+        SparkSetupError: one is missing, or the connector is for another line of Spark.
     """
     scala = platforms.scala()
     names = f"{_CONNECTOR}_{scala}", f"{_TOKENS}_{scala}", "kafka-clients"
@@ -103,11 +103,11 @@ def shim() -> Path:
 
     Its classes are the same for each Spark (:mod:`safeconsumer.spark.compiling`).
 
-    A jar beside the sources that was built of others is left alone, and not used.
+    A jar beside the sources that was built from other sources is not used.
 
     Raises:
-        SparkSetupError: it is not in the package, or of other sources, and there is no
-            ``javac``, or ``javac`` failed.
+        SparkSetupError: it is not in the package, or from other sources, and there is
+            no ``javac``, or ``javac`` failed.
     """
     return _BUILT if _is_of_these_sources(_BUILT) else _compiled()
 
@@ -125,7 +125,7 @@ def _is_of_these_sources(jar: Path) -> bool:
     except (KeyError, OSError, zipfile.BadZipFile):
         same = False
     if not same:
-        log.warning("%s was built of other sources, and is not used", jar)
+        log.warning("%s was built from other sources and is not used", jar)
     return same
 
 
@@ -146,7 +146,7 @@ def _compiled() -> Path:
 
 
 def _fingerprint() -> str:
-    digest = hashlib.sha256()  # of no version: it is the same for each Spark
+    digest = hashlib.sha256()  # without a version: it is the same for each Spark
     for file in compiling.java_files():
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]

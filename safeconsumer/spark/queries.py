@@ -1,5 +1,5 @@
 """
-What Spark says of its own queries: which are starting, and which end by themselves.
+Asks Spark about its queries: which are starting, and which end by themselves.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from attrs import frozen
 
 log = logging.getLogger("safeconsumer.spark")
 
-# What StreamExecution says until it has made its sources; 3.5 to 4.2.
+# StreamExecution's text until it has made its sources, in Spark 3.5 to 4.2.
 _INITIALIZING = "Initializing"
 _ENDING = {"AvailableNowTrigger", "OneTimeTrigger"}
 
@@ -22,9 +22,9 @@ class Query:
     A query that Spark runs.
 
     Attributes:
-        id: Spark's.
-        name: the user's, or empty.
-        is_starting: whether it has yet to make its sources: it cannot be told what it
+        id: Spark's id.
+        name: the user's name for it, or empty.
+        is_starting: whether its sources are not made yet, so that it is unknown what it
             will read.
     """
 
@@ -40,18 +40,18 @@ class Queries(Protocol):
 
     def active(self) -> Collection[Query] | None:
         """
-        Return those that run; None if that cannot be told.
+        Return the running queries; None if that is unknown.
         """
 
     def ends(self, query: str) -> bool:
         """
-        Tell whether the query of this id ends by itself.
+        Tell whether the query with this id ends by itself.
         """
 
 
 class SparkQueries:
     """
-    Asks a session.
+    Asks a session about its queries.
 
     Thread rules: any thread, also while Java waits for an answer.
 
@@ -65,7 +65,7 @@ class SparkQueries:
 
     def active(self) -> Collection[Query] | None:
         """
-        Return those that run; None if Spark does not answer.
+        Return the running queries; None if Spark does not answer.
         """
         try:
             return [
@@ -81,21 +81,21 @@ class SparkQueries:
 
     def ends(self, query: str) -> bool:
         """
-        Tell whether a query has a trigger under which it ends by itself.
+        Tell whether a query has a trigger with which it ends by itself.
 
-        Spark tells its sources only of AvailableNow, and only if each source of the
-        query can do it: where one cannot it runs one batch, as with the trigger once.
+        Spark informs its sources only of AvailableNow, and only if each source of the
+        query supports it: otherwise it runs one batch, as with the trigger once.
         """
         try:
             java = self._spark._jvm.java.util.UUID.fromString(query)  # noqa: SLF001 - pyspark's way
-            session = self._spark._jsparkSession  # noqa: SLF001 - the same
+            session = self._spark._jsparkSession  # noqa: SLF001 - pyspark's way
             running = session.sharedState().activeStreamingQueries().get(java)
             return str(running.trigger().toString()) in _ENDING
         except (AttributeError, TypeError, *self._errors) as error:
             log.warning(
-                "the trigger of query %s cannot be asked (%s): should it be once, or "
-                "availableNow beside a source that cannot do it, then the run ends "
-                "well where nothing was decided",
+                "the trigger of query %s cannot be read (%s): if it is once, or "
+                "availableNow beside a source that cannot do it, the run ends "
+                "successfully even if nothing was decided",
                 *(query, error),
             )
             return False

@@ -1,5 +1,5 @@
 """
-Streams tell operators what they obey, as members do, on the status topic.
+Reports on the status topic what streams obey, as members do.
 """
 
 import atexit
@@ -31,8 +31,8 @@ from safeconsumer.spark.activity import Watched
 _INTERVAL = 3.0
 _WRITE_TIMEOUT = 10.0
 _CLOSE_SECONDS = 1.0
-# For plans that are being made while reports are, all streams together: a report counts
-# for fifteen seconds, and nobody's may be late because of others.
+# Seconds to wait for plans that are being made, for all streams together: a report
+# counts for fifteen seconds, and none may be late because of the others.
 _DECISION_SECONDS = 0.5
 
 log = logging.getLogger("safeconsumer.spark")
@@ -40,7 +40,7 @@ log = logging.getLogger("safeconsumer.spark")
 
 class Follower(Protocol):
     """
-    Knows the holds of the control topics.
+    Reads the holds of the control topics.
     """
 
     def seen(self) -> Seen:
@@ -59,10 +59,10 @@ class StreamReport:
     Makes the reports of one stream.
 
     Args:
-        group: whose holds it obeys.
-        watched: what it reads.
-        follower: of the control topics.
-        covers: tells whether a hold of any kind covers a partition now.
+        group: the group whose holds it obeys.
+        watched: the stream's activity.
+        follower: reads the control topics.
+        covers: returns whether any hold covers a partition now.
         skew: seconds by which it lifts holds late.
     """
 
@@ -90,12 +90,12 @@ class StreamReport:
         Return what would be reported now.
 
         Args:
-            state: instead of the one that is found.
-            patience: seconds to wait at most for a plan that is being made.
+            state: the state to report, instead of the actual one.
+            patience: the most seconds to wait for a plan that is being made.
 
-        What is read last bounds what was read first: whoever obeys everything below
-        ``applied``, and has no batch under way on a partition that is held, will not
-        read of it, because the next plan looks at the same holds.
+        What is read first is confirmed by what is read last: a stream that obeys
+        everything below ``applied``, and has no batch under way on a held partition,
+        will not read it, because the next plan reads the same holds.
         """
         seen = self._follower.seen()
         holds = sum(hold.is_remote for hold in self._follower.state())
@@ -123,7 +123,7 @@ class StreamReport:
             kept=tuple(map(hold_line, seen.kept)),
             member_id="",
             generation=-1,
-            # Also when it stops: a batch that has not ended then is run again in full
+            # Also when it stops: a batch that has not ended then runs again in full
             # when its query is started again.
             busy=ranges(activity.reading),
             skew=self._skew,
@@ -132,13 +132,13 @@ class StreamReport:
 
     def is_news(self) -> bool:
         """
-        Tell whether operators would be told something else than last.
+        Tell whether the report would differ from the last one.
         """
         quiet, activity = self._quiet(0.0)
         return self._told != (quiet, activity.partitions, activity.is_known)
 
     def _quiet(self, timeout: float) -> Any:  # noqa: ANN401 - a pair
-        # Holds first, then what is read: not the other way round.
+        # Holds are read first, then the activity: never the other way round.
         before = self._watched.now(timeout).partitions
         held = {tp for tp in before if self._covers(tp)}
         activity = self._watched.now()
@@ -173,13 +173,13 @@ class StreamReports:
         stream: StreamReport,
     ) -> Callable[[], None]:
         """
-        Begin to report on a stream; returns what reports soon that something changed.
+        Begin to report on a stream; return a function that reports a change soon.
 
         Args:
             topic: the status topic.
-            login: streams of the same one share a thread and a producer.
+            login: streams with the same login share a thread and a producer.
             connect: returns kafka-python's configuration; called by that thread.
-            stream: makes its reports.
+            stream: makes the stream's reports.
         """
         with self._lock:
             running = self._running.get(login)
@@ -250,12 +250,12 @@ def _running(topic: str, connect: Callable[[], Mapping[str, Any]]) -> _Running:
 
 
 def _reports(streams: list[StreamReport], state: str | None) -> Iterator[Report]:
-    # Each is sent before the next is made.
+    # Each is sent before the next one is made.
     until = time.monotonic() + (_DECISION_SECONDS if state is None else 0.0)
     for one in streams:
         try:
             report = one.report(state, max(0.0, until - time.monotonic()))
-        except Exception:  # the others' are worth the same
+        except Exception:  # one failure must not stop the others
             log.exception("a stream's report could not be made")
             continue
         yield report

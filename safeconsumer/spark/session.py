@@ -1,5 +1,5 @@
 """
-Making a session's streams obey; this, ``logins`` and ``queries`` touch py4j.
+Connects a session's streams to their holds, through py4j.
 """
 
 import importlib
@@ -27,13 +27,13 @@ log = logging.getLogger("safeconsumer.spark")
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
-# Spark gives what is set so, in a session, to every source of it as an option.
+# Spark passes such a setting of a session to each of its sources as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
-# What the shim says of one that neither answers nor has ended.
+# The beginning of the shim's answer for a decider that is slow but has not ended.
 _LATE = "no decision within"
 
-# By the names of their deciders, for as long as this process lives.
+# Controllers by the names of their deciders, for the life of this process.
 _controllers: dict[str, Controller] = {}
 
 
@@ -42,20 +42,20 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     Make ``format("safekafka")`` usable in a session, and return its handle.
 
     A second call for the same session returns the same handle. Other sessions of the
-    same JVM, of this process or another, are registered by themselves, and their
-    handles do not know of each other; :meth:`~Controller.close` frees one.
+    same JVM, of this process or another, are registered separately, and their handles
+    do not share holds; :meth:`~Controller.close` releases one.
 
     Args:
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
-            name what :func:`~safeconsumer.spark.jars` and
+            must have what :func:`~safeconsumer.spark.jars` and
             :func:`~safeconsumer.spark.packages` return.
-        hooks: take events; to structlog if None, as with :class:`SafeConsumer`. Only
+        hooks: take events; None: to structlog, as with :class:`SafeConsumer`. Only
             those of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, it is older than Spark 3.5 or
-            runs on a Java before 17, the shim or the connector is not in it or not of
-            the right version, or another process decides for it.
+        SparkSetupError: it is a Spark Connect session, is older than Spark 3.5 or runs
+            on a Java before 17, lacks the shim or the connector in the right version,
+            or another process decides for it.
     """
     gateway = _gateway(spark)
     known = _controllers.get(spark.conf.get(_SETTING, ""))
@@ -81,10 +81,10 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
 
 def _forget_stopped() -> None:
     """
-    Free what sessions of this process have that were stopped since.
+    Release what sessions of this process have that were stopped since.
 
-    Where a stream has yet to hear of it, which it does with its next trigger, the line
-    over which it says that it closes is left to it.
+    A stream that has not noticed yet, which it does at its next trigger, keeps the
+    connection over which it reports that it closes.
     """
     for decider, one in tuple(_controllers.items()):
         if one.is_over():
@@ -111,7 +111,7 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
 @frozen
 class _Line:
     """
-    The way from the JVM to one bridge: a function there, and the two ends between.
+    The connection from the JVM to one bridge: a function there, and its two ends.
     """
 
     function: Any
@@ -129,7 +129,7 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
         _static(gateway, _SHIM).hello(other)
     except protocol.Py4JJavaError as error:
         if _LATE not in str(error.java_exception.getMessage()):
-            return  # it is of a process that has ended; what it held stays held
+            return  # its process has ended; what it held stays held
         state = "does not answer in time (it may be suspended)"
     message = (
         f"another process decides for the streams of this session, and {state}: "
@@ -141,10 +141,10 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
 
 def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is untyped
     """
-    Return a Java function that calls the bridge, over a line that nobody else has.
+    Return a Java function that calls the bridge, over a connection of its own.
 
-    The JVM's own callback client is one for all: another process that shares this JVM
-    would answer instead once it has set it to itself, as pyspark does for foreachBatch.
+    The JVM has only one callback client: another process that shares this JVM would
+    answer instead once it has set it to itself, as pyspark does for foreachBatch.
     """
     py4j = importlib.import_module("py4j.java_gateway")
     token = secrets.token_urlsafe(32)
@@ -222,7 +222,7 @@ def _check_protocol(gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
     protocol = importlib.import_module("py4j.protocol")
     try:
         spoken = str(_static(gateway, _SHIM).protocol())
-    except (TypeError, protocol.Py4JError):  # the first protocol did not tell
+    except (TypeError, protocol.Py4JError):  # the first protocol has no version
         spoken = "1"
     if spoken != PROTOCOL:
         message = (

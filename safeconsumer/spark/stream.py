@@ -1,5 +1,5 @@
 """
-One running stream: what it obeys, and what was planned last.
+Answers the questions of one running stream's plans, and remembers the last plan.
 """
 
 import time
@@ -24,9 +24,9 @@ from safeconsumer.spark.options import SourceOptions
 Facts = Mapping[str, str]
 Gone = Callable[[Collection[str]], Collection[str]]
 
-# Owner of what stands for holds that cannot be told, with the stream's name.
+# The owner, with the stream's name, of holds that stand for unreadable ones.
 UNREADABLE = "unreadable:"
-# What the official source fails with while its query is being stopped.
+# An error of the official source while its query is being stopped.
 _STOPPING = "InterruptedException"
 _UNTOLD = "it is held only for as long as it cannot be told what is held"
 
@@ -37,7 +37,7 @@ def _none(_: Collection[str]) -> Collection[str]:
 
 class Follower(Protocol):
     """
-    Knows holds that are kept elsewhere.
+    Reads holds that are kept outside of this process.
     """
 
     def state(self) -> LedgerState:
@@ -45,20 +45,20 @@ class Follower(Protocol):
         Return what is known now, without waiting.
 
         Raises:
-            HoldsUnreadableError: nothing can be told.
+            HoldsUnreadableError: nothing is known.
         """
 
     def known(self) -> LedgerState:
         """
-        Return what was told last, without reading anything.
+        Return what was last returned, without reading anything.
         """
 
     def fresh(self) -> LedgerState:
         """
-        Return what was acknowledged anywhere before this call; may wait.
+        Return every hold that was acknowledged before this call; may wait.
 
         Raises:
-            HoldsUnreadableError: that cannot be told in time.
+            HoldsUnreadableError: they could not be read in time.
         """
 
     def close(self) -> None:
@@ -69,17 +69,17 @@ class Follower(Protocol):
 
 class Watch(Protocol):
     """
-    Looks after what is held while nobody reads it.
+    Watches held partitions while nobody reads them.
     """
 
     def look_at(self, frozen: offsets.Offsets) -> None:
         """
-        Take note of the held partitions, each with the offset to be read next.
+        Note the held partitions, each with the offset to be read next.
         """
 
     def await_look(self, timeout: float) -> None:
         """
-        Wait until what was noted last has been looked at, for so many seconds at most.
+        Wait until those that were noted last were checked, for so many seconds at most.
         """
 
     def losses(self) -> tuple[str, ...]:
@@ -101,19 +101,19 @@ class Stream:
     time; the others on any.
 
     Args:
-        name: names it among the session's streams.
-        options: what it was asked to obey.
+        name: the stream's name among those of the session.
+        options: the stream's options.
         ledgers: holds that are kept in this process, the notebook's first.
-        followers: holds that are kept elsewhere.
-        watch: looks after what is held, or None.
-        gone: returns those of some topics that are not there, by asking the broker.
-        wall: gives seconds since the epoch.
+        followers: holds that are kept outside of this process.
+        watch: watches held partitions, or None.
+        gone: returns those of some topics that do not exist, by asking the broker.
+        wall: returns seconds since the epoch.
 
     Attributes:
-        watched: what it reads now.
-        named: holds of this process for queries of a name, by that name.
-        on_change: called after what it reads may have changed.
-        on_close: called at its end.
+        watched: the stream's present activity.
+        named: holds of this process for queries with a name, by that name.
+        on_change: called after the activity may have changed.
+        on_close: called when the stream closes.
     """
 
     def __init__(  # noqa: PLR0913 - what a stream is made of
@@ -147,10 +147,10 @@ class Stream:
 
     def plan(self, facts: Facts) -> Facts:
         """
-        Look at every hold, as fresh as it can be had; say if one covers what is read.
+        Read every hold, as fresh as possible; answer whether one covers the stream.
 
         Raises:
-            HoldsUnreadableError: that cannot be told, and the run ends by itself.
+            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         start = offsets.parse(facts["start"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
@@ -164,7 +164,7 @@ class Stream:
 
     def share(self, facts: Facts) -> Facts:
         """
-        Say from where the official limiter shall plan, which ends at ``latest``.
+        Return starts for the official limiter, which ends its plan at ``latest``.
         """
         latest = offsets.parse(facts["latest"])
         held = self._known_before.held({*self._plan.start, *latest})
@@ -173,18 +173,19 @@ class Stream:
 
     def freeze(self, facts: Facts) -> Facts:
         """
-        Say at which offsets the batch ends; nobody who paused meanwhile is overlooked.
+        Return the offsets at which the batch ends, obeying pauses made meanwhile.
 
         Raises:
-            HeldDataLostError: what is held has lost records, and that fails the query.
+            HeldDataLostError: held partitions have lost records, and that fails the
+            query.
             HoldsUnreadableError: as :meth:`plan`.
         """
         end = offsets.parse(facts["end"])
-        # The latest that the official source has just found may be of more partitions
-        # than those that the plan began with.
+        # The latest offsets that the official source has just found may have more
+        # partitions than those that the plan began with.
         latest = {**end, **offsets.parse(facts["latest"])}
         before, now = self._known_before, self._known(lambda one: one.state())
-        # A hold that was lifted meanwhile counts for this batch, and so does trouble.
+        # A hold that was lifted meanwhile counts for this batch, and so does a trouble.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         self._troubles = troubles
         _refuse_undecided(facts, troubles)
@@ -206,10 +207,11 @@ class Stream:
 
     def failed(self, facts: Facts) -> Facts:
         """
-        Judge losses where the official source cannot plan: it says not of which topic.
+        Judge losses if the official source cannot plan, as it does not name the topic.
 
-        Asked when it has failed and not before each plan: a topic may be deleted
-        between any look of ours and the source's own. The query ends either way.
+        This is asked when it has failed and not before each plan: a topic may be
+        deleted between any check of ours and the source's own. The query ends either
+        way.
 
         Raises:
             HeldDataLostError: a topic with something held is gone.
@@ -233,7 +235,7 @@ class Stream:
 
     def again(self, facts: Facts) -> Facts:
         """
-        Note that a batch that was planned before a restart is run again, in full.
+        Note that a batch that was planned before a restart runs again, in full.
         """
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
@@ -243,7 +245,7 @@ class Stream:
 
     def ended(self, _: Facts) -> Facts:
         """
-        Note that the batch that was planned last has been run.
+        Note that the last planned batch has run.
         """
         self.watched.ended()
         self.on_change()
@@ -251,10 +253,10 @@ class Stream:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold that is known, but for those placed for queries of a name.
+        Return every known hold, except those placed for queries with a name.
 
-        Where its last plan, or this call, could not tell what is held there is one more
-        for each reason: it holds everything, and nobody can lift it.
+        If its last plan, or this call, could not read its holds, there is one more for
+        each reason: it holds everything, and nobody can lift it.
         """
         known = self._known(lambda one: one.state(), is_named=False)
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
@@ -271,25 +273,25 @@ class Stream:
 
     def held(self) -> dict[TopicPartition, int]:
         """
-        Return the partitions that the batch planned last left alone, with their lag.
+        Return the partitions that the last planned batch left out, with their lag.
         """
         return self._plan.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
         """
-        Tell whether a hold that is known covers a partition.
+        Tell whether a known hold covers a partition.
 
-        It reads nothing: a file of one stream that hangs must not keep its session's
-        reports back. What the file had at the last plan counts until the next.
+        It reads nothing: one stream's file that hangs must not delay its session's
+        reports. The file's content at the last plan counts until the next.
         """
         return bool(self._known(lambda one: one.known()).covering(tp))
 
     def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
         """
-        Return the partitions of which it may deliver records, each with why.
+        Return the partitions of which it may deliver records, each with the reason.
 
         Args:
-            scopes: which are looked at; without any those that are held.
+            scopes: the scopes to check; without any, the held partitions.
         """
         known = self._known(lambda one: one.state())
         activity = self.watched.now()  # after the holds: it may only have grown since
@@ -308,7 +310,7 @@ class Stream:
 
     def close(self) -> None:
         """
-        End what runs for this stream.
+        End the threads and clients of this stream.
         """
         self.on_close()
         for follower in self._followers:
@@ -321,7 +323,8 @@ class Stream:
     def _known(
         self, ask: Callable[[Follower], LedgerState], *, is_named: bool = True
     ) -> Known:
-        # Elsewhere first: it may wait, and what is near is looked at after that.
+        # Sources outside come first: they may wait, and this process is read after
+        # that.
         states: list[LedgerState] = []
         troubles: list[str] = []
         for follower in self._followers:
@@ -400,17 +403,17 @@ def _metrics(said: Facts) -> dict[str, str]:
 
 
 def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:
-    # A running query holds everything until it can be told; a run that ends by itself
-    # would end well and have read nothing.
+    # A running query holds everything until the holds can be read; a run that ends by
+    # itself would otherwise end successfully without having read anything.
     if troubles and facts.get("ends") == "yes":
         message = (
-            "it cannot be told what is held, so that this run may not read, and it "
-            f"would end as if there were nothing: {'; '.join(troubles)}"
+            "the holds cannot be read, so this run may not read, and it would "
+            f"end as if there were nothing: {'; '.join(troubles)}"
         )
         raise HoldsUnreadableError(message)
 
 
 def _nothing() -> None:
     """
-    Do nothing, until somebody wants to know.
+    Do nothing; stands in until a function is set.
     """

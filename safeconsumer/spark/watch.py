@@ -1,5 +1,5 @@
 """
-Looking after what is held: nobody reads it, so nobody else would notice its loss.
+Watches held partitions for lost data, which nobody would notice otherwise.
 """
 
 import threading
@@ -23,26 +23,26 @@ from safeconsumer.spark.options import SourceOptions
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
 _LEAST_AGE_MS = 500
-# A record that has used up so much of its topic's retention may go any minute:
-# whole segments go at once.
+# A record older than this share of its topic's retention may be deleted at any time:
+# whole segments are deleted at once.
 _NEARLY = 0.75
-# Of what a log holds, so little before the frozen offset is left to be deleted first.
+# If less than this share of the log is left before the frozen offset, it is warned of.
 _LITTLE = 0.1
 
 
 @frozen(kw_only=True)
 class Seen:
     """
-    What the broker says of one held partition.
+    The broker's facts about one held partition.
 
     Attributes:
         frozen: the offset to be read next.
-        beginning: where its log begins.
-        end: where its log ends.
+        beginning: the first offset of its log.
+        end: the end offset of its log.
         young: the first offset that has not used up most of its retention; None if
             every record has, or its retention is unlimited.
         is_limited: whether retention deletes from it at all.
-        is_another: whether its topic was deleted and made again since it is held.
+        is_another: whether its topic was deleted and created again since it is held.
     """
 
     frozen: int
@@ -54,7 +54,7 @@ class Seen:
 
     def loss(self) -> str | None:
         """
-        Say why the next record is gone; None if it is there.
+        Describe why the next record is gone; None if it is there.
         """
         if self.is_another:
             return "its topic was deleted and made again"
@@ -67,7 +67,7 @@ class Seen:
 
     def warning(self) -> str | None:
         """
-        Say that retention is near; None if it is not.
+        Describe that retention is near; None if it is not.
         """
         if not self.is_limited or self.frozen >= self.end or self.loss():
             return None
@@ -88,15 +88,15 @@ class Seen:
 
 class HeldWatch:
     """
-    Asks the broker from time to time where held partitions begin and what they are.
+    Checks from time to time at the broker where held partitions begin.
 
-    Thread rules: one thread of its own, while anything is held; the methods on any.
+    Thread rules: it has one thread, while anything is held; the methods on any.
 
     Args:
-        stream: its name, for events.
-        options: of the stream.
+        stream: the stream's name, for events.
+        options: the stream's options.
         ledger: its hooks take the events.
-        connect: turns properties of Java's clients into kafka-python's configuration.
+        connect: converts properties of Java's clients to kafka-python's configuration.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class HeldWatch:
 
     def look_at(self, frozen: Offsets) -> None:
         """
-        Take note of the held partitions, each with the offset to be read next.
+        Note the held partitions, each with the offset to be read next.
         """
         is_news = set(frozen) != set(self._frozen)
         self._frozen = dict(frozen)
         topics = {topic for topic, _ in frozen}
         for topic in tuple(self._identities):
-            if topic not in topics:  # of a hold that ended; a later one begins anew
+            if topic not in topics:  # its hold has ended; a later one starts over
                 self._identities.pop(topic, None)
         if not frozen:
             self._losses, self._told, self._judged = (), (), {}
@@ -143,10 +143,10 @@ class HeldWatch:
 
     def await_look(self, timeout: float) -> None:
         """
-        Wait until what was noted last has been looked at, or that failed.
+        Wait until those that were noted last were checked, or the check failed.
 
-        For runs that end by themselves: they would be over before the first look.
-        Returns after so many seconds at the latest, and says so by an event.
+        This is for runs that end by themselves, which would be over before the first
+        check. It returns after so many seconds at the latest, and an event reports it.
         """
         with self._looked:
             is_over = self._looked.wait_for(
@@ -163,7 +163,7 @@ class HeldWatch:
 
     def close(self) -> None:
         """
-        End the thread; waits for it for two seconds at most.
+        End the thread; wait for it for two seconds at most.
         """
         self._is_closed = True
         self._wake.set()
@@ -185,7 +185,7 @@ class HeldWatch:
 
     def _look_until_it_fails(self) -> None:
         found = self._connect(self._options.client)
-        # A topic's identity is as old as the metadata that tells it.
+        # A topic's identity is as old as the metadata that has it.
         age = max(_LEAST_AGE_MS, int(self._options.watch_interval * 1000))
         more = {"metadata_max_age_ms": age}
         base = clients.connection(found, more, "spark-watch")
@@ -214,7 +214,7 @@ class HeldWatch:
         there = [
             TopicPartition(*tp) for tp in frozen if tp[1] < facts[tp[0]].partitions
         ]
-        asker.assign(there)  # so that their metadata is there before they are asked for
+        asker.assign(there)  # so that their metadata is fetched before the questions
         begin = asker.beginning_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
         end = asker.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
         limits = {tp: _retention_ms(facts[tp.topic].settings) for tp in there}
@@ -252,7 +252,7 @@ class HeldWatch:
             if warning is not None:
                 warnings.append(f"{tp[0]}:{tp[1]}: {warning}")
         if self._frozen != frozen:
-            return  # holds have changed while the broker was asked
+            return  # holds have changed during the check
         self._losses = tuple(losses)
         with self._looked:
             self._judged = frozen
@@ -278,10 +278,10 @@ def gone(
     options: SourceOptions, names: Collection[str], connect: Connect = plain
 ) -> frozenset[str]:
     """
-    Return those of some topics that are not there; asks once, by a client of its own.
+    Return those of some topics that do not exist; asks once, with a separate client.
 
     Raises:
-        ClientPropertyError: a property of the clients cannot be carried over.
+        ClientPropertyError: a property of the clients cannot be converted.
         KafkaError: no broker answers.
     """
     base = clients.connection(connect(options.client), {}, "spark-watch")

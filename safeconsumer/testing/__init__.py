@@ -1,5 +1,5 @@
 """
-Brokers and checks for tests of Kafka consumers, this package's and its users'.
+Provides brokers and checks for tests of Kafka consumers, of any project.
 """
 
 from importlib import import_module
@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from safeconsumer.testing.embedded import EmbeddedBroker
     from safeconsumer.testing.errors import (
         BrokerCommandError,
+        BrokerTypeError,
         EmbeddedBrokerUnavailableError,
         EndlessRunError,
         UnsupportedByBrokerError,
     )
-    from safeconsumer.testing.existing import ExistingCluster
+    from safeconsumer.testing.existing import ExistingCluster, broker_of
     from safeconsumer.testing.ghost import Ghost
     from safeconsumer.testing.leaks import Leak, LeakError, NoLeak
     from safeconsumer.testing.polling import PollTimeoutError, poll_until
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BrokerCommandError",
+    "BrokerTypeError",
     "Call",
     "Clients",
     "DeadRecord",
@@ -48,6 +50,7 @@ __all__ = [
     "RetriedRecord",
     "UnsupportedByBrokerError",
     "WorkerRun",
+    "broker_of",
     "make_record",
     "poll_until",
     "run_worker",
@@ -55,6 +58,7 @@ __all__ = [
 
 _WHERE = {
     "BrokerCommandError": "errors",
+    "BrokerTypeError": "errors",
     "Call": "workers",
     "Clients": "clients",
     "DeadRecord": "workers",
@@ -72,6 +76,7 @@ _WHERE = {
     "RetriedRecord": "workers",
     "UnsupportedByBrokerError": "errors",
     "WorkerRun": "workers",
+    "broker_of": "existing",
     "make_record": "workers",
     "poll_until": "polling",
     "run_worker": "workers",

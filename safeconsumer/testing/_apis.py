@@ -1,5 +1,5 @@
 """
-Names and numbers of Kafka's requests and errors, as far as the kit speaks of them.
+Lists the names and numbers of Kafka's requests and errors that the kit uses.
 """
 
 import inspect

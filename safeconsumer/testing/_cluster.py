@@ -1,5 +1,5 @@
 """
-The moving parts of an embedded broker: mock cluster, fronts, and the loop's thread.
+Runs an embedded broker's parts: the mock cluster, its fronts, the loop's thread.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ class Coordinator:
     """
     Answers what members and admins ask about groups, and judges OffsetCommit.
 
-    Used by one thread. Which broker coordinates a group is the caller's business.
+    It is used by one thread. The caller knows which broker coordinates a group.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -115,7 +115,7 @@ class Coordinator:
 
     def _commit(self, header: Header, reader: Reader, reply: Reply) -> bool:
         if header.version < 1:
-            return False  # knows no generation
+            return False  # this request has no generation
         group, generation, member_id = reader.string(), reader.int32(), reader.string()
         error = self.groups[group].commit(member_id, generation)
         if not error:
@@ -155,7 +155,7 @@ _STATES = {
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-_NOT_ASKED = -(2**31)  # Kafka's word for authorized operations nobody asked for
+_NOT_ASKED = -(2**31)  # Kafka's value for operations that were not requested
 
 _HANDLERS: dict[int, Callable[[Coordinator, Header, Reader, Reply], bool]] = {
     _apis.API_KEYS["JoinGroup"]: Coordinator._join,  # noqa: SLF001  its own table
@@ -202,7 +202,7 @@ def refusal(header: Header, message: bytes, error: int) -> bytes | None:
 
 def commit_body(version: int, reader: Reader, error: int) -> bytes:
     """
-    One error for every partition of an OffsetCommit read up to its member id.
+    Make the body with one error for every partition of an OffsetCommit.
     """
     topics = _read_commit(version, reader)
     answer = _throttle(version >= 3).int32(len(topics))

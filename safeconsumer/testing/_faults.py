@@ -1,5 +1,5 @@
 """
-Faults of the embedded broker: errors to be answered, answers to be held back.
+Injects faults into the embedded broker: errors as answers, answers held back.
 """
 
 import threading
@@ -16,8 +16,8 @@ class Hold:
     """
     Keeps the answers to some requests back until :meth:`release`.
 
-    A context manager: leaving it releases. While an answer is kept its connection
-    takes up no further request, as with a broker that is slow.
+    A context manager: leaving it releases the answers. While an answer is kept its
+    connection takes no further request, as with a slow broker.
     """
 
     def __init__(self, api: str, client_id: str | None) -> None:
@@ -37,7 +37,7 @@ class Hold:
 
     def wait(self, count: int = 1, timeout: float = 10.0) -> None:
         """
-        Return once so many answers are being kept back.
+        Return once this many answers are being kept back.
 
         Raises:
             TimeoutError: it did not happen within ``timeout`` seconds.
@@ -51,7 +51,7 @@ class Hold:
 
     def release(self) -> None:
         """
-        Let the kept answers go in the order they came, and all that follow.
+        Send the kept answers in the order they came, and all that follow.
         """
         with self._changed:
             self._is_open = True
@@ -61,7 +61,7 @@ class Hold:
 
     def keep(self, header: Header, send: Callable[[], None]) -> bool:
         """
-        Take charge of one answer; False if it is none of this hold's.
+        Keep one answer back; False if it does not belong to this hold.
         """
         if header.api_key != self._key:
             return False
@@ -88,7 +88,7 @@ class Hold:
 
 class Faults:
     """
-    What the broker's front is to do wrong; used by its thread only.
+    The faults of a broker's front; used by its thread only.
     """
 
     def __init__(self) -> None:

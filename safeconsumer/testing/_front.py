@@ -1,5 +1,5 @@
 """
-What clients of the embedded broker really talk to: a front that reads every frame.
+Runs the embedded broker's front, which reads every frame of its clients.
 
     client  <-->  Connection (this front)  <-->  librdkafka's mock broker
 
@@ -26,7 +26,7 @@ LOG_LENGTH = 100_000
 
 class Shared:
     """
-    What the brokers of one cluster have in common.
+    The state that the brokers of one cluster share.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -40,7 +40,7 @@ class Shared:
 
 class Front:
     """
-    One broker's address: listens, accepts, and can go down, up or silent.
+    One broker's address: it listens, accepts, and can be down, up or silent.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Front:
     @property
     def is_up(self) -> bool:
         """
-        Whether it takes connections.
+        Whether it accepts connections.
         """
         return self._server is not None
 
@@ -90,13 +90,13 @@ class Front:
 
     async def fall_silent(self) -> None:
         """
-        Take up nothing more and send nothing, until :meth:`speak`.
+        Handle no requests and send nothing, until :meth:`speak`.
         """
         self.is_silent = True
 
     async def speak(self) -> None:
         """
-        End a silence: take up what has come meanwhile.
+        End a silence: handle what has come meanwhile.
         """
         self.is_silent = False
         for connection in list(self.connections):

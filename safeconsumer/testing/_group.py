@@ -1,5 +1,5 @@
 """
-One consumer group as a broker keeps it: the classic protocol's state machine.
+Models one consumer group as a broker does: the classic protocol's state machine.
 
 librdkafka's mock has one, but refuses a follower that syncs after the leader, takes
 a second or more for each rebalance, refuses commits meanwhile, and ends the whole
@@ -26,7 +26,7 @@ from safeconsumer.testing._members import (
 
 class GroupState(Enum):
     """
-    What the group waits for.
+    Says what the group waits for.
     """
 
     EMPTY = "its first member"
@@ -59,7 +59,7 @@ class Group:
 
     def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
         """
-        Return the members with what they asked for and what they own, once it stands.
+        Return the members with their requests and partitions, once the group is stable.
         """
         is_stable = self.state is GroupState.STABLE
         return tuple(
@@ -111,7 +111,7 @@ class Group:
 
     def heartbeat(self, member_id: str, generation: int) -> int:
         """
-        Note that a member lives, and return the error code it is to hear.
+        Note that a member lives, and return the error code to answer it with.
         """
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.PREPARING:
@@ -131,7 +131,7 @@ class Group:
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
         """
-        Take a member out; the others hear of it by their next heartbeat.
+        Remove a member; the others learn of it at their next heartbeat.
         """
         if member_id in self._expected:
             self._expected.pop(member_id).cancel()
@@ -145,7 +145,7 @@ class Group:
 
     def _check(self, member_id: str, generation: int) -> int:
         """
-        Whether it is a member of this generation; if so it has been heard of.
+        Whether it is a member of this generation; if so this counts as a sign of life.
         """
         if member_id not in self._members:
             return _apis.UNKNOWN_MEMBER_ID
@@ -186,7 +186,7 @@ class Group:
         if is_changed or self.state is GroupState.PREPARING:
             is_answered = False
         else:
-            # Nothing is new, so it hears the same again. Only a leader may ask for a
+            # Nothing is new, so it gets the old answer again. Only leaders ask for a
             # rebalance like this: it has seen the topics change.
             is_answered = not (is_leader and self.state is GroupState.STABLE)
         if is_answered:
@@ -249,7 +249,7 @@ class Group:
 
     def _complete(self) -> None:
         """
-        End the joining: whoever has not come is out, unless it is a static member.
+        End the joining: a member that has not come is removed, unless it is static.
         """
         for member in self._members:
             if member.join is None and member.request.instance_id is None:

@@ -1,5 +1,5 @@
 """
-librdkafka's mock cluster, called by ctypes in confluent-kafka's own library file.
+Calls librdkafka's mock cluster by ctypes, in confluent-kafka's own library file.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _PRODUCER = 0
 _POINTER = ctypes.c_void_p
 _TEXT = ctypes.c_char_p
 _INT = ctypes.c_int
-# A command takes 0.1 ms; one that takes longer than this has been overlooked.
+# Seconds; a command takes 0.0001, and one that takes longer than this was missed.
 _NUDGE_AFTER = 0.005
 
 # name -> (result, arguments); from rdkafka.h and rdkafka_mock.h of librdkafka 2.10.
@@ -110,7 +110,7 @@ def load() -> ctypes.CDLL:
 @contextmanager
 def _signals_elsewhere() -> Iterator[None]:
     """
-    Have threads that are started inside get no signals.
+    Start threads inside without any signals.
 
     librdkafka (2.16) lets the mock's thread have those of its caller. The kernel gives
     it one when the main thread has one already; its wait then fails with EINTR, the

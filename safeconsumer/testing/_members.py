@@ -1,5 +1,5 @@
 """
-The members of one consumer group, and what they say when they join.
+Keeps the members of one consumer group, and their requests to join.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +13,7 @@ from safeconsumer.testing import _apis
 @frozen(kw_only=True)
 class JoinRequest:
     """
-    What a member asks for when it joins; timeouts in seconds.
+    A member's request to join; timeouts in seconds.
     """
 
     member_id: str
@@ -34,7 +34,7 @@ class JoinRequest:
 @frozen(kw_only=True)
 class JoinAnswer:
     """
-    What a member hears; only the leader hears of the others.
+    The answer to a member's join; only the leader learns of the others.
     """
 
     error: int = _apis.NONE
@@ -77,7 +77,7 @@ class Member:
     @property
     def is_waiting(self) -> bool:
         """
-        Whether it has asked for something and not been answered.
+        Whether it waits for an answer.
         """
         return self.join is not None or self.sync is not None
 
@@ -110,7 +110,7 @@ class Members:
     """
     The members in the order in which they joined, and their session timers.
 
-    ``on_expiry`` is called with a member that has not been heard of in time.
+    ``on_expiry`` is called with a member that has sent nothing in time.
     """
 
     _schedule: Schedule
@@ -147,7 +147,7 @@ class Members:
 
     def touch(self, member: Member) -> None:
         """
-        Begin a member's session anew: it has been heard of.
+        Restart a member's session: it has sent something.
         """
         if member.timer is not None:
             member.timer.cancel()
@@ -164,14 +164,14 @@ class Members:
 
     def can_take(self, request: JoinRequest) -> bool:
         """
-        Whether some protocol of the request is one that all others speak too.
+        Whether all other members also support one protocol of the request.
         """
         others = [m.request for m in self if m.member_id != request.member_id]
         return bool(_common([request, *others]))
 
     def vote(self) -> str:
         """
-        Return the protocol that most members like best, of those that all speak.
+        Return the protocol that most members prefer, of those that all support.
         """
         requests = [member.request for member in self]
         common = _common(requests)
@@ -186,7 +186,7 @@ class Members:
 
     def described(self, protocol: str) -> tuple[tuple[str, str | None, bytes], ...]:
         """
-        Return what the leader hears of every member.
+        Return what the leader learns about every member.
         """
         return tuple(
             (m.member_id, m.request.instance_id, m.request.protocols[protocol])

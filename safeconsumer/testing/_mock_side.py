@@ -1,5 +1,5 @@
 """
-The half of a connection that speaks to librdkafka's mock.
+Connects one client's connection to librdkafka's mock.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """
-Free ports for brokers.
+Finds free ports for brokers.
 """
 
 import random

@@ -1,5 +1,5 @@
 """
-What the embedded broker remembers of a request.
+Reads requests into the entries of the embedded broker's log.
 """
 
 from attrs import frozen
@@ -14,7 +14,7 @@ _FETCH_READABLE = 11
 @frozen(kw_only=True)
 class Request:
     """
-    One request as a broker took it up.
+    One request that a broker handled.
 
     ``at`` is ``time.monotonic()`` in seconds; ``partitions`` are those a Fetch asked
     for, as ``(topic, partition)`` (empty for other requests).

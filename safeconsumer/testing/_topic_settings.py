@@ -1,5 +1,5 @@
 """
-What the embedded broker says of topics' settings and of ACLs; it acts on neither.
+Answers requests about topics' settings and ACLs; the embedded broker obeys neither.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """
-The little of Kafka's wire format that the embedded broker reads and writes itself.
+Reads and writes the part of Kafka's wire format that the embedded broker needs.
 
-Only the formats without tagged fields: the embedded broker announces no newer
-version of the requests which are taken apart here.
+It knows only formats without tagged fields: the embedded broker announces no newer
+version of the requests that it parses.
 """
 
 import struct

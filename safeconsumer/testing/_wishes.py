@@ -1,5 +1,5 @@
 """
-What a test has asked a consumer to keep silent, whatever the client knows of it.
+Notes what a test asked a consumer to hold, whatever the client knows of it.
 """
 
 import time
@@ -17,11 +17,11 @@ from safeconsumer.holds.scope import Scope
 @frozen(kw_only=True)
 class Wish:
     """
-    How long a scope is to be silent for one owner.
+    How long a scope shall be silent for one owner.
 
     Attributes:
         until: seconds on the monotonic clock, or None for no limit.
-        is_bound: whether it ends with the assignment; only the client can tell when.
+        is_bound: whether it ends with the assignment; only the client knows when.
     """
 
     until: float | None = None
@@ -34,13 +34,13 @@ Wishes = dict[HoldKey, Wish]
 @define
 class Intent:
     """
-    The scopes that are to be silent, each for its owner, as they were asked for.
+    The scopes that shall be silent, each for its owner, as the test asked for them.
 
     A stock consumer's pauses belong to the owner of plain calls.
 
     Args:
-        holds: what the client says it holds; asked only about holds that end with
-            the assignment.
+        holds: returns the client's holds; used only for holds that end with the
+            assignment.
 
     Thread rules: any thread; a call changes single entries of one dictionary.
     """
@@ -58,14 +58,14 @@ class Intent:
         **_: object,
     ) -> None:
         """
-        Note a pause as it was asked for.
+        Note a pause of the test's.
 
         Args:
             targets: partitions, topic names, compiled patterns, scopes.
-            since: when it was asked for, before the client noted it: then it cannot
-                end here after it has ended there.
-            owner: as ``pause()``'s.
-            for_: as ``pause()``'s.
+            since: when the test asked for it, before the client noted it, so that it
+                cannot end here later than there.
+            owner: as for ``pause()``.
+            for_: as for ``pause()``.
         """
         seconds = for_.total_seconds() if isinstance(for_, timedelta) else for_
         start = time.monotonic() if since is None else since
@@ -80,7 +80,7 @@ class Intent:
 
     def add_holds(self) -> None:
         """
-        Note what the client holds already, also where it covers nothing assigned.
+        Note the client's present holds, also those that cover nothing assigned.
         """
         for hold in self._holds():
             is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
@@ -95,13 +95,13 @@ class Intent:
 
     def restore(self, lifted: Wishes) -> None:
         """
-        Take back what :meth:`lift` returned.
+        Restore what :meth:`lift` returned.
         """
         self._wishes.update(lifted)
 
     def covers(self, tp: scopes.TopicPartition) -> bool:
         """
-        Tell whether somebody wants this partition to be silent at this moment.
+        Tell whether this partition shall be silent for some owner at this moment.
         """
         now = time.monotonic()
         return any(

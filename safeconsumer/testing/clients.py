@@ -1,5 +1,5 @@
 """
-Consumers and producers that close themselves when the test is over.
+Makes consumers and producers that are closed when the test is over.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,19 +16,19 @@ _CLOSE_MS = 2000
 
 class Broker(Protocol):
     """
-    What the kit needs of a broker, of whatever kind.
+    The attributes and methods that the kit needs of any broker.
     """
 
     @property
     def client_config(self) -> Mapping[str, Any]:
         """
-        What any kafka-python client needs to reach it.
+        The settings by which any kafka-python client reaches it.
         """
 
     @property
     def group_config(self) -> Mapping[str, Any]:
         """
-        Quick group timeouts that it accepts.
+        Short group timeouts that it accepts.
         """
 
     def create_topic(self, name: str, partitions: int = ...) -> None:

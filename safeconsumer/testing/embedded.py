@@ -1,5 +1,5 @@
 """
-A Kafka cluster inside the test's own process: no Java, no Docker, up in 0.1 s.
+Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,9 @@ class EmbeddedBroker:
 
     librdkafka's mock cluster keeps topics, records and offsets; the group protocol is
     answered by this kit, because the mock's is not reliable with several members.
+    It does not delete or compact topics, keeps no offsets that a transaction commits,
+    has no authorization, and does not serve the commands of ``safeconsumer`` for
+    groups, which end with an error that says so: those need Apache Kafka.
     Nothing outlives the process, and only 127.0.0.1 is listened on. Every method may
     be called by any thread. A context manager: starts on entry, stops on exit.
 
@@ -57,7 +60,7 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """
-        Cut all connections and forget everything; a second call does nothing.
+        Cut all connections and drop everything; a second call does nothing.
         """
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
@@ -79,7 +82,7 @@ class EmbeddedBroker:
     @property
     def bootstrap(self) -> str:
         """
-        The brokers' addresses as ``bootstrap_servers`` takes them.
+        The brokers' addresses, for ``bootstrap_servers``.
         """
         addresses = self._running().addresses
         return ",".join(f"{host}:{port}" for host, port in addresses)
@@ -87,7 +90,7 @@ class EmbeddedBroker:
     @property
     def client_config(self) -> dict[str, Any]:
         """
-        What any kafka-python client needs to reach this broker.
+        The settings by which any kafka-python client reaches this broker.
         """
         return {"bootstrap_servers": self.bootstrap.split(","), "api_version": (2, 3)}
 
@@ -109,7 +112,7 @@ class EmbeddedBroker:
         Args:
             name: of the topic.
             partitions: how many.
-            settings: what is told to whoever asks for them. Nothing acts on them, and
+            settings: returned to clients that ask for them. They have no effect:
                 nothing is deleted by age or compacted.
 
         Raises:
@@ -210,14 +213,14 @@ class EmbeddedBroker:
 
     def freeze(self, broker_id: int | None = None) -> None:
         """
-        Fall silent: connections are accepted and nothing is answered.
+        Stop answering: connections are accepted, and requests are not answered.
         """
         for front in self._chosen(broker_id):
             self._running().run(front.fall_silent())
 
     def unfreeze(self, broker_id: int | None = None) -> None:
         """
-        Answer again, first what came during the silence.
+        Answer again, beginning with the requests that came meanwhile.
         """
         for front in self._chosen(broker_id):
             self._running().run(front.speak())
@@ -252,7 +255,7 @@ class EmbeddedBroker:
 
     def members(self, group: str) -> tuple[str, ...]:
         """
-        Return the ids of a group's members as the coordinator has them now.
+        Return the ids of a group's present members.
         """
         cluster = self._running()
         return cluster.call(lambda: cluster.shared.coordinator.groups[group].members)

@@ -1,5 +1,5 @@
 """
-What the test kit raises by itself.
+Defines the errors of the test kit.
 """
 
 from safeconsumer.errors import MissingExtraError, SafeConsumerError
@@ -24,11 +24,24 @@ class BrokerCommandError(SafeConsumerError):
 
 class EndlessRunError(SafeConsumerError):
     """
-    ``run_worker`` called what it calls as often as it may, and records still come.
+    ``run_worker`` has made as many calls as it may, and records still come.
     """
 
 
 class UnsupportedByBrokerError(SafeConsumerError):
     """
-    What was asked is more than this kind of broker can; the message says which can.
+    The broker's kind cannot do what was asked; the message says which kind can.
     """
+
+
+class BrokerTypeError(SafeConsumerError, TypeError):
+    """
+    What a ``kafka_broker`` fixture gave, or an address, is nothing that can be used.
+    """
+
+    def __init__(self, given: object) -> None:
+        super().__init__(
+            f"{given!r} is no broker: expected an address such as 'localhost:9092', "
+            "an object with bootstrap or get_bootstrap_server() that gives one, or "
+            "one with client_config, group_config and create_topic()"
+        )

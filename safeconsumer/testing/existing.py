@@ -1,10 +1,12 @@
 """
-A Kafka cluster that somebody else runs.
+Uses a Kafka cluster that somebody else runs.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from safeconsumer.testing.errors import BrokerTypeError
 
 if TYPE_CHECKING:
     from kafka.admin import KafkaAdminClient
@@ -12,11 +14,12 @@ if TYPE_CHECKING:
 # Kafka's own default for group.min.session.timeout.ms.
 _DEFAULT_MIN_SESSION_MS = 6000
 _QUICK_SESSION_MS = 2000
+_OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 
 class ExistingCluster:
     """
-    Speak to a real cluster at a known address; start and stop nothing.
+    A real cluster at a known address; it starts and stops nothing.
 
     Args:
         bootstrap: ``host:port``, or several separated by commas.
@@ -33,14 +36,14 @@ class ExistingCluster:
     @property
     def client_config(self) -> dict[str, Any]:
         """
-        What any kafka-python client needs to reach this cluster.
+        The settings by which any kafka-python client reaches this cluster.
         """
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
     def group_config(self) -> Mapping[str, Any]:
         """
-        The quickest group timeouts that this cluster accepts, from 2 s on.
+        The shortest group timeouts that this cluster accepts, from 2 s on.
         """
         if self._session_ms is None:
             self._session_ms = max(self._least_session_ms(), _QUICK_SESSION_MS)
@@ -99,3 +102,35 @@ class ExistingCluster:
         except KafkaError:
             return _DEFAULT_MIN_SESSION_MS
         return int(described["broker"][node][name]["value"])
+
+
+def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
+    """
+    Return a broker that the test kit can use: of its own kinds as it is.
+
+    Of anything else that says where it is an :class:`ExistingCluster` is made.
+
+    Args:
+        given: an address ``"host:port"``; an object whose ``bootstrap`` is one, or
+            whose ``get_bootstrap_server()`` returns one, as the ``KafkaContainer`` of
+            testcontainers has it; or an object with ``client_config``,
+            ``group_config`` and ``create_topic()``.
+
+    Raises:
+        BrokerTypeError: it is something else; the message says what is expected.
+
+    """
+    if set(dir(given)) >= _OF_A_BROKER:  # without asking for an address yet
+        return given
+    if callable(asked := getattr(given, "get_bootstrap_server", None)):
+        where = asked()
+    else:
+        where = getattr(given, "bootstrap", given)
+    if not (isinstance(where, str) and all(map(_is_address, where.split(",")))):
+        raise BrokerTypeError(given)
+    return ExistingCluster(where)
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdecimal()

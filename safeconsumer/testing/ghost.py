@@ -1,5 +1,5 @@
 """
-A rebalance on demand: a ghost member joins a group and leaves it again.
+Causes a rebalance on demand: a ghost member joins a group and leaves it again.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
 """
-A check that no record of a paused partition is handed out, for any consumer.
+Checks, for any consumer, that no record of a paused partition is delivered.
 """
 
 import threading
@@ -38,16 +38,15 @@ class NoLeak:
     """
     Fail if a record of a paused partition is delivered while this context is open.
 
-    Works for kafka-python's ``KafkaConsumer`` and its subclasses, with ``poll()`` and
-    with iteration. What counts is what the test asked for, not what the client still
-    knows of it: partitions paused and holds in force on entry, ``targets``, and every
-    ``pause()`` and ``pause_all()`` inside, until its owner's ``resume()`` of the same
-    target or until its ``for_`` is over. Of a hold that lives while its partition is
-    assigned, the client is asked whether it has ended. On exit it raises
-    :class:`LeakError`.
+    It works for kafka-python's ``KafkaConsumer`` and its subclasses, with ``poll()``
+    and with iteration. The test's calls count, not what the client remembers of them:
+    partitions paused and holds in force on entry, ``targets``, and every ``pause()``
+    and ``pause_all()`` inside, until its owner's ``resume()`` of the same target or
+    until its ``for_`` is over. For a hold that lasts while its partition is assigned,
+    the client is asked whether it has ended. On exit it raises :class:`LeakError`.
 
     Args:
-        consumer: the one to watch; its class is exchanged for a subclass meanwhile.
+        consumer: the consumer to check; it gets a subclass of its class meanwhile.
         targets: partitions, topic names or compiled patterns (whole name) that are to
             count as paused although this consumer did not pause them itself.
 
@@ -91,7 +90,7 @@ class NoLeak:
 
     def poll(self, poll: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """
-        Poll, and look at what comes.
+        Poll, and check the records.
         """
         records = poll(*args, **kwargs)
         if not getattr(self._inside, "iteration", False):
@@ -102,7 +101,7 @@ class NoLeak:
 
     def step(self, step: Any) -> Any:  # noqa: ANN401
         """
-        Take one step of an iteration, and look at the record.
+        Take one step of an iteration, and check the record.
         """
         # Iteration polls too, and then drops what was paused since: only what it
         # hands out in the end has been delivered.
@@ -116,7 +115,7 @@ class NoLeak:
 
     def pause(self, pause: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
         """
-        Pause, and note that the targets are to be silent from now on.
+        Pause, and note that the targets must be silent from now on.
         """
         since = time.monotonic()
         result = pause(*args, **options)
@@ -125,7 +124,7 @@ class NoLeak:
 
     def resume(self, resume: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
         """
-        Resume, and note that the targets may be delivered by then.
+        Resume, and note that the targets may be delivered from then on.
         """
         lifted = self._intent.lift(targets, **options)
         try:

@@ -1,10 +1,10 @@
 """
-Polling several consumers at once, as their programs would.
+Polls several consumers at once, as their programs would.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 # Each in a thread of its own, and no shorter: a consumer that waits for its turn while
@@ -16,35 +16,40 @@ _CHECK_EVERY = 0.01
 
 class PollTimeoutError(AssertionError):
     """
-    What polling was to bring about did not happen in time; the message names it.
+    The awaited condition did not hold in time; the message names it.
     """
 
 
 def poll_until(
-    consumers: Sequence[Any],
+    consumers: Any,  # noqa: ANN401  kafka-python is untyped
     condition: Callable[[], object],
     *,
-    silently: Sequence[Any] = (),
+    silently: Any = (),  # noqa: ANN401  kafka-python is untyped
     awaited: str = "the condition",
     timeout: float = 30.0,
 ) -> list[Any]:
     """
     Poll consumers until the condition holds; return the records that came meanwhile.
 
-    When it returns nobody polls any more; that takes up to half a second longer.
+    When it returns no thread polls any more; that takes up to half a second longer.
 
     Args:
-        consumers: any kafka-python consumers; nobody else may be polling them.
+        consumers: a kafka-python consumer, or several; nobody else may be polling them.
         condition: asked about 100 times a second.
-        silently: further consumers to poll, whose records are not returned.
+        silently: further ones to poll, likewise; their records are not returned.
         awaited: what the condition means, for the error.
         timeout: seconds.
 
     Raises:
         PollTimeoutError: the condition did not hold in time.
+        TypeError: one of them is no consumer, or the condition cannot be called.
         Exception: what a consumer's ``poll()`` raised.
 
     """
+    consumers, silently = _several(consumers), _several(silently)
+    if not callable(condition):
+        msg = f"the condition is a function, such as consumer.assignment: {condition!r}"
+        raise TypeError(msg)
     round_ = _Round(consumers, silently)
     deadline = time.monotonic() + timeout
     try:
@@ -61,6 +66,22 @@ def poll_until(
     if round_.errors:
         raise round_.errors[0]
     return round_.records
+
+
+def _several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python is untyped
+    # A consumer is an iterator, too: of its records.
+    if _can_poll(given):
+        return (given,)
+    several = tuple(given) if isinstance(given, Iterable) else (given,)
+    for one in several:
+        if not _can_poll(one):
+            msg = f"poll_until polls a consumer, or a list of them, not {one!r:.200}"
+            raise TypeError(msg)
+    return several
+
+
+def _can_poll(one: object) -> bool:
+    return callable(getattr(one, "poll", None)) and not isinstance(one, type)
 
 
 class _Round:

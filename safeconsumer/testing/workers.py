@@ -155,7 +155,7 @@ class WorkerRun:
         is_stopped: whether the handler asked it to stop, by :class:`StopWorker`.
         committed: by partition, the offset that would have been committed.
         seconds: how long the worker's waits would have taken together.
-        events: what hooks would have been told, in order.
+        events: the events that hooks would have got, in order.
     """
 
     calls: tuple[Call, ...]
@@ -295,7 +295,7 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
 
     Raises:
         WorkerSettingError: a setting is impossible, or one that this cannot do, such
-            as ``executor="process"``; or the records are none, or not in order.
+            as ``executor="process"``; or the records are missing or out of order.
         LifespanError: the lifespan could not be entered, or left.
         EndlessRunError: the handler was called ``max_calls`` times, or ``key`` failed
             more often.

@@ -1,5 +1,5 @@
 """
-Working under backpressure: ``Worker`` runs your handler, ``Pump`` feeds your loop.
+Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop.
 """
 
 from safeconsumer.worker.breaker import Breaker
@@ -19,10 +19,12 @@ from safeconsumer.worker.handlers import (
     Reject,
     RetryLater,
     StopWorker,
+    WorkerControl,
 )
 from safeconsumer.worker.health import Health, Report, Stats
 from safeconsumer.worker.pump import Batch, Pump
 from safeconsumer.worker.records import Record
+from safeconsumer.worker.results import Histogram
 from safeconsumer.worker.routes import NoHandlerError
 from safeconsumer.worker.settings import (
     Commit,
@@ -49,6 +51,7 @@ __all__ = [
     "HandlerTimeoutError",
     "HandlersFailError",
     "Health",
+    "Histogram",
     "LifespanError",
     "Limits",
     "NoHandlerError",
@@ -66,4 +69,5 @@ __all__ = [
     "Tracing",
     "UnsendableError",
     "Worker",
+    "WorkerControl",
 ]

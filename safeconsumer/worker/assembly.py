@@ -1,5 +1,5 @@
 """
-What a worker or a pump was told, and the parts that are made of it.
+Checks the arguments of a worker or a pump, and builds the parts that it is made of.
 """
 
 import time
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 @frozen(kw_only=True)
 class Settings:
     """
-    What workers and pumps are told alike; as their arguments of these names.
+    The arguments that workers and pumps have in common, under the same names.
 
     Raises:
-        WorkerSettingError: one is impossible, or does not fit the consumer.
+        WorkerSettingError: a setting is impossible, or does not fit the consumer.
     """
 
     consumer: Any
@@ -72,13 +72,13 @@ class Settings:
 @frozen(kw_only=True)
 class Handling:
     """
-    What a worker is told of its handlers; as its arguments of these names.
+    The arguments of a worker that concern its handlers, under the same names.
 
     Attributes:
-        called: the handler, or the handlers as one.
+        called: the handler, or one object that calls several handlers.
 
     Raises:
-        WorkerSettingError: one is impossible.
+        WorkerSettingError: a setting is impossible.
     """
 
     handle: object
@@ -118,7 +118,7 @@ class Handling:
 
     def policy(self) -> dict[str, Any]:
         """
-        Return what of a policy is about handlers.
+        Return the fields of a policy that concern handlers.
         """
         topics = self.topic_concurrency
         return {
@@ -131,10 +131,10 @@ class Handling:
 
     def tracer(self, config: Mapping[str, Any]) -> "Tracer | None":
         """
-        Return what makes spans; None if nobody wants any.
+        Return the object that makes spans; None if spans are off.
 
         Args:
-            config: of the consumer.
+            config: the consumer's settings.
 
         Raises:
             MissingExtraError: OpenTelemetry's API is not installed.
@@ -149,13 +149,13 @@ class Handling:
         self, called: Handler, parts: "Parts", age: float, tracer: "Tracer | None"
     ) -> Calls:
         """
-        Return what is called, and how.
+        Return the callable for handlers, with how it is called.
 
         Args:
-            called: the handler, with what stands before it.
-            parts: of the worker.
-            age: seconds, ``Limits.age``.
-            tracer: makes spans of the calls.
+            called: the handler, with the wrappers around it.
+            parts: the worker's parts.
+            age: seconds; ``Limits.age``.
+            tracer: makes spans of the calls; None if spans are off.
         """
         return Calls(
             handle=called,
@@ -173,7 +173,7 @@ class Handling:
 @frozen
 class Parts:
     """
-    What workers and pumps are made of.
+    The parts of a worker or a pump.
     """
 
     client: ConsumerClient
@@ -191,7 +191,7 @@ def assembled(
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Parts:
     """
-    Make the parts, and have them know each other.
+    Build the parts and connect them with each other.
 
     Raises:
         WorkerSettingError: a setting is impossible.

@@ -1,5 +1,5 @@
 """
-Decides when failures of a topic's handlers are an outage, and when one record may try.
+Decides when a topic's failures are an outage, and when one record may try.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from safeconsumer._checks import (
 )
 from safeconsumer.errors import WorkerSettingError
 
-# A window slides by this part of it.
+# A window slides by this fraction of its length.
 _PARTS = 10
 
 
@@ -28,29 +28,33 @@ def _share(_self: object, _attribute: Any, value: object) -> None:  # noqa: ANN4
 @frozen(kw_only=True)
 class Breaker:
     """
-    Holds a topic while its handlers fail with what an outage looks like.
+    Holds a topic while its handlers fail with errors that look like an outage.
 
     Once it opens, the topic is held, with the owner ``worker:breaker``, a reason and an
-    expiry, and no handler begins on it. Then one record tries, first the one that
-    failed last: if it succeeds, all goes on; if it fails so again, the topic is held
-    for longer. Neither that failure nor the one that opened it uses up an attempt. To
-    close it by hand: ``consumer.resume("orders", owner="worker:breaker")``. Each topic
-    has its own, and each worker of a group finds out for itself::
+    expiry, and no handler begins on it. When the hold expires one record tries, first
+    the one that failed last: if it succeeds, the topic flows again; if it fails with
+    such an error again, the topic is held for longer. Neither that failure nor the one
+    that opened the breaker uses up an attempt. To close it early, call
+    ``consumer.resume("orders", owner="worker:breaker")``. Each topic has its own
+    breaker, and the workers of a group do not share theirs::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
     Args:
-        on: exceptions that count, and their children. Others, and what steers a worker,
-            count neither as failures nor as successes.
-        failures: so many in a row open it, whatever their records. With a record after
-            the other, as ``order="partition"`` has it, let ``Retry.attempts`` be more,
-            or a record is given up before.
-        rate: the part of the calls in the last ``within`` seconds that opens it too,
-            once ``failures`` of them failed; None for no such rule.
-        within: seconds; rounded up by a tenth.
+        on: exception classes that count as failures, with their subclasses. Other
+            exceptions, and those that steer a worker, count neither as failures nor as
+            successes.
+        failures: this many failures in a row open it, of whatever records. If records
+            are handled one after the other, as with ``order="partition"``, set
+            ``Retry.attempts`` higher than this, or a record is given up before the
+            breaker opens.
+        rate: a share of the calls in the last ``within`` seconds that opens it too,
+            above 0 and at most 1, once ``failures`` of them have failed; None for no
+            such rule.
+        within: seconds; the real window may be a tenth longer.
         first: seconds until a record tries for the first time.
-        factor: by which each wait is longer than the one before.
-        most: seconds no wait exceeds.
+        factor: each wait is longer than the one before by this factor.
+        most: the longest wait, in seconds.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -66,7 +70,7 @@ class Breaker:
 
     def __attrs_post_init__(self) -> None:
         if not self.on:
-            message = "on must be a tuple of exception classes, and not empty"
+            message = "on must be a tuple of at least one exception class"
             raise WorkerSettingError(message)
         if self.factor < 1 or self.most < self.first:
             message = (
@@ -77,7 +81,7 @@ class Breaker:
 
     def wait(self, tries: int) -> float:
         """
-        Return the seconds to hold the topic after so many tries in vain.
+        Return the seconds to hold the topic after so many failed tries.
         """
         wait = self.first
         for _ in range(tries):
@@ -90,7 +94,7 @@ class Breaker:
 @frozen
 class Calls:
     """
-    How many calls there were in one part of the window, and how many failed.
+    Counts the calls in one part of the window, and those that failed.
     """
 
     part: int
@@ -101,15 +105,15 @@ class Calls:
 @frozen
 class Circuit:
     """
-    What one topic's breaker knows; closed, it lets everything through.
+    The state of one topic's breaker; while closed, it lets everything through.
 
     Attributes:
         in_a_row: failures since the last success.
-        recent: calls of the window, the oldest first; empty without a rate.
-        why: what opened it, for people; None while it is closed.
-        since: when that was.
-        until: when one record may try.
-        tries: how many have tried in vain.
+        recent: the calls in the window, the oldest first; empty without a rate.
+        why: why it opened, as text for people; None while it is closed.
+        since: when it opened, in seconds on the worker's clock.
+        until: when one record may try, in seconds on the worker's clock.
+        tries: how many tries have failed since.
     """
 
     in_a_row: int = 0
@@ -122,13 +126,13 @@ class Circuit:
     @property
     def is_open(self) -> bool:
         """
-        Whether it lets nothing through, or one record at a time.
+        Whether the topic is stopped, or only one record at a time may try.
         """
         return self.why is not None
 
     def succeeded(self, breaker: Breaker, calls: int, now: float) -> "Circuit":
         """
-        Count calls that went well; of an open one: the record that tried.
+        Count successful calls; if it is open, the record that tried has succeeded.
         """
         if self.is_open:
             return Circuit()
@@ -136,7 +140,9 @@ class Circuit:
 
     def failed(self, breaker: Breaker, now: float) -> "Circuit":
         """
-        Count a call that failed as by an outage; of an open one: the record that tried.
+        Count a call that failed with an outage.
+
+        If it is open, the record that tried failed.
         """
         if self.is_open:
             tries = self.tries + 1

@@ -1,5 +1,5 @@
 """
-What a poll loop sees: its consumer, holds of others, its work, hooks.
+Adapts a consumer for a poll loop: records, positions, commits, holds and hooks.
 """
 
 import itertools
@@ -60,7 +60,7 @@ class Emitter:
 
 class Others:
     """
-    Looks at a consumer's ledger for holds that are not a worker's. Any thread.
+    Looks in a consumer's ledger for holds that are not a worker's. Any thread.
     """
 
     def __init__(self, ledger: PauseLedger) -> None:
@@ -68,44 +68,46 @@ class Others:
 
     def look(self) -> PauseView:
         """
-        Return what holds now; applies what waits. Not to be called under a lock.
+        Return the holds of this moment; applies waiting changes. Call it under no lock.
         """
         return self._ledger.view()
 
     def seen(self) -> PauseView:
         """
-        Return what was last applied; takes no lock, and may be called under any.
+        Return the view that was last applied.
+
+        Takes no lock, and may be called under any.
         """
         return self._ledger.applied()
 
     def tell(self, change: Callable[[], None]) -> Callable[[], None]:
         """
-        Have ``change`` called at each change of holds, before who made it goes on.
+        Have ``change`` called at each change of holds, before that call returns.
 
         Returns:
-            What ends that.
+            A function that ends this.
         """
         self._ledger.lookers.append(change)
         return lambda: self._ledger.lookers.remove(change)
 
     def report_busy(self, busy: Callable[[], Collection[TopicPartition]]) -> None:
         """
-        Let reports say quiet only of partitions that are not in ``busy``.
+        Let reports call quiet only partitions that are not in ``busy``.
         """
         self._ledger.busy = busy
 
     def became_quiet(self) -> None:
         """
-        Tell who waits for it that nothing runs of a held partition any more.
+        Tell waiting threads that no handler runs on a held partition any more.
         """
         self._ledger.wake()
 
 
 def covers(view: PauseView, tp: TopicPartition) -> bool:
     """
-    Tell whether somebody else's hold, or a gate, covers a partition.
+    Tell whether a hold that is not a worker's, or a gate, covers a partition.
 
-    One that is not assigned any more counts as covered: it is another's, or will be.
+    A partition that is not assigned any more counts as covered: it is another member's.
     """
     if tp not in view.quiet:  # nearly always
         return not view.owns(tp)
@@ -116,42 +118,42 @@ def covers(view: PauseView, tp: TopicPartition) -> bool:
 
 class Work(Protocol):
     """
-    Who works on what is pumped.
+    What works on the polled records: a worker's schedule, or a pump.
     """
 
     def admit(self, epoch: Epoch, chunk: Chunk) -> None:
         """
-        Take what a poll returned.
+        Take the records that a poll returned for an epoch.
         """
 
     def drop_queued(self, epochs: Sequence[Epoch]) -> None:
         """
-        Begin nothing more of these.
+        Begin no more records of these epochs.
         """
 
     def halt(self) -> None:
         """
-        Begin nothing more until told to go on.
+        Begin no more records until :meth:`go_on`.
         """
 
     def go_on(self) -> None:
         """
-        Begin again.
+        Begin records again.
         """
 
     def running(self, epochs: Sequence[Epoch] | None = None) -> int:
         """
-        Return how many records are being worked on.
+        Return how many records are being worked on, of all epochs or of these.
         """
 
     def has_waiting(self, epoch: Epoch) -> bool:
         """
-        Tell whether something failed keeps the epoch waiting.
+        Tell whether a failed record keeps the epoch waiting.
         """
 
     def is_starving(self, epoch: Epoch | None) -> bool:
         """
-        Tell whether nothing of the epoch is, or could be, worked on now.
+        Tell whether no record of the epoch is, or could be, worked on now.
         """
 
 
@@ -167,18 +169,18 @@ class Group(Protocol):
     @property
     def losses(self) -> int:
         """
-        How often this member lost its generation.
+        The number of times that this member has lost its generation.
         """
 
     @property
     def is_cooperative(self) -> bool:
         """
-        Whether partitions are revoked by one join and given away by the next.
+        Whether one join revokes partitions and the next one gives them away.
         """
 
     def is_lost(self) -> bool:
         """
-        Tell whether the membership is lost, or never was.
+        Tell whether the membership is lost, or has never begun.
         """
 
     def is_joining(self) -> bool:
@@ -193,12 +195,12 @@ class Group(Protocol):
 
     def why_nothing(self) -> str | None:
         """
-        Say why this member can get no record at all; None if nothing is in its way.
+        Return why this member can get no record at all; None if it can get some.
         """
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
-        Have ``ask`` called where a join would begin.
+        Have ``ask`` called whenever a join would begin.
         """
 
 
@@ -210,18 +212,18 @@ class Client(Protocol):
     @property
     def membership(self) -> Group:
         """
-        Who owns what.
+        The consumer's membership in its group.
         """
 
     @property
     def most(self) -> int:
         """
-        Records of one poll, at most.
+        The most records that one poll returns.
         """
 
     def poll(self, timeout: float, records: int) -> Polled:
         """
-        Return records; raises what was asked before a join raises.
+        Return records; raises what the call before a join raises.
         """
 
     def epochs(self) -> Mapping[TopicPartition, int]:
@@ -236,7 +238,7 @@ class Client(Protocol):
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """
-        Have records from this offset on come again.
+        Return to this offset, so that its records come again.
         """
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
@@ -246,7 +248,7 @@ class Client(Protocol):
 
     def reset_number(self, tp: TopicPartition) -> int:
         """
-        Tell resets of an owned partition's position apart; 0: there was none.
+        Return a number that changes with each reset of the position; 0: no reset yet.
         """
 
     def hold(
@@ -255,7 +257,7 @@ class Client(Protocol):
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         """
-        Make these owners' holds exactly those wanted.
+        Make these owners' holds exactly the wanted ones.
         """
 
     def lift_all(self, owner: str) -> None:
@@ -266,12 +268,12 @@ class Client(Protocol):
     @property
     def others(self) -> Others:
         """
-        What others hold.
+        Shows the holds that are not a worker's.
         """
 
     def lagging(self) -> Collection[TopicPartition]:
         """
-        Return the partitions of which there may be more at the broker.
+        Return the partitions of which the broker may have more records.
         """
 
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
@@ -292,9 +294,9 @@ class ConsumerClient:
     A :class:`~safeconsumer.SafeConsumer` as a pump needs it.
 
     Attributes:
-        membership: who owns what.
-        most: records of one poll, at most.
-        others: what others hold.
+        membership: the consumer's membership in its group.
+        most: the most records that one poll returns.
+        others: shows the holds that are not a worker's.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
@@ -306,7 +308,7 @@ class ConsumerClient:
 
     def poll(self, timeout: float, records: int) -> Polled:
         """
-        Poll for at most so many records, and so many seconds.
+        Poll for at most so many records, waiting at most ``timeout`` seconds.
         """
         polled: Polled = self._consumer.poll(
             timeout_ms=timeout * 1000, max_records=records
@@ -327,7 +329,7 @@ class ConsumerClient:
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """
-        Have records from this offset on come again.
+        Return to this offset, so that its records come again.
         """
         self._consumer.seek(tp, offset)
 
@@ -339,13 +341,13 @@ class ConsumerClient:
 
     def reset_number(self, tp: TopicPartition) -> int:
         """
-        Tell resets of an owned partition's position apart; 0: there was none.
+        Return a number that changes with each reset of the position; 0: no reset yet.
         """
         return self.membership.reset_number(tp)
 
     def lagging(self) -> Collection[TopicPartition]:
         """
-        Return the partitions of which there may be more at the broker.
+        Return the partitions of which the broker may have more records.
         """
         return self.membership.lagging()
 
@@ -355,12 +357,12 @@ class ConsumerClient:
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         """
-        Make these owners' holds exactly those wanted: owner and partition to reason.
+        Make these owners' holds exactly the wanted ones: owner and partition to reason.
 
-        None for the partition means the whole consumer. What is held is asked, never
-        remembered: only which state of the ledger had nothing to be changed. In another
-        one only those holds are looked at that may be of these owners, as others may
-        have placed thousands.
+        None as the partition means the whole consumer. The ledger is asked each time;
+        the only thing remembered is in which state of it nothing had to be changed. In
+        another state only holds that may be of these owners are looked at, as others
+        may have placed thousands.
         """
         state = self.others.look().state
         if state is self._settled[0] and wanted.keys() == self._settled[1]:
@@ -388,11 +390,11 @@ class ConsumerClient:
 
     def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
         """
-        Hold a scope for so many seconds, whoever owns what meanwhile. Any thread.
+        Hold a scope for so many seconds, across rebalances. Any thread.
 
         Raises:
-            NotConsumedError: it is not consumed any more.
-            JournalError: that cannot be written down.
+            NotConsumedError: the consumer does not consume the scope any more.
+            JournalError: the hold cannot be written to the journal.
         """
         self._consumer.pause(
             scope,
@@ -404,7 +406,9 @@ class ConsumerClient:
 
     def lift_outages(self) -> None:
         """
-        Lift every hold for an outage: they end with who placed them. Any thread.
+        Lift every hold for an outage, when the worker that placed them ends.
+
+        Any thread.
         """
         for owner in sorted(OUTAGES):
             self._consumer.resume_all(owner)
@@ -460,7 +464,7 @@ def _offsets(
 def _target(scope: object) -> TopicPartition | None:
     if isinstance(scope, Partition):
         return TopicPartition(scope.topic, scope.partition)
-    assert isinstance(scope, Everything)  # noqa: S101 - a worker's owner places no other
+    assert isinstance(scope, Everything)  # noqa: S101 - a worker's owner has only these two kinds
     return None
 
 
@@ -469,6 +473,6 @@ REFUSED: tuple[type[Exception], ...] = (KafkaError,)
 
 def sorted_tps(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
     """
-    Return partitions in the order people expect.
+    Return partitions sorted by topic and number.
     """
     return tuple(sorted(partitions))

@@ -1,5 +1,5 @@
 """
-The dead letters: posted one by one, acknowledged before their record is complete.
+Posts dead letters one by one; their records are complete once they are acknowledged.
 """
 
 import contextlib
@@ -48,16 +48,17 @@ from safeconsumer.worker.tracebacks import cut, message, shown, stack
 @frozen(kw_only=True)
 class Failure:
     """
-    Why a record is a dead letter, for a callable that takes them.
+    Why a record is a dead letter; passed to the callable that takes dead letters.
 
     Attributes:
-        error: what the handler raised last.
-        attempts: of the record, as ``Context.attempt`` counts them.
-        is_brief: whether a letter about it was too large: say less.
-        trace: headers that carry the trace of the last attempt, instead of the
-            record's own of these names; None for those to leave out. Empty without
-            ``Worker(trace=...)``, and where that attempt is not sampled. Its span is
-            current while you are called, and its record's baggage the first time.
+        error: the last exception of the handler.
+        attempts: the number of attempts, as ``Context.attempt`` counts them.
+        is_brief: whether the letter was too large before: write a shorter one.
+        trace: headers that carry the trace of the last attempt, instead of the record's
+            own headers of these names; None as a value means to leave that header out.
+            It is empty without ``Worker(trace=...)``, and if that attempt is not
+            sampled. The attempt's span is current while you are called, and its
+            record's baggage the first time.
     """
 
     error: BaseException
@@ -68,23 +69,24 @@ class Failure:
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
-Takes a record and its failure. Returning means acknowledged; a future that it returns
-is waited for until it ends: kafka-python's, a ``concurrent.futures`` one, or anything
-with ``get`` or ``result`` but a mapping, which holds up the letters behind it. Raising
-:class:`~safeconsumer.Reject` says that the record can never be a letter.
+It takes a record and its failure. If it returns, the letter is acknowledged; a future
+that it returns is waited for until it ends: kafka-python's, a ``concurrent.futures``
+one, or any object with ``get`` or ``result`` that is not a mapping, which holds up the
+letters behind it. If it raises :class:`~safeconsumer.Reject`, the record can never be a
+letter.
 """
 
-# Without an answer from a future that a callable returned, this is an event.
+# Seconds after which a future that has no result yet leads to an event.
 _SINK_SECONDS = 30.0
-# A producer that does not know its topic yet waits for it in ``send``, up to its
-# ``max_block_ms``: from here on that is an event.
+# Seconds after which a blocking ``send`` leads to an event: a producer waits there for
+# the metadata of an unknown topic, up to its ``max_block_ms``.
 _SLOW_SECONDS = 5.0
 
 Acknowledged: TypeAlias = Callable[[Letter], None]
 Refused: TypeAlias = Callable[[Letter, BaseException], None]
 Epochs: TypeAlias = Collection[Epoch] | None
 
-# Whose instrumentor puts something around a producer's send.
+# The module whose instrumentor wraps a producer's ``send``.
 _TRACERS = "opentelemetry."
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -96,10 +98,10 @@ class _Post:
 
     Attributes:
         tries: how often it was given to the sink.
-        is_brief: whether it must say less.
+        is_brief: whether it must be shorter.
         is_waiting: whether it failed, and waits for another try.
-        ticket: of the last try; what is said about an earlier one is outdated.
-        since: when it was given to the sink last.
+        ticket: identifies the last try; the results of earlier ones are outdated.
+        since: when it was last given to the sink.
     """
 
     letter: Letter
@@ -110,25 +112,25 @@ class _Post:
     since: float = 0.0
 
 
-# What is said when letters of ended ownerships are to be forgotten.
+# Tells the thread to forget the letters of ended ownerships.
 _ENDED = object()
 
 
 class DeadLetters:
     """
-    Posts letters in a daemon thread of its own, where it may wait.
+    Posts letters in its own daemon thread, which may wait for the sink.
 
-    An answer is waited for without holding up the letters behind it.
+    While it waits for an answer, the letters behind it are sent.
 
     Args:
-        sink: takes the record.
+        sink: the callable that takes the record.
         timeout: seconds without an acknowledgement after which an event says so.
-        retry: its waits are used between attempts; their number is not limited.
+        retry: gives the waits between tries; the number of tries is not limited.
 
     Attributes:
-        then: is told of a letter that was acknowledged.
-        refused: is told of a record that can never be a letter, and why.
-        broken: is told why there will be no more letters.
+        then: called with a letter that was acknowledged.
+        refused: called with a record that can never be a letter, and why.
+        broken: called with the reason if no more letters can be posted.
     """
 
     def __init__(
@@ -142,8 +144,8 @@ class DeadLetters:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._posts: dict[int, _Post] = {}
         self._lock = threading.Lock()  # of _posts; nothing is called under it
-        # Its thread's: letters not begun, those that wait for an answer, by when they
-        # will have waited too long, and those that wait for another try.
+        # These belong to the thread: letters not begun, those that wait for an answer,
+        # when they will have waited too long, and those that wait for another try.
         self._new: deque[_Post] = deque()
         self._awaited: dict[_Post, float] = {}
         self._again_at: list[tuple[float, int, _Post]] = []
@@ -161,7 +163,7 @@ class DeadLetters:
 
     def post(self, letter: Letter) -> None:
         """
-        Take a letter without waiting. Any thread.
+        Take a letter without waiting for anything. Any thread.
         """
         if not self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # another letter was quicker
@@ -175,7 +177,7 @@ class DeadLetters:
         """
         Return how many letters are on their way: of all epochs or of these.
 
-        One that failed and waits for another try is not. Any thread.
+        A letter that failed and waits for another try does not count. Any thread.
         """
         if self._is_over:
             return 0
@@ -189,10 +191,10 @@ class DeadLetters:
 
     def turn(self, closed: int) -> None:
         """
-        Look after the letters. The polling thread's.
+        Check the state of the letters, on the polling thread.
 
         Args:
-            closed: how many ownerships have ended: their letters are forgotten.
+            closed: how many ownerships have ended; their letters are forgotten.
         """
         if closed != self._closed:
             self._closed = closed
@@ -200,7 +202,7 @@ class DeadLetters:
         self._tell_slow()
 
     def _tell_slow(self) -> None:
-        # Once, if the sink has been at one letter for long.
+        # Emits one event if the sink has worked on one letter for long.
         sending = self._sending
         if sending is None or self._told_slow is sending:
             return
@@ -212,7 +214,9 @@ class DeadLetters:
 
     def stop(self) -> None:
         """
-        Let the thread end after what it is at; letters not posted are not complete.
+        Let the thread end after its current letter.
+
+        Records of the others stay incomplete.
         """
         self._inbox.put(None)
 
@@ -225,7 +229,7 @@ class DeadLetters:
                 self._try_one_again()
                 if self._new and not self._is_over:
                     self._try(self._new.popleft())
-        except BaseException as error:  # noqa: BLE001 - told by run()
+        except BaseException as error:  # noqa: BLE001 - run() raises it
             wrong = HandlersFailError(f"dead letters have ended: {shown(error)}")
             wrong.__cause__ = error
             self.broken(wrong)
@@ -233,7 +237,7 @@ class DeadLetters:
             self._is_over = True
 
     def _hear(self) -> None:
-        # All answers first: what is answered by now is not late.
+        # All answers first: a letter whose answer is here is not late.
         now = time.monotonic()
         with contextlib.suppress(queue.Empty):
             self._take(self._inbox.get(timeout=self._until_next()))
@@ -247,7 +251,7 @@ class DeadLetters:
             if post.letter.lane.epoch.is_closed:
                 self._forget(post)
                 continue
-            # Another one would arrive beside it: whoever sends it gives it up, not we.
+            # If we sent it again, two might arrive: its producer gives it up, not we.
             self._tell_is_slow(post.letter, now - post.since)
             self._awaited[post] = now + self._timeout
 
@@ -269,7 +273,7 @@ class DeadLetters:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _try_one_again(self) -> None:
-        # One each time: others get their turn, whatever the sink's time is.
+        # One at a time, so that others get their turn however slow the sink is.
         if self._is_over or not self._again_at:
             return
         if self._again_at[0][0] <= time.monotonic():
@@ -289,8 +293,8 @@ class DeadLetters:
 
     def _try(self, post: _Post) -> None:
         letter = post.letter
-        # Revoked, its record is handled again elsewhere; one that is on its way by then
-        # is waited for, and completes it.
+        # If its partition was revoked, another member handles the record again; a
+        # letter that was sent already is waited for, and completes the record.
         if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
@@ -321,12 +325,12 @@ class DeadLetters:
         letter = post.letter
         if letter.trace is None:
             return self._sink(letter.record, failure)
-        # Baggage that cannot be written fails each send that is made in it.
+        # Baggage that cannot be written makes every send in this context fail.
         attempt = letter.trace if post.tries == 1 else letter.trace.without_baggage()
         return attempt.run(self._sink, letter.record, failure)
 
     def _listen(self, post: _Post, ticket: object, answer: Any) -> bool:  # noqa: ANN401 - any
-        # False if it is no future that calls back.
+        # Returns False if it is not a future that calls back.
         say = self._inbox.put
         if callable(getattr(answer, "add_errback", None)):  # kafka-python's
             answer.add_callback(lambda _: say((post, ticket, None)))
@@ -335,7 +339,7 @@ class DeadLetters:
             answer.add_done_callback(lambda one: say((post, ticket, _error_of(one))))
         else:
             return False
-        # All wait as long, so that the first of them is due first.
+        # All wait equally long, so the first of them is due first.
         self._awaited[post] = time.monotonic() + self._timeout
         return True
 
@@ -346,8 +350,9 @@ class DeadLetters:
             try:
                 wait(timeout=self._timeout)
             except Exception:
-                # Its own error, or that there is no answer yet? There are many classes
-                # of that; but an error of its own comes at once the next time.
+                # Is this its own error, or does it mean "no result yet"? Many classes
+                # mean the latter; but an error of its own comes again at once at the
+                # next call.
                 is_early = time.monotonic() - began < self._timeout / 2
                 if is_early or post.letter.lane.epoch.is_closed:
                     raise
@@ -358,8 +363,8 @@ class DeadLetters:
         self, post: _Post, ticket: object, error: BaseException | None
     ) -> None:
         if id(post.letter) not in self._posts:
-            return  # it arrived twice
-        if error is None:  # a late one is as good
+            return  # the answer came twice
+        if error is None:  # a late answer counts, too
             self.then(post.letter)
             self._forget(post)
         elif post.ticket is ticket:
@@ -414,9 +419,11 @@ class DeadLetters:
 
 def wait_of(answer: Any) -> Callable[..., object] | None:  # noqa: ANN401 - any
     """
-    Return what waits for a sink's answer, with a ``timeout``; None: it is there.
+    Return the function that waits for a sink's answer.
+
+    It is None if there is nothing to wait for.
     """
-    if isinstance(answer, Mapping):  # it has a get(), and is no future
+    if isinstance(answer, Mapping):  # it has a get() but is not a future
         return None
     wait = getattr(answer, "get", None) or getattr(answer, "result", None)
     return wait if callable(wait) else None
@@ -424,13 +431,14 @@ def wait_of(answer: Any) -> Callable[..., object] | None:  # noqa: ANN401 - any
 
 class UnsendableError(Reject):
     """
-    What a record has cannot be written by any producer like this one.
+    The record's own data cannot be written by any producer of this kind.
     """
 
 
 def _is_final(error: BaseException) -> bool:
-    # About this one record, whoever asks and whenever. Not: no permission, an unknown
-    # topic, a closed producer: these are about all letters, and end when mended.
+    # True for an error that is about this record, at any time. Not: a missing
+    # permission, an unknown topic or a closed producer, which concern all letters and
+    # can be repaired.
     return isinstance(error, (*_TOO_LARGE, InvalidRecordError, Reject))
 
 
@@ -447,7 +455,7 @@ def _error_of(future: Any) -> BaseException | None:  # noqa: ANN401 - concurrent
 
 def sink_of(setting: DeadLetter, group: str) -> Sink:
     """
-    Return what sends records to the topic, with headers that say what failed.
+    Return a sink that sends records to the topic, with headers about the failure.
     """
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
@@ -474,8 +482,8 @@ def _send_to(
     failure: Failure,
     **letter: Any,  # noqa: ANN401 - key and value
 ) -> object:
-    # What fails in a tracer may have been sent by then, so it is sent once more, around
-    # it, and not again and again.
+    # A tracer may fail after the record was sent, so it is sent once more without the
+    # tracer, and not again and again.
     producer = setting.producer
     kind: Any = type(producer)
     try:
@@ -490,8 +498,8 @@ def _send_to(
 
 
 def _is_a_tracers(error: BaseException) -> bool:
-    # What OpenTelemetry's instrumentor has put around upstream's send runs samplers and
-    # propagators of anybody's: they say nothing about the record.
+    # OpenTelemetry's instrumentor, which wraps upstream's send, calls samplers and
+    # propagators of other packages: their errors say nothing about the record.
     upstream = inspect.unwrap(KafkaProducer.send).__code__
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return all(frame.f_code is not upstream for frame in frames) and any(
@@ -509,7 +517,7 @@ def _fitting(
     had: Headers,
 ) -> tuple[Any, list[tuple[str, bytes]]]:
     # Kafka has null headers, and records with neither key nor value; kafka-python's
-    # producer (3.0.12) takes neither.
+    # producer (3.0.12) accepts neither.
     value = record.value
     headers = [(name, b"" if one is None else one) for name, one in had]
     null = [name for name, one in had if one is None]
@@ -547,10 +555,10 @@ def letters_of(
     emit: Callable[..., None],
 ) -> DeadLetters | None:
     """
-    Return what takes dead letters; None if nothing does.
+    Return the object that posts dead letters; None if no sink is set.
 
     Raises:
-        WorkerSettingError: it cannot be called, or needs an event loop.
+        WorkerSettingError: the sink cannot be called, or needs an event loop.
     """
     if dead_letter is None:
         return None

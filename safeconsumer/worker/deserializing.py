@@ -1,7 +1,7 @@
 """
 Applies a consumer's deserializers where its worker's handler is called.
 
-So what they raise is a failure of the record, and not of the poll.
+Their exceptions are therefore failures of the record, and not of the poll.
 """
 
 import pickle
@@ -27,8 +27,8 @@ from safeconsumer.worker.tracebacks import shown
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 
-# What says that data is wrong. Anything else, such as a schema registry that is away,
-# may pass.
+# Errors which show that the data is wrong. Any other error may pass, for example if a
+# schema registry cannot be reached.
 _FINAL = (
     ArithmeticError,
     AssertionError,
@@ -44,10 +44,10 @@ _FINAL = (
 @frozen
 class Readers:
     """
-    The deserializers of a consumer, kafka-python's; None for none.
+    A consumer's deserializers; None where the consumer has none.
 
     Raises:
-        WorkerSettingError: one cannot be called with data.
+        WorkerSettingError: a deserializer cannot be called with data.
     """
 
     key: Any
@@ -55,7 +55,7 @@ class Readers:
 
     def __attrs_post_init__(self) -> None:
         for reader in (self.key, self.value):
-            # kafka-python wraps whatever it is given.
+            # kafka-python wraps every object that it is given.
             if isinstance(reader, DeserializeWrapper) and reader.fn is not None:
                 check_callable(reader.fn, "a deserializer", "data")
 
@@ -64,11 +64,13 @@ class Readers:
 
     def read(self, record: Any) -> Any:  # noqa: ANN401 - upstream's record
         """
-        Return the record with its key and value deserialized; the other stays as it is.
+        Return the record with its key and value deserialized.
+
+        The given one is unchanged.
 
         Raises:
-            DeserializationError: it never can be.
-            Exception: anything else that a deserializer raised.
+            DeserializationError: the data can never be deserialized.
+            Exception: any other error of a deserializer.
         """
         headers = list(record.headers or ())  # a deserializer may change them
         return record._replace(
@@ -79,7 +81,7 @@ class Readers:
 
     def key_of(self, key: KeyOf) -> KeyOf:
         """
-        Return what makes the key of a raw record.
+        Return a function that computes the key of a raw record.
         """
         if key is not record_key:
             return lambda record: key(self.read(record))
@@ -90,7 +92,7 @@ class Readers:
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """
-        Return a handler that takes raw records, and calls this one.
+        Return a handler that takes raw records, deserializes them and calls this one.
         """
         kinds = (
             (_ReadBatchAsync, _ReadAsync) if is_async(handle) else (_ReadBatch, _Read)
@@ -99,10 +101,11 @@ class Readers:
 
     def check_executor(self, executor: object) -> None:
         """
-        Return if they can be where the handler is called.
+        Refuse an executor to which the deserializers cannot be sent.
 
         Raises:
-            WorkerSettingError: that is another process, and they cannot be sent there.
+            WorkerSettingError: it runs in another process, and they cannot be sent
+            there.
         """
         if executor != "process" and not isinstance(executor, ProcessPoolExecutor):
             return
@@ -110,8 +113,8 @@ class Readers:
             pickle.dumps(self)
         except Exception as error:
             message = (
-                f"deserializers go to the handler's process by name, and these have "
-                f"none that can be imported ({shown(error)}): define them at the top "
+                f"deserializers are sent to the handler's process by name, and these "
+                f"cannot be imported ({shown(error)}): define them at the top "
                 f"of a module, or deserialize in the handler"
             )
             raise WorkerSettingError(message) from error
@@ -124,12 +127,12 @@ def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # n
     try:
         return _call(reader, record.topic, headers, data)
     except _FINAL as error:
-        message = f"its {field} cannot be deserialized: {shown(error)}"
+        message = f"the record's {field} cannot be deserialized: {shown(error)}"
         raise DeserializationError(message) from error
 
 
 def _call(reader: Any, topic: str, headers: list[Any], data: object) -> object:  # noqa: ANN401 - see above
-    # Those of old kafka-python take no headers; it calls them as here.
+    # Deserializers for old versions of kafka-python take no headers.
     try:
         return reader.deserialize(topic, headers, data)
     except TypeError as error:
@@ -179,7 +182,7 @@ class _ReadBatch:
         for index, record in enumerate(records):
             try:
                 good.append((index, self.readers.read(record)))
-            except Exception as error:  # noqa: BLE001 - it is this record's
+            except Exception as error:  # noqa: BLE001 - it is this record's failure
                 bad[index] = error
         return good, bad
 
@@ -202,8 +205,8 @@ class _ReadBatchAsync(_ReadBatch):
 def _moved(
     failure: BatchFailure, good: Sequence[tuple[int, Any]]
 ) -> dict[int, Exception]:
-    # The handler counts among what it was given. What does not fit there would fit the
-    # whole batch, which is longer, so it is refused here.
+    # The handler is part of the failed batch's positions. An index that does not fit
+    # there would fit the longer, whole batch, so it is refused here.
     wrong = misfit(failure.errors, len(good))
     if wrong is not None:
         raise wrong from failure

@@ -1,5 +1,5 @@
 """
-What a handler is given and may raise, and calling it with the records of a task.
+Defines what handlers get and may raise, and calls them with the records of a task.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from safeconsumer.worker.tracebacks import shown
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
     """
-    Parent of what a handler may raise to steer its worker.
+    Parent of the exceptions by which a handler steers its worker.
     """
 
 
 class RetryLater(WorkerControl):
     """
-    Not now: try the record again after some seconds; it uses up no attempt.
+    Tells the worker to try the record again after some seconds; uses up no attempt.
 
     Args:
-        after: seconds, or a timedelta, at least.
+        after: the least wait, in seconds or as a timedelta.
     """
 
     def __init__(self, after: float | timedelta) -> None:
@@ -59,12 +59,13 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Not now, and nothing else of this scope either: no handler begins on it for a while.
+    Tells the worker to begin nothing of a scope for a while, and then try again.
 
-    The record comes first afterwards, and uses up no attempt. A partition, a topic or
-    all is a hold of this consumer, with the owner ``worker:outage`` and an expiry:
-    ``holds()`` and ``explain()`` show it, ``resume(..., owner="worker:outage")`` lifts
-    it early, and it outlives rebalances. It is never shortened by another one::
+    The record comes first afterwards, and uses up no attempt. For a partition, a topic
+    or all, the worker places a hold of this consumer, with the owner ``worker:outage``
+    and an expiry: ``holds()`` and ``explain()`` show it, ``resume(...,
+    owner="worker:outage")`` lifts it early, and it survives rebalances. A later pause
+    never shortens it::
 
         def handle(record, context):
             try:
@@ -73,17 +74,18 @@ class Pause(WorkerControl):
                 raise Pause(for_=300, reason="the bank is down") from error
 
     Args:
-        for_: seconds, or a timedelta.
-        scope: ``topic``, or ``partition``: the record's; ``all``: whatever this
-            consumer has; ``key``: what has to wait for the record anyway, as its order
-            says: no hold, so nobody can lift it.
-        reason: for people, up to 1,024 bytes.
+        for_: how long, in seconds or as a timedelta.
+        scope: ``topic``, or ``partition``: the record's; ``all``: everything this
+            consumer has; ``key``: the records that the order puts behind this one; that
+            is no hold, so nobody can lift it.
+        reason: text for people, up to 1,024 bytes.
 
     Raises:
-        HoldSettingError: a value is impossible: in a handler, a failure of its record.
+        HoldSettingError: a value is impossible; in a handler this is a failure of its
+            record.
     """
 
-    _held_for = 0.0  # by another one of this scope
+    _held_for = 0.0  # seconds, by another pause of this scope
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ class Pause(WorkerControl):
             message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
             raise HoldSettingError(message)
         reason = checked_reason(reason)
-        super().__init__(seconds, scope, reason)  # as it is pickled
+        super().__init__(seconds, scope, reason)  # the arguments for pickling
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
@@ -107,13 +109,13 @@ class Pause(WorkerControl):
 
 class Reject(WorkerControl):
     """
-    Never: the record has failed for good, without another attempt.
+    Tells the worker that the record has failed for good, without another attempt.
 
-    Raised for a batch it does not say of which record: as after any other error, they
-    come again one by one. :class:`BatchFailure` says it.
+    Raised for a whole batch it does not say which record is meant: as after any other
+    error, the records come again one by one. :class:`BatchFailure` names records.
 
     Args:
-        reason: for people; it goes into the dead letter.
+        reason: text for people; it is written into the dead letter.
     """
 
     def __init__(self, reason: str = "rejected") -> None:
@@ -123,27 +125,27 @@ class Reject(WorkerControl):
 
 class DeserializationError(Reject):
     """
-    A key or value cannot be deserialized: as rejected, since no attempt would help.
+    A key or value cannot be deserialized; like a rejected record it is not tried again.
 
-    Its cause is what the deserializer raised. One that raises anything that is not
-    about the data, such as a ``ConnectionError``, is tried again as a handler is.
+    Its cause is the deserializer's exception. If the exception is not about the data,
+    such as a ``ConnectionError``, the record is tried again as after a handler's error.
     """
 
 
 class StopWorker(WorkerControl):
     """
-    Stop the worker; this record is not complete and comes again after a restart.
+    Stops the worker; this record is not complete and comes again after a restart.
     """
 
 
 class BatchFailure(WorkerControl):
     """
-    Some records of a batch failed; the others are done.
+    Reports that some records of a batch failed; the others are done.
 
     Args:
-        errors: by index in the batch, what is wrong with the record; the values may
-            be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
-            :class:`StopWorker` too.
+        errors: the exception of each failed record, by its index in the batch; these
+            may also be :class:`RetryLater`, :class:`Pause`, :class:`Reject` and
+            :class:`StopWorker`.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -155,7 +157,7 @@ class RecordFailedError(SafeConsumerError):
     """
     A record failed for good and the worker stopped: nothing was committed past it.
 
-    Raised by ``run()``; its cause is what the handler raised.
+    ``run()`` raises it; its cause is the handler's exception.
     """
 
 
@@ -169,19 +171,19 @@ class DeadLetterLimitError(SafeConsumerError):
 
 class HandlersFailError(SafeConsumerError):
     """
-    Handlers cannot be run, whatever the record: the worker stops, and blames none.
+    Handlers cannot be run at all, so the worker stops; no record has failed.
 
-    A process does not start, an executor of yours broke, cancels, or takes nothing
-    more, a coroutine came back that nobody awaits, or one commits what nobody has
-    handled. Raised by ``run()``.
+    A process does not start; your executor broke, cancels calls, or accepts no more; a
+    handler returned a coroutine that nothing awaits, or commits records that are not
+    handled yet. ``run()`` raises it.
     """
 
 
 class LifespanError(HandlersFailError):
     """
-    What ``lifespan`` made could not be entered, or not left: the worker stops.
+    The context manager of ``lifespan`` could not be entered or left; the worker stops.
 
-    Raised by ``run()``; its cause is what was raised there.
+    ``run()`` raises it; its cause is the original exception.
     """
 
 
@@ -199,7 +201,7 @@ class HandlerTimeoutError(SafeConsumerError, TimeoutError):
 
 class HandlerCancelledError(SafeConsumerError):
     """
-    A handler was cancelled by somebody else than its worker; its cause says where.
+    A handler was cancelled, but not by its worker; its cause shows where.
 
     It awaited a task that was cancelled, or its own task was.
     """
@@ -207,18 +209,19 @@ class HandlerCancelledError(SafeConsumerError):
 
 class Context:
     """
-    Circumstances of one call of a handler; shared by the calls of one hand-over.
+    Describes one call of a handler; shared by all calls of one hand-over.
 
     Attributes:
-        partition: where the records come from.
-        attempt: of the record, from 1. A delay or a pause that was asked for, an
-            outage that a breaker knows, and an error of a whole batch count for none.
+        partition: the partition of the records.
+        attempt: the number of this attempt, from 1. A delay or a pause that a handler
+            asked for, an outage that a breaker knows, and an error of a whole batch are
+            not counted.
         assignment_epoch: grows each time this member gains the partition.
-        revoked: an event, set once the partition is being taken away: what is done
-            from then on may be done again elsewhere. Never set in the process
-            executor, nor in a foreign one that runs other processes.
-        state: what the worker's ``lifespan`` made here; None without one.
-        trace: of the attempt, for the worker itself. A handler asks OpenTelemetry:
+        revoked: an event, set once the partition is being taken away: records done from
+            then on may be handled again by another member. Never set in the process
+            executor, nor in an executor of yours that runs other processes.
+        state: the value of the worker's ``lifespan`` here; None without one.
+        trace: the attempt's trace, for the worker itself. A handler asks OpenTelemetry:
             ``opentelemetry.trace.get_current_span()``.
     """
 
@@ -252,16 +255,16 @@ class Context:
     @property
     def deadline(self) -> float | None:
         """
-        When running handlers are no longer waited for, by ``time.monotonic()``.
+        When running handlers are no longer waited for, as a ``time.monotonic()`` value.
 
-        None while nobody waits; also always in another process.
+        It is None while the worker is not draining, and always in another process.
         """
         return self._deadline()
 
     @property
     def log(self) -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
         """
-        A structlog logger that names topic, partition and attempt.
+        A structlog logger with topic, partition and attempt bound.
         """
         return structlog.get_logger("safeconsumer.worker").bind(
             topic=self.partition.topic,
@@ -283,22 +286,22 @@ Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 class Slot:
     """
-    One place where a handler runs, and what it is at.
+    One place where a handler runs, with its current work.
 
     Attributes:
-        task: what it works on; None while it waits.
-        index: of the record it works on; -1 if it is one of the task's, and nobody
-            knows which.
-        began: when it began with that, seconds of the monotonic clock.
-        ask: has it say where the handler stands, without waiting for that.
-        stack: returns where the handler stands, for people; None if nobody can tell.
-        told: the task and index whose stall has been told.
+        task: the task it works on; None while it waits.
+        index: the index of its current record; -1 if it is one of the task's and it is
+            not known which.
+        began: when it began with that record, in seconds on the monotonic clock.
+        ask: asks where the handler is, without waiting for the answer.
+        stack: returns the handler's stack as text; None if it is not known.
+        told: the task and index whose stall has been reported.
         trace: the attempt that ended there last, if spans are made in another thread.
-        name: of what runs there, for people.
-        limit: seconds after which a handler there is told of, if that is earlier than
+        name: its name, as text for people.
+        limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
-        ended: why nothing runs there any more; None while it does.
-        goes_on: whether what stands behind it in the task begins without a word here.
+        ended: why it runs nothing any more; None while it does.
+        goes_on: whether the next record of its task begins without being noted here.
     """
 
     __slots__ = (
@@ -351,7 +354,7 @@ def call_each(
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
-    # The task last: whoever looks for stalls on another thread looks at it first.
+    # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
     count, failing = 0, 0.0
@@ -359,13 +362,13 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
-            if epoch.is_held:  # asked once it is said that this one is being handled
+            if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
             answer = handle(records[index], context)
             if answer is not None:
                 refuse_undone(answer)
-            done[index] = 1  # before it is gone, whatever may be thrown in between
+            done[index] = 1  # first: an exception may come in between
             records[index] = None
             now = clock()
             if now > until:
@@ -373,8 +376,8 @@ def call_each(
                 break
         else:
             count = len(indexes)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
-        # Counted, as something thrown in from outside may land between two records.
+    except BaseException as error:  # noqa: BLE001 - any error is this record's
+        # It is counted, as an exception from outside may come between two records.
         count = sum([done[index] for index in indexes])
         failed = [(index, blamed(error)) for index in indexes[count : count + 1]]
         before, now = now, clock()
@@ -401,7 +404,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         refuse_undone(handle(records, context))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is this batch's
+    except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
         return batch_failed(traced(task, context), blamed(error), seconds)
     finally:
@@ -411,31 +414,31 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
 
 def traced(task: Task, context: Context) -> Task:
     """
-    Return a task that failed, with the attempt if there is a span of it.
+    Return a failed task with its attempt, if there is a span of it.
     """
     return task if context.trace is None else evolve(task, trace=context.trace)
 
 
 def blamed(error: BaseException) -> BaseException:
     """
-    Return what a record's call is said to have failed with.
+    Return the exception that a record's call counts as having raised.
 
-    A ``CancelledError`` is no ``Exception``, and would end the worker.
+    A ``CancelledError`` is not an ``Exception``, and would end the worker.
     """
     if not isinstance(error, asyncio.CancelledError):
         return error
-    wrong = HandlerCancelledError("it was cancelled, and not by its worker")
+    wrong = HandlerCancelledError("the handler was cancelled, but not by its worker")
     wrong.__cause__ = error
     return wrong
 
 
 def refuse_undone(answer: object) -> None:
     """
-    Return if what a handler returned does not say that nothing has run yet.
+    Refuse a handler's return value that shows that nothing was done yet.
 
     Raises:
-        HandlersFailError: it is a coroutine, a generator or something to be awaited or
-            waited for: nobody does, so nothing was done. Or it is an exception.
+        HandlersFailError: it is a coroutine, a generator, or another awaitable or
+            future, which nothing awaits, so nothing was done. Or it is an exception.
     """
     if answer is None:
         return
@@ -447,16 +450,16 @@ def refuse_undone(answer: object) -> None:
     if isinstance(answer, BaseException) or (
         isinstance(answer, type) and issubclass(answer, BaseException)
     ):
-        message = f"{shown(answer)} was returned, which says nothing: raise it"
+        message = f"{shown(answer)} was returned, which has no effect: raise it"
         raise HandlersFailError(message)
 
 
 def refuse_coroutine(answer: object) -> None:
     """
-    Return if what a handler, or a sink of dead letters, returned has begun to run.
+    Refuse a return value of a handler or dead-letter sink that has not begun to run.
 
     Raises:
-        HandlersFailError: it is a coroutine or a generator, and has not.
+        HandlersFailError: it is a coroutine or a generator.
     """
     if inspect.iscoroutine(answer):
         answer.close()
@@ -467,26 +470,26 @@ def refuse_coroutine(answer: object) -> None:
 
 def _refuse(answer: object, does: str) -> NoReturn:
     message = (
-        f"{shown(answer)} was returned, and nobody {does} it: a handler does its work "
-        f"before it returns, and is async def itself, with executor='asyncio', if it "
-        f"awaits anything; dead_letter is a plain function"
+        f"{shown(answer)} was returned, and nothing {does} it: a handler must do "
+        f"its work before it returns; if it awaits anything it must be async def, "
+        f"with executor='asyncio'; dead_letter must be a plain function"
     )
     raise HandlersFailError(message)
 
 
 def commits_alone() -> Exception:
     """
-    Return what a commit without offsets raises where a worker or pump commits.
+    Return the error of a commit without offsets where a worker or pump commits.
     """
     return HandlersFailError(
-        "commit() and commit_async() without offsets commit what was polled, whether "
-        "it was handled or not: leave them out, what is done is committed here anyway"
+        "commit() and commit_async() without offsets commit what was polled, handled "
+        "or not: leave these calls out, the worker or pump commits what is done"
     )
 
 
 def is_async(function: object) -> bool:
     """
-    Tell whether calling it makes a coroutine; an object's own call counts.
+    Tell whether calling it makes a coroutine; an object's ``__call__`` counts too.
     """
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -511,7 +514,7 @@ def all_done(task: Task, seconds: float) -> Outcome:
 
 
 def _is_of_one(error: BaseException) -> bool:
-    # Whether it speaks of one record of the batch, and nobody knows of which.
+    # Tells whether the error is about one record of the batch, and not which.
     if not isinstance(error, Exception):
         return False
     is_control = isinstance(error, (WorkerControl, HandlersFailError))
@@ -520,7 +523,7 @@ def _is_of_one(error: BaseException) -> bool:
 
 def broken(task: Task, error: BaseException) -> Outcome:
     """
-    Tell that our own part of a call broke: whatever is marked complete is.
+    Report that our own part of a call broke; records that are marked complete are.
     """
     done = task.chunk.done
     left = [index for index in task.indexes if not done[index]]
@@ -538,7 +541,7 @@ def broken(task: Task, error: BaseException) -> Outcome:
 
 def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
     """
-    Tell what a batch's exception means for each of its records.
+    Work out what a batch's exception means for each of its records.
     """
     indexes = task.indexes
     if isinstance(error, BatchFailure):
@@ -556,9 +559,9 @@ def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
 
 
 def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
-    errors = getattr(error, "errors", None)  # it may have lost them on its way here
+    errors = getattr(error, "errors", None)  # it may have lost them in pickling
     wrong = misfit(errors, len(task.indexes))
-    if wrong is not None:  # nothing of it is believed
+    if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds)
     bad = {task.indexes[at]: one for at, one in error.errors.items()}
@@ -586,7 +589,7 @@ def misfit(errors: object, size: int) -> Exception | None:
             message = f"BatchFailure names record {shown(at)} of {size}"
             return IndexError(message)
         if not isinstance(one, BaseException):
-            return TypeError(f"BatchFailure has {shown(one)}, which is no exception")
+            return TypeError(f"BatchFailure has {shown(one)}, not an exception")
     return None
 
 
@@ -606,10 +609,10 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
     begin: Callable[[int], object] = lambda _count: None,
 ) -> Answer:
     """
-    Call the handler in somebody's executor, or in another process, for about so long.
+    Call the handler in another executor or process, for about so many seconds.
 
-    ``begin`` is told how many records are finished before each, and at the end; False
-    from it ends the call.
+    ``begin`` is called with the number of finished records before each record and at
+    the end; if it returns False, the call ends.
     """
     until = time.monotonic() + seconds
     if begin(0) is False:
@@ -617,7 +620,7 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
     if is_batch:
         try:
             refuse_undone(handle(records, context))
-        except BaseException as error:  # noqa: BLE001 - it is the batch's
+        except BaseException as error:  # noqa: BLE001 - the batch has failed
             return 0, blamed(error)
         begin(len(records))
         return len(records), None
@@ -626,7 +629,7 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
             answer = handle(record, context)
             if answer is not None:
                 refuse_undone(answer)
-        except BaseException as error:  # noqa: BLE001 - it is this record's
+        except BaseException as error:  # noqa: BLE001 - this record has failed
             return count - 1, blamed(error)
         if begin(count) is False or time.monotonic() > until:
             return count, None
@@ -635,7 +638,7 @@ def call_elsewhere(  # noqa: PLR0913 - called by name
 
 About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
 """
-The partition, the attempt, the number of the ownership, and what carries its trace.
+The partition, the attempt, the number of the ownership, and the carrier of its trace.
 """
 
 
@@ -648,7 +651,7 @@ def call_in_process(
     **settings: Any,  # noqa: ANN401 - passed on
 ) -> Answer:
     """
-    Call the handler as :func:`call_elsewhere`, where only pickled values arrive.
+    Call the handler as :func:`call_elsewhere` does, where only pickled values arrive.
     """
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
@@ -662,7 +665,7 @@ def _in_trace(handle: Handler, carrier: Mapping[str, str]) -> Handler:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
         return within(carrier, handle)
-    except Exception as error:  # noqa: BLE001 - what is missing here is no record's fault
+    except Exception as error:  # noqa: BLE001 - a missing package is no record's failure
         _tell_untraced(shown(error))
         return handle
 
@@ -683,7 +686,7 @@ def outcome_of(
     last: float | None = None,
 ) -> Outcome:
     """
-    Mark what was finished elsewhere; the last record took ``last``, or nobody knows.
+    Mark the records finished elsewhere; ``last`` is the time of the last one, if known.
     """
     count, error = answer
     if is_batch and error is not None:

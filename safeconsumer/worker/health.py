@@ -1,5 +1,5 @@
 """
-Says whether a worker is well, why not, and its numbers of this moment.
+Reports whether a worker is well, why not, and its current numbers.
 """
 
 import time
@@ -24,15 +24,14 @@ class Report:
     How a worker ended.
 
     Attributes:
-        done: records completed in its life: handled, dead letters, and skipped.
-        dropped: records given up in its life: revoked, lost, or unfinished when it
-            stopped.
-        given_up: those of them that a handler still worked on when it stopped.
+        done: records completed: handled, acknowledged as dead letters, or skipped.
+        dropped: records given up: revoked, lost, or unfinished when it stopped.
+        given_up: the dropped records on which a handler still worked when it stopped.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
-        committed: whether the last commit went through, and nothing complete has gone
-            without one since.
-        seconds: from the request to stop until it was closed.
+        committed: whether the last commit succeeded, and every completed record since
+            was committed, too.
+        seconds: seconds from the request to stop until it was closed.
     """
 
     done: int
@@ -47,44 +46,52 @@ class Report:
 @frozen(kw_only=True)
 class Stats:
     """
-    A worker's numbers of one moment.
+    A worker's numbers at one moment.
 
     Attributes:
         state: ``new``, ``running``, ``draining`` or ``closed``.
-        partitions: with records held.
+        partitions: partitions with records held.
         queued: records that wait.
         running: records that are handed over: those that handlers work on, also of
-            partitions that are gone, and those that stand behind them.
-        bytes: of what waits and runs, without partitions that are gone.
+            partitions that are gone, and those handed over behind them.
+        bytes: the size of waiting and running records, without partitions that are
+        gone.
         done: records completed so far.
         retries: how often a record was tried again.
-        dead_letters: acknowledged.
-        skipped: failed for good and passed over.
-        dropped: given up on a rebalance or stop; whoever owns them gets them again.
-        leaked: records that came in spite of a hold of ours; 0, or it is a defect.
-        commits: that went through.
-        commits_failed: refused or not sent.
-        commits_failing: for how many seconds none has gone through though something
-            is to be committed, if only where an ownership begins; 0 while they do.
-        commit_lag: offsets complete and not committed; of an ownership whose beginning
-            is not committed yet there is none, since nothing of it is handled before.
-        lag: records held, and offsets not polled yet as far as fetches have told.
+        dead_letters: records acknowledged as dead letters.
+        skipped: records that failed for good and were passed over.
+        dropped: records given up on a rebalance or stop; their next owner gets them
+        again.
+        leaked: records that came in spite of a hold of the worker's; above 0 is a
+        defect.
+        commits: commits that succeeded.
+        commits_failed: commits that were refused or not sent.
+        commits_failing: seconds for which no commit has succeeded though something is
+            to be committed, be it only where an ownership begins; 0 while commits
+            succeed.
+        commit_lag: offsets complete and not committed; 0 for an ownership whose
+            beginning is not committed yet, since none of its records is handled before
+            that.
+        lag: records held, and offsets not polled yet as far as fetches have reported.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
-        breaker_open: topics that a breaker has stopped now; of some one record tries,
-            or is to. One that has gone to other members counts as long as its hold.
-        paused: owners of ours that hold something now.
-        pause_seconds: by owner of ours, for how long it has held something.
+        breaker_open: topics that a breaker has stopped now, also if one of their
+            records tries or is about to. A topic that has gone to other members counts
+            until its hold ends.
+        paused: the worker's owners that hold something now.
+        pause_seconds: for each of the worker's owners, for how long it has held
+        something.
         handler_seconds: how long handlers took for a record, also for one that failed;
-            of records that were handed over together, each counts with their mean.
-        drain_seconds: spent waiting for running handlers.
-        poll_gap: the longest time between two polls, in seconds, drains left out.
-        last_poll_at: when its loop last turned, seconds since the epoch; None if it
-            has not begun, or has ended as it was asked to and not by an error.
-        alarms: how often something happened that a warning or an error tells of and no
-            other number; by the name of the event.
-        hook_failures: how often ``on_event`` raised, and what makes spans under
+            records that were handed over together each count with their mean.
+        drain_seconds: seconds spent waiting for running handlers.
+        poll_gap: the longest time between two polls, in seconds, without drains.
+        last_poll_at: when the loop last turned, in seconds since the epoch; None if it
+            has not begun, or has ended as requested and not by an error.
+        alarms: how often each event at level warning or error happened that no other
+            number counts; by the event's name.
+        hook_failures: how often ``on_event`` raised, and the tracer under ``trace``;
+            :attr:`Worker.hook_failures` has each.
             ``trace``; :attr:`Worker.hook_failures` has each.
     """
 
@@ -129,19 +136,19 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
     last_poll_at: float | None,
 ) -> Stats:
     """
-    Return the numbers of this moment; changes nothing. Any thread.
+    Return the numbers at this moment; changes nothing. Any thread.
 
-    The worker's lock is taken for as long as it counts what is held, none of the
-    consumer's: what counts is what was applied last.
+    It takes the worker's lock while it counts what is held, and none of the consumer's:
+    it reads what was applied last.
 
     Args:
-        state: of the worker.
-        engine: its loop.
-        schedule: its work.
-        lag: offsets that are there and not polled yet.
-        alarms: how often what happened that warns of something, by its event.
-        hook_failures: how often what it calls with events, or for spans, raised.
-        last_poll_at: when its loop last turned.
+        state: the worker's state.
+        engine: the worker's loop.
+        schedule: the worker's schedule.
+        lag: known offsets that were not polled yet.
+        alarms: how often each event that warns of something happened.
+        hook_failures: how often a hook for events, or the tracer, raised.
+        last_poll_at: when the loop last turned.
     """
     held, brakes = engine.held, engine.brakes
     with held.lock:
@@ -192,19 +199,20 @@ def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 
-# A loop that has not polled for two of its polls and this long does not turn.
+# A loop that has not polled for two poll times and this many seconds is stuck.
 _GRACE = 1.0
 
 
 @frozen(kw_only=True)
 class Health:
     """
-    Whether a worker is well; true if it is.
+    Whether a worker is well; it is true if the worker is well.
 
     Attributes:
-        is_alive: its loop turns, or has not begun. A liveness probe asks this: slow
-            handlers, failing records and a silent topic are no reason to be restarted.
-        reasons: what is wrong; empty if nothing is.
+        is_alive: whether the loop turns, or has not begun. Use it for a liveness probe:
+            slow handlers, failing records and a silent topic are no reason for a
+            restart.
+        reasons: what is wrong, one text each; empty if nothing is.
     """
 
     is_alive: bool
@@ -223,7 +231,7 @@ def turns(engine: Engine, now: float) -> bool:
 
 def ended(error: BaseException | None) -> Health:
     """
-    Return how a worker is that is closed.
+    Return the health of a closed worker.
     """
     why = "it has ended" if error is None else f"it has ended: {shown(error)}"
     return Health(is_alive=False, reasons=(why,))
@@ -237,13 +245,13 @@ def examine(
     broken: Sequence[str] = (),
 ) -> Health:
     """
-    Look at the loop, at each handler and what runs it, and at what failed for good.
+    Check the loop, each handler and its slot, and the records that failed for good.
 
     Args:
-        engine: the loop.
-        slots: where handlers run.
-        age: seconds that one may take, and what failed may block.
-        broken: what a breaker has stopped, and what keeps commits from going through.
+        engine: the worker's loop.
+        slots: the slots in which handlers run.
+        age: seconds that a handler may take, or that a failed record may block.
+        broken: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
     is_alive = turns(engine, now)
@@ -260,7 +268,7 @@ def examine(
     ask(late)
     for slot, task, seconds in late:
         reasons.append(
-            f"{place(task, slot.index)}: its handler runs for {seconds:.1f} s\n"
+            f"{place(task, slot.index)}: its handler has run for {seconds:.1f} s\n"
             f"{slot.stack() or ''}".rstrip()
         )
     for tp, offset, since in engine.held.stuck():
@@ -277,7 +285,7 @@ Stalled: TypeAlias = tuple[Slot, Task, float]
 
 def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
     """
-    Yield the places where a handler works on one record for too long.
+    Yield the slots whose handler has worked on one record for too long.
     """
     for slot in slots:
         task, began = slot.task, slot.began
@@ -287,7 +295,7 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
 
 def ask(late: Sequence[Stalled]) -> None:
     """
-    Have all of them say where they stand before the first of them is waited for.
+    Ask all of them where their handler is, before the first answer is waited for.
     """
     for slot, _, _ in late:
         slot.ask()
@@ -297,9 +305,9 @@ def at_work(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
     """
-    Return the offsets that handlers are at; of a batch, all that are not finished.
+    Return the offsets that handlers work on; of a batch, all that are not finished.
 
-    And those behind it that begin without asking, in a process.
+    The records behind them that begin without asking, in a process, are among them.
     """
     found: dict[TopicPartition, list[int]] = {}
     for slot in slots:
@@ -318,7 +326,7 @@ def at_work(
 
 def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
     """
-    Count the records that handlers are at.
+    Count the records that handlers work on.
     """
     tasks = [task for slot in slots if (task := slot.task) is not None]
     return sum(len(task.indexes) if is_batch else 1 for task in tasks)
@@ -349,7 +357,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 
 def place(task: Task, index: int) -> str:
     """
-    Name a record, or those of which it is one.
+    Name a record, or the range of records of which it is one.
     """
     tp = task.epoch.tp
     there = task.indexes if index < 0 else (index,)

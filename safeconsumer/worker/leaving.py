@@ -1,5 +1,5 @@
 """
-What must be over before partitions go: work is waited for, dropped and committed.
+Waits for running work, drops it and commits before partitions leave.
 """
 
 import math
@@ -15,21 +15,21 @@ from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
 
-# A refused commit is computed anew and tried after this, or earlier if due anyway.
+# Seconds; a refused commit is computed again and tried after this, or when one is due.
 _AGAIN_AFTER = 0.5
-# Longer than kafka-python waits for any answer by default.
+# Seconds; longer than kafka-python waits for any answer by default.
 _GIVEN_UP_AFTER = 60.0
 
 
 class Commits:
     """
-    Commits the watermarks of open epochs. The polling thread's.
+    Commits the watermarks of open epochs. For the polling thread only.
 
     Attributes:
-        succeeded: how many commits went through.
+        succeeded: how many commits succeeded.
         failed: how many were refused or could not be sent.
-        is_behind: whether, since the last that went through, partitions have gone with
-            something complete that is not committed.
+        is_behind: whether partitions have left with completed records that are not
+            committed, since the last successful commit.
     """
 
     def __init__(
@@ -59,11 +59,12 @@ class Commits:
 
     def begin(self, epoch: Epoch) -> None:
         """
-        Take note of where an ownership begins, if that is committed already.
+        Note where an ownership begins, if that offset is committed already.
 
-        Elsewhere its first commit is that: until then it has no floor, and whoever gets
-        the partition next would begin wherever ``auto_offset_reset`` says. Also where
-        the position was reset: what the group has committed is out of range.
+        Otherwise its first commit is that offset: until then it has no floor, and the
+        partition's next owner would begin where ``auto_offset_reset`` says. This also
+        holds where the position was reset: the group's committed offset is out of range
+        then.
         """
         if epoch.reset or self._client.lacks_commit(epoch.tp):
             self._due = min(self._due, self._clock())
@@ -72,7 +73,7 @@ class Commits:
 
     def begin_again(self, epoch: Epoch) -> None:
         """
-        Note that it goes on where its position was reset to: that is its floor now.
+        Note that it goes on from its reset position, which is its new floor.
         """
         epoch.is_adrift = False
         self._committed.pop(epoch, None)
@@ -80,7 +81,7 @@ class Commits:
 
     def tell_begin(self, epoch: Epoch) -> None:
         """
-        Emit where an ownership begins.
+        Emit an event with the offset at which an ownership begins.
         """
         has_floor = self.has_floor(epoch)
         self._emit(
@@ -101,7 +102,7 @@ class Commits:
 
     def turn(self) -> None:
         """
-        Commit without waiting, if it is time and there is something new.
+        Commit without waiting, if a commit is due and there is something new.
         """
         if self._is_under_way() or not self.is_due():
             return
@@ -126,21 +127,21 @@ class Commits:
 
     def now(self, *, seconds: float = math.inf) -> bool:
         """
-        Commit and wait for it; True if all that is complete is committed.
+        Commit and wait for it; return whether everything complete is committed.
 
-        One that was sent before is in front of it on the same connection.
+        A commit that was sent before it is in front of it on the same connection.
 
         Args:
-            seconds: to wait at most, if that is less than ``Commit.timeout``.
+            seconds: the longest wait, if that is less than ``Commit.timeout``.
         """
         return self._commit(*self._new_marks(), seconds)
 
     def last(self, dropped: Sequence[Dropped], seconds: float) -> bool:
         """
-        Commit up to where epochs were complete when they were dropped, and wait for it.
+        Commit up to where dropped epochs were complete, and wait for it.
 
         Returns:
-            Whether all that was complete is committed, of those that went before too.
+            Whether everything complete is committed, also of epochs that left before.
         """
         owners = {one.tp: one.epoch for one in dropped}
         marks = {
@@ -152,7 +153,7 @@ class Commits:
 
     def note(self, dropped: Sequence[Dropped]) -> None:
         """
-        Take note of epochs that are gone.
+        Note epochs that are gone.
         """
         self.is_behind |= any(
             one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
@@ -179,7 +180,7 @@ class Commits:
 
     def is_due(self) -> bool:
         """
-        Tell whether it is time for the next one.
+        Tell whether the next commit is due.
         """
         limit = self._setting.records
         if limit is not None and self._held.done - self._done_before >= limit:
@@ -191,7 +192,7 @@ class Commits:
         Return how many offsets are complete and not committed yet.
         """
         marks = self._held.watermarks()
-        # Each is looked up once: the polling thread may forget it meanwhile.
+        # Each is looked up once: the polling thread may remove it meanwhile.
         known = (
             (epoch.tp, self._committed.get(epoch))
             for epoch in tuple(self._held.epochs.values())
@@ -205,25 +206,25 @@ class Commits:
 
     def failing(self) -> float:
         """
-        Return for how many seconds no commit has gone through that should.
+        Return for how many seconds no commit has succeeded that should have.
         """
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
     def broken(self, age: float) -> list[str]:
         """
-        Say since when no commit has gone through that should, if that is so long.
+        Report since when no commit has succeeded, if that is over ``age`` seconds.
         """
         refused = self._refused
         seconds = 0.0 if refused is None else self._clock() - refused[0]
         if refused is None or seconds < age:
             return []
-        return [f"no commit has gone through for {seconds:.1f} s: {refused[1]!r}"]
+        return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
         if self._under_way is None:
             return False
-        # One whose answer never comes must not be the last.
+        # If an answer never comes, later commits must be sent all the same.
         return self._clock() - self._sent_at < _GIVEN_UP_AFTER
 
     def _new_marks(
@@ -268,25 +269,25 @@ class Commits:
         )
 
 
-# A commit before a rebalance takes no longer than the drain of a stop, or this.
+# Seconds; a commit before a rebalance takes no longer than a stop's drain, or this.
 _LEAST_SECONDS = 1.0
-# A cooperative revocation waits no longer for running handlers.
+# Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
-# What running work is waited for.
+# The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
     """
-    Ends a ``poll`` that would begin a join before what runs is drained.
+    Ends a ``poll`` that would begin a join before running work is drained.
     """
 
 
 @frozen
 class _Waiting:
     """
-    A wait for running work: since when, until when, and for what.
+    A wait for running work: since when, until when, and why.
     """
 
     began: float
@@ -296,17 +297,17 @@ class _Waiting:
 
 class Departures:
     """
-    Waits for running work before partitions go, and drops what is gone.
+    Waits for running work before partitions leave, and drops the records that are left.
 
-    It waits before an eager join, after a cooperative revocation, and at the end. The
-    polling thread's.
+    It waits before an eager join, after a cooperative revocation, and at the end. For
+    the polling thread only.
 
     Attributes:
-        work: who works on what is held.
-        in_flight: counts the dead letters on their way: of all epochs, or of some.
-        outlived: counts what of closed epochs is waited for at the end.
-        dropped: records given up.
-        seconds: spent waiting.
+        work: the object that works on the records.
+        in_flight: counts the dead letters on their way, of all epochs or of some.
+        outlived: counts the records of closed epochs that are waited for at the end.
+        dropped: how many records were given up.
+        seconds: how many seconds were spent waiting.
     """
 
     work: Work
@@ -344,7 +345,7 @@ class Departures:
     @property
     def deadline(self) -> float | None:
         """
-        When running work is no longer waited for; None while nobody waits.
+        When running work is no longer waited for; None while nothing is waited for.
         """
         waiting = self._waiting
         return None if waiting is None else waiting.deadline
@@ -352,7 +353,7 @@ class Departures:
     @property
     def is_draining(self) -> bool:
         """
-        Whether nothing may come, as all that runs is waited for, or a join goes on.
+        Whether no record may come, because it waits for running work or for a join.
         """
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
         return self._is_stopping or waits_for_all or self._may_join or self._was_joining
@@ -360,7 +361,7 @@ class Departures:
     @property
     def is_drained(self) -> bool:
         """
-        Whether, while stopping, nothing runs or the wait is over.
+        Whether, while stopping, nothing runs any more or the wait is over.
         """
         waiting = self._waiting
         return (
@@ -369,7 +370,7 @@ class Departures:
 
     def running(self) -> int:
         """
-        Return how many records are waited for: worked on, or a dead letter on its way.
+        Return how many records are waited for, in handlers or as dead letters.
         """
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
@@ -381,10 +382,10 @@ class Departures:
 
     def before_join(self) -> None:
         """
-        Let a join begin, or not yet. On the polling thread, inside of ``poll``.
+        Let a join begin, or not yet. On the polling thread, inside ``poll``.
 
         Raises:
-            JoinDeferred: running work is waited for.
+            JoinDeferred: running work is waited for first.
         """
         if self._group.is_lost():
             self._lose_all()
@@ -394,10 +395,11 @@ class Departures:
 
     def settle(self) -> None:
         """
-        Look at what a poll has changed.
+        React to what a poll has changed in the assignment.
         """
         self._note_departed()
-        # Joined; or what asked for the join was over before it could begin.
+        # Either it has joined, or the reason for the join was gone before it could
+        # begin.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -409,7 +411,7 @@ class Departures:
             self.tell()
         self.drop(tuple(self._held.epochs.values()), "lost")
         self._departing = []
-        if not self._is_stopping:  # there is nothing left to wait for
+        if not self._is_stopping:  # otherwise keep the wait
             self._waiting = None
             self._may_join = True
 
@@ -428,14 +430,15 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Something of it was handed out, or its floor must be committed before it goes.
+        # Records of it were handed out, or its floor must be committed before it
+        # leaves.
         epoch = self._held.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
         )
 
     def _note_departed(self) -> None:
-        # A new mapping each time ownership changed.
+        # It is a new mapping each time the ownership changed.
         epochs = self._client.epochs()
         if epochs is self._epochs:
             return
@@ -463,7 +466,7 @@ class Departures:
 
     def stop(self, seconds: float) -> None:
         """
-        Wait for what runs, for the last time; no join begins any more.
+        Wait for running work, for the last time; no join begins any more.
         """
         self._is_stopping = True
         self.work.halt()
@@ -471,7 +474,7 @@ class Departures:
 
     def turn(self) -> None:
         """
-        End a wait that is over: commit, drop what is gone, and let the join begin.
+        End a wait that is over: commit, drop what is left, and let the join begin.
         """
         waiting = self._waiting
         if waiting is None or self._is_stopping:
@@ -482,7 +485,7 @@ class Departures:
         self._waiting = None
         if self._group.is_lost():  # the next join drops everything
             return
-        # Whoever asks to stop meanwhile is heard only afterwards.
+        # A request to stop in the meantime is noticed only afterwards.
         self._commits.now(seconds=max(_LEAST_SECONDS, self._drain.shutdown))
         departing, self._departing = self._departing, []
         self.drop(departing, REVOKED)
@@ -506,7 +509,7 @@ class Departures:
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
         """
-        End epochs, with what they still hold; return what that was.
+        End epochs; return what they still held.
         """
         dropped = [self._held.close(epoch) for epoch in epochs]
         self._commits.note(dropped)

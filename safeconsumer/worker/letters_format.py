@@ -1,5 +1,5 @@
 """
-How a dead letter is written into the headers of its record, and read out of them.
+Writes dead letters into the headers of their records, and reads them.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,32 +10,33 @@ from attrs import frozen
 PREFIX = "dead-letter-"
 NULL_HEADERS = f"{PREFIX}null-headers"
 NULL_VALUE = f"{PREFIX}null-value"
-# Of a record that was sent back to its topic: which letter it was.
+# The header of a record that was sent back to its topic, with the letter's position.
 REPLAYED_FROM = f"{PREFIX}replayed-from"
 
 _TOPIC = f"{PREFIX}topic"
 _WHERE = ("partition", "offset")
-# Of a long, in which Kafka keeps offsets and milliseconds.
+# The range of a Java long, in which Kafka keeps offsets and milliseconds.
 _MAX_DIGITS = 19
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# What W3C names for tracing.
+# The header names of W3C for tracing.
 _TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 
 
 class OneTrace(list[tuple[str, bytes | None]]):
     """
-    Headers that have a trace once, also if the producer adds its own.
+    A list of headers with only one trace, also if the producer adds its own.
 
-    OpenTelemetry's instrumentor of kafka-python (0.66b1) appends to what ``send`` is
-    given; of two with one name some readers take the first, and others the last.
+    OpenTelemetry's instrumentor of kafka-python (0.66b1) appends to the headers that
+    ``send`` is given; of two with the same name some readers take the first, and others
+    the last.
 
     Args:
-        headers: as they are to be sent.
-        replaces: names of which the one that is added counts. Of W3C's others the one
-            that is here counts: it says where the record came from, and a producer
-            that nobody called in that context does not know that.
+        headers: the headers to be sent.
+        replaces: names whose appended header wins. Of W3C's other names the header that
+            is here already wins: it says where the record came from, which a producer
+            that is called outside of that context does not know.
     """
 
     def __init__(self, headers: Headers, replaces: Collection[str] = ()) -> None:
@@ -44,7 +45,7 @@ class OneTrace(list[tuple[str, bytes | None]]):
 
     def append(self, header: tuple[str, bytes | None]) -> None:
         """
-        Add one, if it is no second one for tracing; it may take the other's place.
+        Add a header, unless it is a second one for tracing; it may replace the first.
         """
         name = header[0]
         names = [one for one, _ in self]
@@ -56,29 +57,31 @@ class OneTrace(list[tuple[str, bytes | None]]):
 
 class NotALetterError(ValueError):
     """
-    A record in a topic of dead letters is none; the message says what it lacks.
+    A record in a topic of dead letters is not one; the message says what it lacks.
     """
 
 
 @frozen(kw_only=True)
 class StoredLetter:
     """
-    A dead letter as it stands in its topic.
+    A dead letter as it is stored in its topic.
 
     Attributes:
-        topic: in which the record failed.
-        partition: there.
-        offset: there.
-        timestamp: of the record, in milliseconds; None if that is not told.
-        group: whose worker gave it up.
-        attempts: of the record, as ``Context.attempt`` counts them.
-        exception: the class of what it raised last, with its module.
-        message: what that said.
-        stack: its last frames; None in a letter that had to be brief.
-        key: the record's.
-        value: the record's.
-        headers: the record's own; one that was null is empty here.
-        null_headers: names of those that were null, by commas, cut; empty if none was.
+        topic: the topic in which the record failed.
+        partition: the record's partition there.
+        offset: the record's offset there.
+        timestamp: the record's timestamp, in milliseconds; None if the letter does not
+            have it.
+        group: the consumer group whose worker gave the record up.
+        attempts: how often it was tried, as ``Context.attempt`` counts.
+        exception: the class of the last exception, with its module.
+        message: the message of that exception.
+        stack: the last frames of its traceback; None in a letter that had to be brief.
+        key: the record's key.
+        value: the record's value.
+        headers: the record's own headers; a null value is empty here.
+        null_headers: the names of the headers that were null, separated by commas, cut
+            if they are too long; empty if there was none.
     """
 
     topic: str
@@ -105,13 +108,13 @@ class StoredLetter:
 
 def letter_of(record: Any) -> StoredLetter:  # noqa: ANN401 - upstream's record
     """
-    Read a record of a topic of dead letters, its key and value as bytes.
+    Read a record of a topic of dead letters, with its key and value as bytes.
 
-    What a letter says stands behind the headers of the record it is about, which may
-    have been a letter, too: the last ones count.
+    The letter's headers come after those of the record it is about, which may have been
+    a letter, too: so the last ones are used.
 
     Raises:
-        NotALetterError: it is none.
+        NotALetterError: the record is not a dead letter.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)
@@ -141,7 +144,7 @@ def letter_of(record: Any) -> StoredLetter:  # noqa: ANN401 - upstream's record
 def _begin(headers: Headers) -> int:
     names = [name for name, _ in headers]
     if _TOPIC not in names:
-        message = f"it has no header {_TOPIC}"
+        message = f"the record has no header {_TOPIC}"
         raise NotALetterError(message)
     begin = len(names) - 1 - names[::-1].index(_TOPIC)
     while begin and names[begin - 1] in (NULL_HEADERS, NULL_VALUE):
@@ -152,7 +155,7 @@ def _begin(headers: Headers) -> int:
 def _number(said: dict[str, str], name: str) -> int:
     found = _optional(said, name)
     if found is None:
-        message = f"its header {PREFIX}{name} is missing, or no number"
+        message = f"its header {PREFIX}{name} is missing or not a number"
         raise NotALetterError(message)
     return found
 

@@ -1,5 +1,5 @@
 """
-The poll loop: bounded, never stopping; and what it holds back.
+Polls with bounded memory and without stopping, and holds back what is too much.
 """
 
 import math
@@ -30,13 +30,13 @@ Holding = tuple[str, TopicPartition | None]
 
 class Brakes:
     """
-    Derives a pump's holds anew each turn from what is held. The polling thread's.
+    Derives a pump's holds each turn from the records it holds. Polling thread only.
 
-    Nothing remembers what it paused: what stands in the consumer is asked.
+    It does not remember which holds it placed: it asks the consumer's ledger.
 
     Attributes:
-        work: who works on what is held.
-        pause_seconds: by owner, for how long it has held something.
+        work: the object that works on the records.
+        pause_seconds: for each owner, for how many seconds it has held something.
     """
 
     work: Work
@@ -66,30 +66,30 @@ class Brakes:
         self, *, is_draining: bool, floorless: Iterable[TopicPartition] = ()
     ) -> None:
         """
-        Make the holds what they must be now.
+        Place and lift holds so that they are as they must be now.
 
         Args:
-            is_draining: nothing at all may come.
-            floorless: partitions of which nothing may be handed out yet.
+            is_draining: whether no record at all may come.
+            floorless: partitions of which no record may be handed out yet.
         """
         self._count()
         self._is_throttled = self._is_full()
         wanted: dict[Holding, str] = {}
         if self._is_throttled:
-            wanted[BACKPRESSURE, None] = "too much is held"
+            wanted[BACKPRESSURE, None] = "the worker's limits are reached"
         for tp, owner in self._over_share():
-            wanted[owner, tp] = "more than its share is held"
+            wanted[owner, tp] = "the partition's share of the limits is reached"
         for tp in floorless:
-            wanted[FLOOR, tp] = "where it begins is not committed yet"
+            wanted[FLOOR, tp] = "its first offset is not committed yet"
         if is_draining:
-            wanted[DRAIN, None] = "running work is waited for"
+            wanted[DRAIN, None] = "waits for running work"
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._held.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
         """
-        Lift everything, for good.
+        Lift all of the worker's holds; none is placed afterwards.
         """
         self._count()
         self._held.low = None
@@ -106,8 +106,8 @@ class Brakes:
 
     def _is_full(self) -> bool:
         load, was = self._held.load, self._is_throttled
-        # Polls for the last few records of room would cost more than they bring, but to
-        # who would get nothing.
+        # Polls for the last few records of room would cost more than they bring, except
+        # for a partition that would get no record otherwise.
         room = self._credit(load)
         much = min(self._client.most, self._credit(self._marks.low))
         starving = (was or 4 * room < much) and self._is_starving()
@@ -116,7 +116,7 @@ class Brakes:
         return (16 if starving else 4) * room < much
 
     def _is_starving(self) -> bool:
-        # A partition that would flow but for us, and has nothing to be worked on.
+        # True if a partition flows but for our holds, and has no record to work on.
         return any(
             tp not in self._throttled
             and self.work.is_starving(self._held.epochs.get(tp))
@@ -132,7 +132,7 @@ class Brakes:
         if not self._throttled and not share.waiting.is_throttled(
             self._held.load, was=False
         ):
-            return  # none can be over its share if all together are not
+            return  # without a full total no share is exceeded
         throttled = set()
         for tp, epoch in self._held.epochs.items():
             if tp in owned and self._is_over(share, epoch, was=tp in self._throttled):
@@ -148,9 +148,9 @@ class Brakes:
         return is_much and self.work.is_starving(epoch)
 
     def _is_most(self, load: watermarks.Load, *, was: bool) -> bool:
-        # More than is left for all others: shares were larger when those before it
-        # took theirs, and may never come back while somebody holds them. Where all
-        # move, it is the same as the share.
+        # More than is left for all others: shares were larger when the partitions
+        # before it took theirs, and its records may never be finished while they wait.
+        # If all partitions make progress, this is the same as the share.
         part, limits, held = self._limits.low if was else 1.0, self._limits, self._held
         return bool(load.records) and (
             load.records > part * (limits.records - held.records)
@@ -158,7 +158,7 @@ class Brakes:
         )
 
     def _sharing(self) -> int:
-        # How many have something, as far as is known; what others hold gets nothing.
+        # How many partitions have records, as far as is known; held ones get no share.
         epochs, view = self._held.epochs, self._client.others.seen()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._client.lagging() if not covers(view, tp)}
@@ -171,9 +171,10 @@ class Brakes:
         return self._share
 
     def _when_low(self) -> None:
-        # By the thread that finished: it wakes the poll that waits meanwhile. If that
-        # cannot be written down, the next turn lifts it, or says so where it is heard:
-        # here it would end a thread that is wanted for handlers.
+        # Called by the thread that finished a record: it wakes the poll that waits
+        # meanwhile. If the journal cannot be written, the next turn lifts the hold, or
+        # raises the error where it is noticed: here it would end a thread that handlers
+        # need.
         self._lifted_at = self._clock()
         with suppress(JournalError):
             self._client.lift_all(BACKPRESSURE)
@@ -184,15 +185,15 @@ class Brakes:
         """
         Return how many records the next poll may take.
 
-        While all is held that is what there will be when the low mark is reached and
-        the hold is lifted, in the middle of the poll.
+        While everything is held, this is the room that there will be when the low mark
+        is reached and the hold is lifted, in the middle of the poll.
         """
         load = self._marks.low if self._is_throttled else self._held.load
         room = max(1, self._credit(load))
         if self._share is None:
             return room
-        # All that comes may be of the one partition that has most of what is here: no
-        # more than all of it, which is quicker to tell.
+        # All records that come may be of the partition that has most of those here: the
+        # room is that of one partition, which is also quicker to compute.
         share = self._share.moving.high.records
         left = share - self._held.records
         if left < room:
@@ -203,7 +204,7 @@ class Brakes:
 
     def learn(self, sizes: Sequence[int]) -> None:
         """
-        Take note of the sizes of records that came.
+        Note the sizes, in bytes, of records that came.
         """
         mean = sum(sizes) / len(sizes)
         self._average += 0.2 * (mean - self._average)
@@ -217,13 +218,13 @@ class Brakes:
     @property
     def is_on(self) -> bool:
         """
-        Whether anything is held for what is held.
+        Whether anything is held because of the limits.
         """
         return self._is_throttled or bool(self._throttled)
 
     def is_held(self, owner: str) -> bool:
         """
-        Tell whether the last turn held something in this owner's name.
+        Tell whether the last turn held something under this owner's name.
         """
         return any(holding[0] == owner for holding in self._wanted)
 
@@ -236,9 +237,9 @@ class Brakes:
         return any((owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY))
 
 
-# How long a poll loop waits for an ownership's floor before it goes on without.
+# Seconds; how long the loop waits for an ownership's floor before it goes on without.
 _FLOOR_SECONDS = 0.5
-# Seconds of one poll: short while something of ours must be looked after.
+# Seconds of one poll: short while something must be looked after.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
 
@@ -248,14 +249,14 @@ class Engine:
     Polls for a worker or a pump; the thread that calls :meth:`turn` owns the consumer.
 
     Attributes:
-        held: what is held.
-        brakes: what is held back.
-        commits: what commits it.
-        departures: what is waited for, and dropped.
+        held: the records that are held.
+        brakes: places and lifts the holds of the limits.
+        commits: commits what is complete.
+        departures: waits for running work and drops what leaves.
         soon: seconds until the work wants the next turn.
-        leaked: records that came for a partition of ours that was held.
-        gap: the longest time between two polls, in seconds, drains left out.
-        why_nothing: why no record can come; None if nothing is known to be in the way.
+        leaked: records that came for a partition that a hold of ours covered.
+        gap: the longest time between two polls, in seconds, without drains.
+        why_nothing: why no record can come; None if nothing is known to prevent it.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -300,21 +301,22 @@ class Engine:
 
     def last_poll_at(self) -> float:
         """
-        Return when it last turned, seconds since the epoch; any thread.
+        Return when it last turned, in seconds since the epoch; any thread.
         """
         return time.time() - (self._clock() - self.polled_at)
 
     def turn(self) -> None:
         """
-        Poll once and look after everything; takes about one poll's timeout at most.
+        Poll once and do everything else; takes about one poll's timeout at most.
 
-        Whatever it raises, the next one goes on with what this one has not admitted.
+        If it raises, the next turn goes on with the records that this one has not
+        admitted.
         """
         self._mend()
         self.brakes.place(
             is_draining=self.departures.is_draining, floorless=self._floorless()
         )
-        self._in_hand = None  # from here on nobody knows, until the poll has returned
+        self._in_hand = None  # unknown until the poll has returned
         self._in_hand = polled = self._poll()
         self.departures.settle()
         self._follow_resets(polled)
@@ -334,41 +336,42 @@ class Engine:
 
     def rest(self) -> None:
         """
-        Wait a moment for running work, where a poll could not.
+        Wait a moment for running work, for when a poll is not possible.
         """
         self._wait_idle(BUSY_POLL)
 
     def stop(self, seconds: float) -> None:
         """
-        Begin to drain for good: everything is held, and nothing more is begun.
+        Begin the final drain: everything is held, and no more records are begun.
         """
         self.departures.stop(seconds)
 
     def is_drained(self) -> bool:
         """
-        Tell whether, while stopping, nothing runs or the wait is over.
+        Tell whether, while stopping, nothing runs any more or the wait is over.
         """
         return self.departures.is_drained
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Drop what is not complete, commit the rest, lift every hold of ours.
+        Drop what is not complete, commit the rest, and lift every hold of the worker.
 
-        In this order: what ends during the commit comes again, and is not told as done.
+        The order matters: a record that ends during the commit comes again and is not
+        done.
 
         Args:
-            seconds: for the commit, if that is less than ``Commit.timeout``.
+            seconds: the limit of the commit, if that is less than ``Commit.timeout``.
 
         Returns:
-            Whether all that is complete is committed.
+            Whether everything complete is committed.
         """
         self.departures.tell()
         try:
-            with suppress(Exception):  # then it is its owner who has to look after it
+            with suppress(Exception):  # then its owner must look after it
                 self._mend()
             epochs = tuple(self.held.epochs.values())
             dropped = self.departures.drop(epochs, "stopped")
-            if self._group.is_lost():  # or never was: then nothing is missing
+            if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
         finally:
@@ -412,7 +415,7 @@ class Engine:
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
-        # An ownership begins once its first position is known, records or not.
+        # An ownership begins once its first position is known, with or without records.
         owned = self._client.epochs()
         if owned is self._begun or self._group.is_lost():
             return False
@@ -451,8 +454,9 @@ class Engine:
         ]
 
     def _follow_resets(self, polled: Polled) -> None:
-        # Out of range, as after retention: what is committed is no floor any more. It
-        # goes on, from another one, once all that came before is done.
+        # The position was out of range, as after retention: the committed offset is no
+        # floor any more. It goes on from the new position once all earlier records are
+        # done.
         owned = self._client.epochs()
         for tp, epoch in tuple(self.held.epochs.items()):
             number = self._client.reset_number(tp)
@@ -474,7 +478,8 @@ class Engine:
 
     def _admit(self, polled: Polled) -> None:
         if self._begin(polled) and self._floorless():
-            # Refused, it is tried again without waiting, and they are held meanwhile.
+            # If it is refused, it is tried again without waiting, and they are held
+            # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._client.epochs()
         for tp, records in polled.items():
@@ -491,8 +496,8 @@ class Engine:
             self._work.admit(epoch, chunk)
 
     def _mend(self) -> None:
-        # Something was raised, a Ctrl-C for example, while a poll's records were in
-        # hand: the position is beyond them, so they are asked for again.
+        # Something was raised, for example by a Ctrl-C, while a poll's records were in
+        # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
         for tp, number in self._client.epochs().items():
@@ -509,9 +514,9 @@ class Engine:
         self._in_hand = {}
 
     def _pass_gaps(self) -> None:
-        # Behind the last record there may be offsets without one, as a transaction's
-        # mark: the position is beyond them. All that any poll returned is admitted by
-        # now, so that it is past nothing else.
+        # Behind the last record there may be offsets without one, such as a
+        # transaction's marker: the position is past them. All records that any poll
+        # returned are admitted by now, so the position has passed no others.
         owned = self._client.epochs()
         for tp, epoch in self.held.epochs.items():
             if not epoch.records and owned.get(tp) == epoch.number:

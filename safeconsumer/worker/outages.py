@@ -1,5 +1,5 @@
 """
-Holds what handlers ask to be left alone, and the topics that a breaker has stopped.
+Places the holds that handlers ask for, and those of breakers.
 """
 
 import math
@@ -20,13 +20,13 @@ from safeconsumer.worker.tracebacks import shown
 Place: TypeAlias = Callable[[Scope, str, str, float], None]
 """Holds a scope in an owner's name, for a reason, for so many seconds."""
 
-# Of an error's text in a reason, which has 1,024 bytes: characters of up to 4.
+# The most characters of an error's text in a reason: 1,024 bytes, up to 4 each.
 _MOST_TEXT = 200
 
 
 class Barred(Exception):  # noqa: N818 - in the place of an error, for the schedule
     """
-    A record failed as by an outage of which the breaker knows: it is no attempt.
+    A record failed because of an outage that the breaker knows: it is no attempt.
     """
 
     def __init__(self, error: Exception, seconds: float) -> None:
@@ -39,13 +39,14 @@ class Outages:
     """
     Places the holds that results ask for, before the results are taken over.
 
-    So what failed stands behind its hold already when it is queued again. Whether a
-    hold stands is asked of the ledger, never remembered.
+    So a failed record is behind its hold already when it is queued again. Whether a
+    hold exists is asked of the ledger, never remembered.
 
     Attributes:
         pauses: how often a handler asked for a pause.
-        opened: how often a breaker has opened, and its hold was placed.
-        seconds: by owner, for how long something was held, as far as it is counted.
+        opened: how often a breaker has opened and its hold was placed.
+        seconds: for each owner, for how many seconds it held something, as of the last
+        count.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Outages:
     @property
     def has_holds(self) -> bool:
         """
-        Whether there is a consumer to hold things in; without, lanes wait.
+        Whether there is a consumer to place holds in; without one, lanes wait.
         """
         return self._place is not None
 
@@ -79,7 +80,7 @@ class Outages:
 
     def heed(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """
-        Return results with what is to become of them; not to be called under a lock.
+        Return results with the decisions about them; not to be called under a lock.
         """
         if self._breaker is None:
             for one in outcomes:
@@ -87,7 +88,7 @@ class Outages:
                     break
             else:
                 return outcomes  # nearly always
-        # Of a partition that is being taken away, too: an outage is not over with it.
+        # Also for a partition that is being taken away: an outage does not end with it.
         return [
             one if one.task.epoch.is_closed else self._heed(one) for one in outcomes
         ]
@@ -104,23 +105,24 @@ class Outages:
     # ------------------------------------------------------------ pauses
 
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
-        # Returns what the record has failed with, if that is not allowed.
+        # Returns the error that the record has failed with, if the pause is not
+        # allowed.
         pause = sound(error)
         if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
-            f"asked for by the handler of {tp.topic}:{tp.partition} offset "
+            f"requested by the handler of {tp.topic}:{tp.partition} offset "
             f"{record_at(task.chunk, index).offset}"
         )
         left = self._held_for(scope)
         if left >= pause.for_:
-            pause._held_for = left  # noqa: SLF001 - as it is told
+            pause._held_for = left  # noqa: SLF001 - read for its event
             return pause
         try:
             self._place(scope, OUTAGE, reason, pause.for_)
             self._has_placed = True
-        except Exception as wrong:  # noqa: BLE001 - it is the record's
+        except Exception as wrong:  # noqa: BLE001 - it is the record's failure
             wrong.__cause__ = pause
             return wrong
         return pause
@@ -161,13 +163,13 @@ class Outages:
         return isinstance(error, self._breaker.on) and not is_control
 
     def _judge(self, outcome: Outcome, error: str) -> Trip | None:
-        # Returns what stops the topic now; with a reason, if its hold is to be placed.
+        # Returns what stops the topic now; with a reason if its hold is to be placed.
         breaker, task, now = self._breaker, outcome.task, self._queue.clock()
         assert breaker is not None  # noqa: S101 - as above
         topic = task.epoch.tp.topic
         trip = self._standing(topic, now)
         if task.epoch.is_closed or (trip is not None and not trip.is_tried_by(task)):
-            # Of an ownership that is over; or it began before the topic was stopped.
+            # Its ownership has ended, or it began before the topic was stopped.
             return None if trip is None else evolve(trip, reason="")
         before = circuit = self._circuits.get(topic, Circuit())
         if outcome.finished and not (before.is_open and error):
@@ -179,7 +181,7 @@ class Outages:
             return self._open(topic, circuit, error, now)
         if before.is_open and not circuit.is_open:
             self._close(topic, is_lifted=False, now=now)
-        elif trip is not None:  # it said nothing of the outage: another one tries
+        elif trip is not None:  # no verdict on the outage: another record tries
             trip.task = None
             self._queue.release(topic)
         elif circuit == Circuit():
@@ -189,7 +191,7 @@ class Outages:
         return None
 
     def _open(self, topic: str, circuit: Circuit, error: str, now: float) -> Trip:
-        again = f"; tried in vain {circuit.tries} times since" if circuit.tries else ""
+        again = f"; {circuit.tries} tries have failed since" if circuit.tries else ""
         reason = f"{error}, {circuit.why}{again}"
         trip = Trip(circuit.until, reason, is_first=not circuit.tries)
         self._circuits[topic] = circuit
@@ -214,7 +216,7 @@ class Outages:
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
-                raise  # else each record fails by itself, as without
+                raise  # otherwise records fail as without a breaker
         finally:
             with self._queue.held.lock:
                 trip.is_placed = True
@@ -236,7 +238,7 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # It was no single record's fault: the batch comes again as one.
+        # The failure was no single record's, so the batch comes again as one.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
@@ -273,7 +275,7 @@ class Outages:
 
     def turn(self) -> None:
         """
-        See what somebody has lifted, and let another record try. The lock is held.
+        Notice holds that were lifted, and let another record try. The lock is held.
         """
         tripped = self._queue.tripped
         for topic in tuple(tripped):
@@ -286,7 +288,9 @@ class Outages:
 
     def count(self) -> None:
         """
-        Count for how long something is held, from call to call. The polling thread's.
+        Add up how long holds have lasted since the last call.
+
+        It is for the polling thread only.
         """
         if not self._has_placed or self._queue.others is None:
             return  # nearly always
@@ -300,10 +304,10 @@ class Outages:
 
     def stopped(self) -> dict[str, Trip]:
         """
-        Return what a breaker has stopped. The lock is held.
+        Return the topics that a breaker has stopped. The lock is held.
 
-        Not once its hold is over and nothing of the topic is here: who has the topic
-        now tells of it, and here one record tries if any comes.
+        A topic whose hold has ended and of which there is nothing here is left out: its
+        present owner reports it, and here one record tries if any comes.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.held.epochs.items() if one.records}
@@ -315,7 +319,7 @@ class Outages:
 
     def broken(self) -> list[str]:
         """
-        Say which topics a breaker has stopped, and why. Any thread.
+        Report which topics a breaker has stopped, and why. Any thread.
         """
         with self._queue.held.lock:
             return list(self._lines())
@@ -327,11 +331,11 @@ class Outages:
             then = "a record tries" if is_tried else "the next record tries"
             if now < trip.until:
                 then = f"a record tries in {trip.until - now:.1f} s"
-            yield f"{topic}: stopped by its breaker: {trip.reason}; {then}"
+            yield f"{topic}: stopped by a breaker: {trip.reason}; {then}"
 
 
 def _lasting(state: LedgerState) -> dict[str, float]:
-    # Until when, by the clock, something is held in the name of each owner.
+    # When, in epoch seconds, the last hold of each owner expires.
     until: dict[str, float] = {}
     for hold in state:
         if hold.owner in OUTAGES:
@@ -342,13 +346,13 @@ def _lasting(state: LedgerState) -> dict[str, float]:
 
 def sound(error: BaseException) -> BaseException:
     """
-    Return a pause with what is allowed in one, or what is wrong with it.
+    Return a pause whose fields are valid, or the error in them.
     """
     if not isinstance(error, Pause):
         return error
     try:
         pause = Pause(error.for_, error.scope, error.reason)
-    except Exception as wrong:  # noqa: BLE001 - whatever somebody has put there
+    except Exception as wrong:  # noqa: BLE001 - its fields may be anything
         wrong.__cause__ = error
         return wrong
     pause.__cause__ = error.__cause__
@@ -357,7 +361,7 @@ def sound(error: BaseException) -> BaseException:
 
 def scope_of(task: Task, pause: Pause) -> Scope:
     """
-    Return what a pause of a record is to hold.
+    Return the scope that a pause of a record covers.
     """
     tp = task.epoch.tp
     match pause.scope:

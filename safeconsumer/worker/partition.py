@@ -1,18 +1,18 @@
 """
-Everything a pump holds: one epoch per owned partition, and what they add up to.
+Keeps everything that a pump holds: one epoch per owned partition, and their sums.
 
-The lock rule, for all that the polling thread and handlers' threads share: it is
-changed, and walked over, under :attr:`Held.lock` and never otherwise. That is the
+The lock rule, for all data that the polling thread and handlers' threads share: it is
+changed, and iterated over, under :attr:`Held.lock` and never otherwise. That is the
 epochs and all in them (progress, lanes, counters, failures), the schedule's queues, and
-what it tells. Three things are done without it:
+the events it is about to emit. Three things are done without it:
 
 - marking a record complete: one byte of its chunk, by the thread that has the record;
 - reading one number or one reference, where a moment's delay changes nothing;
 - calling foreign code: a key, a handler, a hook, the consumer. Never under the lock.
 
 The lock is innermost: nothing that takes another one is called under it, except for
-waking who waits for work. Only the polling thread opens, fills and closes epochs, so it
-may look at which ones there are without it.
+waking threads that wait for work. Only the polling thread opens, fills and closes
+epochs, so it may read which ones there are without the lock.
 """
 
 import enum
@@ -29,7 +29,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.worker.progress import Chunk, Progress, Record, Watermark
 from safeconsumer.worker.watermarks import Load
 
-# Keys of lanes that may be kept: of these types, and no more bytes than this.
+# Types of keys whose empty lanes may be kept, and the most bytes of such a key.
 _PLAIN = frozenset({bytes, str, int, type(None)})
 _LIGHT = 128
 Indexes: TypeAlias = Sequence[int]
@@ -37,19 +37,19 @@ Indexes: TypeAlias = Sequence[int]
 
 class State(enum.Enum):
     """
-    Where a lane is.
+    Says where a lane is.
     """
 
     IDLE = "idle"
     READY = "ready"
     RUNNING = "running"
     WAITING = "waiting"
-    """For a time, an acknowledgement, the watermark, or for ever."""
+    """It waits for a time, an acknowledgement or the watermark, or forever."""
 
 
 class Lane:
     """
-    Records that are worked on one after the other, unless it is shared.
+    Records that are handled one after the other, unless the lane is shared.
 
     Attributes:
         is_light: whether it may be kept while it is empty: its key takes little memory.
@@ -62,12 +62,12 @@ class Lane:
         self.key = key
         self.is_light = type(key) in _PLAIN and getsizeof(key) <= _LIGHT
         self.is_shared = is_shared
-        # Few, and there is a lane for each key: an empty deque takes 624 bytes.
+        # Few records, and a lane for each key: an empty deque would take 624 bytes.
         self.runs: list[tuple[Chunk, Indexes]] = []
         self.state = State.IDLE
 
     def __lt__(self, _other: "Lane") -> bool:
-        return False  # of two that are due at once, either may be the first
+        return False  # if two are due at once, either may be first
 
     def first(self) -> int:
         """
@@ -78,14 +78,14 @@ class Lane:
 
     def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
         """
-        Put records in front again.
+        Put records back in front.
         """
         if indexes:
             self.runs.insert(0, (chunk, indexes))
 
     def join_front(self) -> None:
         """
-        Make one run of the first two, if they are of one chunk.
+        Join the first two runs if they are of one chunk.
         """
         if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
             chunk, first = self.runs.pop(0)
@@ -96,7 +96,7 @@ class Lane:
         """
         Take up to so many records of one chunk; None if all are beyond the span.
 
-        A record that has failed, or is suspect, comes by itself.
+        A record that has failed, or is suspect, is taken by itself.
         """
         chunk, indexes = self.runs[0]
         most = min(most, _allowed(self.epoch, chunk, indexes, span))
@@ -111,7 +111,7 @@ class Lane:
         return chunk, indexes[:most]
 
     def _untried(self, chunk: Chunk, indexes: Indexes) -> int:
-        # How many stand before the first that must run by itself; at least one.
+        # How many come before the first that must run by itself; at least one.
         for count, index in enumerate(indexes):
             record = chunk.records[index]
             assert record is not None  # noqa: S101 - it is queued, so not finished
@@ -125,36 +125,37 @@ class Lane:
 
 class Epoch:
     """
-    All work on one partition within one ownership; closed, it changes nothing more.
+    All work on one partition within one ownership; once closed it changes nothing more.
 
     Attributes:
         tp: the partition.
-        number: of the ownership.
+        number: the number of the ownership.
         losses: how often the membership was lost before it.
         progress: what is complete.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
         running: how many of them a handler is working on.
-        lanes: by key; what is queued.
+        lanes: the lanes of queued records, by key.
         unsorted: chunks, each with its first record, that are in no lane yet.
         failures: by offset, how often a record has failed.
-        answers: by offset, what a batch said of a record behind another that failed.
+        answers: by offset, what a batch reported of a record behind another one that
+            failed.
         alone: offsets of records that must run by themselves.
-        pace: seconds a record takes, lately.
-        moved_at: when something was completed last, or the first record came.
+        pace: seconds that a record has taken lately.
+        moved_at: when a record was last completed, or the first record came.
         parked: a heap of the lanes whose first record is beyond the span, by its
             ordinal.
-        allowed: the ordinal that must not be started yet.
+        allowed: the first ordinal that must not be started yet.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
-        reset: which reset of the position its floor is of; 0: none.
-        is_adrift: whether there was another one since, so that it has no floor.
-        is_held: whether nothing of it may begin: somebody else than a worker holds the
-            partition, or the ownership has ended.
+        reset: the number of the position's reset from which its floor is; 0: none.
+        is_adrift: whether there was another reset since, so that it has no floor.
+        is_held: whether none of its records may begin: a hold that is not a worker's
+            covers the partition, or the ownership has ended.
         shelf: lanes that were ready while it was held, in their order.
-        front: stands for what may go into the next batch, among what is handed out.
-        gathering: lanes that are ready, and may go into it.
-        due: when that batch is looked at again at the latest; infinite: once more
-            comes.
+        front: represents the next batch among the lanes that are handed out.
+        gathering: ready lanes whose records may go into that batch.
+        due: when that batch is looked at again at the latest; infinite: when more
+            records come.
         earlier: keys of which a task of an earlier ownership has not come back, each
             with the lane that waits for it. Shared with those ownerships.
     """
@@ -189,7 +190,7 @@ class Epoch:
         "unsorted",
     )
 
-    # Slow until it is known: the first records come one by one, over all threads.
+    # It starts slow: the first records come one by one, over all threads.
     _FIRST_PACE = 0.02
 
     def __init__(
@@ -225,14 +226,14 @@ class Epoch:
 
     def allow(self, span: int) -> int:
         """
-        Return the ordinal that must not be started before the watermark moves.
+        Return the first ordinal that must not be started before the watermark moves.
         """
         self.allowed = self.progress.floor() + span
         return self.allowed
 
     def let_go(self) -> None:
         """
-        Keep no record: whoever still has it, or a lane of it, may have it for long.
+        Drop all records: threads that still have a lane of it may keep it for long.
         """
         self.records = self.bytes = self.running = 0
         for lane in self.lanes.values():
@@ -248,9 +249,9 @@ class Epoch:
 
     def keep_pace(self, seconds: float) -> None:
         """
-        Take note of how long a record took, on average of a hand-over.
+        Note how long a record took, on average of a hand-over.
 
-        Quickly downwards, slowly upwards: a thread that waited for the interpreter's
+        It falls quickly and rises slowly: a thread that waited for the interpreter's
         lock looks slow, and more threads would make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
@@ -272,12 +273,12 @@ def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
 @frozen
 class Dropped:
     """
-    What a closed epoch still held.
+    The records that a closed epoch still held.
 
     Attributes:
-        epoch: which one.
+        epoch: the closed epoch.
         mark: up to where it was complete.
-        records: how many were not.
+        records: how many records were not complete.
         running: how many of these were handed over to handlers.
     """
 
@@ -296,19 +297,19 @@ class Dropped:
 
 class Held:
     """
-    The epochs, and their counters' sums.
+    The epochs of a pump, and the sums of their counters.
 
     Attributes:
         lock: guards every counter and every epoch.
         idle: notified when running work ends; its lock is ``lock``.
         epochs: the open ones by partition.
         records: incomplete records of all of them.
-        bytes: their bytes.
-        running: those that are handed over to handlers.
-        outlived: by partition, records of closed epochs whose hand-over is not back.
+        bytes: the bytes of these records.
+        running: the records that are handed over to handlers.
+        outlived: by partition, records of closed epochs whose task has not come back.
         done: records completed since the beginning.
         closed: how many epochs have ended.
-        low: call :attr:`when_low` once no more than this is held; None to not.
+        low: call :attr:`when_low` once no more than this is held; None: do not call it.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -329,13 +330,15 @@ class Held:
     @property
     def load(self) -> Load:
         """
-        What is held now.
+        The records and bytes that are held now.
         """
         return Load(self.records, self.bytes)
 
     def open(self, tp: TopicPartition, number: int, losses: int, start: int) -> Epoch:
         """
-        Begin an epoch that reads from the offset ``start``; the partition has none.
+        Begin an epoch that reads from the offset ``start``.
+
+        The partition must have none.
         """
         with self.lock:
             epoch = Epoch(tp, number, losses, start, self._clock())
@@ -345,9 +348,9 @@ class Held:
 
     def admit(self, epoch: Epoch, records: list[Record]) -> Chunk:
         """
-        Take over what a poll returned.
+        Take over the records that a poll returned.
         """
-        # Counted outside of the lock: only this thread admits.
+        # This counts outside of the lock: only this thread admits.
         chunk = Chunk(records, epoch.progress.admitted, self._clock())
         size = sum(chunk.sizes)
         with self.lock:
@@ -379,7 +382,7 @@ class Held:
         """
         Call ``when_low`` if the low mark was reached. The lock is not held.
         """
-        if self.low is None:  # nearly always: what is set is looked at under the lock
+        if self.low is None:  # nearly always; otherwise checked under the lock
             return
         with self.lock:
             low = self.low
@@ -394,7 +397,8 @@ class Held:
         """
         with self.lock:
             mark, left = epoch.progress.watermark(), len(epoch.progress.incomplete())
-            # Handlers mark what is complete, and tell once they are through with all.
+            # Handlers mark each complete record, and report once they are through with
+            # all.
             done = epoch.records - left
             dropped = Dropped(epoch, mark, left, max(0, epoch.running - done))
             self.done += done
@@ -413,7 +417,8 @@ class Held:
         return dropped
 
     def _keep_running(self, epoch: Epoch) -> None:
-        # What runs of it goes on, and a later ownership of the partition waits for it.
+        # Its running records go on, and a later ownership of the partition waits for
+        # them.
         running = [
             lane.key
             for lane in epoch.lanes.values()
@@ -438,7 +443,7 @@ class Held:
 
     def busy(self) -> set[TopicPartition]:
         """
-        Return the partitions of which something is worked on, if taken away too.
+        Return the partitions with running records, also if they were taken away.
         """
         with self.lock:
             gone = {tp for tp, count in self.outlived.items() if count}
@@ -446,7 +451,7 @@ class Held:
 
     def stuck(self) -> list[tuple[TopicPartition, int, float]]:
         """
-        Return what failed for good and blocks: partition, offset, since when.
+        Return blocking records that failed for good: partition, offset, since when.
         """
         with self.lock:
             return [
@@ -459,7 +464,7 @@ class Held:
         self, epochs: Iterable[Epoch] | None = None
     ) -> dict[TopicPartition, Watermark]:
         """
-        Return up to where each open epoch, or each of those given, is complete.
+        Return up to where each open epoch, or each of the given ones, is complete.
         """
         with self.lock:
             return {

@@ -1,8 +1,8 @@
 """
-Which records of one ownership are complete, and up to where it is safe to commit.
+Keeps which records of one ownership are complete, and what may be committed.
 
-Unlike the rest of the core this changes in place: completing a record is one byte
-written, by any thread and without a lock, and must cost no more than that.
+Unlike the rest of the core this changes in place: completing a record writes one byte,
+on any thread and without a lock, and must cost no more than that.
 """
 
 from collections import deque
@@ -11,56 +11,57 @@ from typing import Protocol
 
 from attrs import frozen
 
-# What a record takes beside key, value and headers: the tuple, its numbers and what
-# Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept of it
-# here is the rest. A lane of its own, where each record has another key, is not in it.
+# Bytes that a record takes besides key, value and headers: the tuple, its numbers and
+# what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
+# of it here is the rest. A separate lane for each record, if keys never repeat, is not
+# included.
 OVERHEAD_BYTES = 400
 
 
 class Record(Protocol):
     """
-    What is asked of a consumer's record.
+    The attributes that are used of a consumer's record.
     """
 
     @property
     def offset(self) -> int:
         """
-        Where it stands in its partition.
+        Its offset in its partition.
         """
 
     @property
     def leader_epoch(self) -> int | None:
         """
-        Of the leader that wrote it, as the broker says.
+        The epoch of the leader that wrote it, as the broker reports it.
         """
 
     @property
     def serialized_key_size(self) -> int | None:
         """
-        Bytes; -1 or None without a key.
+        The key's bytes; -1 or None without a key.
         """
 
     @property
     def serialized_value_size(self) -> int | None:
         """
-        Bytes; -1 or None without a value.
+        The value's bytes; -1 or None without a value.
         """
 
     @property
     def serialized_header_size(self) -> int | None:
         """
-        Bytes; -1 or None without headers.
+        The headers' bytes; -1 or None without headers.
         """
 
 
 @frozen
 class Watermark:
     """
-    Everything before ``offset`` is complete.
+    Says that everything before ``offset`` is complete.
 
     Attributes:
-        offset: the next to be consumed, as it is committed.
-        leader_epoch: not older than that of the last complete record; -1 if unknown.
+        offset: the next offset to be consumed, which is the one to commit.
+        leader_epoch: at least that of the last complete record; -1 if unknown.
     """
 
     offset: int
@@ -69,15 +70,15 @@ class Watermark:
 
 class Chunk:
     """
-    What one poll returned for one partition.
+    The records that one poll returned for one partition.
 
     Attributes:
-        records: the records; None where one is finished and given back.
-        sizes: bytes of each, as they are counted against limits.
+        records: the records; None where one is finished and freed.
+        sizes: the bytes of each, as they count against limits.
         done: one byte each, 1 if complete.
-        base: the ordinal, within the ownership, of the first.
+        base: the ordinal of the first, within the ownership.
         end: the watermark once all are complete.
-        came: when they came, by the clock of whoever holds them.
+        came: when they came, on the clock of the pump.
     """
 
     __slots__ = ("base", "came", "done", "end", "records", "sizes")
@@ -99,7 +100,7 @@ class Chunk:
 
     def finish(self, index: int) -> bool:
         """
-        Mark one record complete and let go of it; False if it was already.
+        Mark one record complete and free it; False if it was complete already.
         """
         if self.done[index]:
             return False
@@ -109,7 +110,7 @@ class Chunk:
 
     def bytes_of(self, indexes: Iterable[int]) -> int:
         """
-        Add up sizes.
+        Add up the sizes of these records.
         """
         if type(indexes) is range:
             return sum(self.sizes[indexes.start : indexes.stop])
@@ -121,14 +122,14 @@ class Progress:
     """
     The chunks of one ownership in order, from the first incomplete record on.
 
-    Asked and changed under the lock of what is held; only a byte of a chunk is not.
+    It is read and changed under the lock of ``Held``, except for the bytes of a chunk.
 
     Args:
         start: the offset from which the ownership reads.
 
     Attributes:
         admitted: how many records were ever admitted.
-        next_offset: one behind the last admitted, or where the ownership began.
+        next_offset: one after the last admitted offset, or where the ownership began.
     """
 
     __slots__ = ("_chunks", "_passed", "admitted", "next_offset")
@@ -141,7 +142,7 @@ class Progress:
 
     def admit(self, chunk: Chunk) -> None:
         """
-        Append what a poll returned; offsets must follow what was admitted before.
+        Append what a poll returned; offsets must be higher than those admitted before.
         """
         self._chunks.append(chunk)
         self.admitted += len(chunk.done)
@@ -149,9 +150,9 @@ class Progress:
 
     def reach(self, offset: int) -> None:
         """
-        Take note that nothing more comes before an offset, once all is complete.
+        Note that no more records come before an offset, once all are complete.
 
-        What stands there has no records: marks of transactions, or what was compacted.
+        The offsets in between have no records: transaction markers, or compacted ones.
         """
         if self.floor() == self.admitted and offset > self.next_offset:
             self.next_offset = offset
@@ -173,7 +174,7 @@ class Progress:
         """
         Return up to where everything is complete; at first, where the ownership began.
 
-        Offsets that no record has, from compaction or transactions, count as complete.
+        Offsets without a record, from compaction or transactions, count as complete.
         """
         ordinal = self.floor()
         if not self._chunks:
@@ -181,20 +182,20 @@ class Progress:
         chunk = self._chunks[0]
         first = ordinal - chunk.base
         record = chunk.records[first]
-        if record is None:  # completed since it was looked for: the next look sees it
+        if record is None:  # completed just now: the next call sees it
             return self._passed
-        # Not older than the last complete record's, as a truncation check needs it.
+        # At least the last complete record's epoch, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 
     def span(self) -> int:
         """
-        Return how many records stand from the first incomplete one to the last.
+        Return how many records there are from the first incomplete one to the last.
         """
         return self.admitted - self.floor()
 
     def incomplete(self) -> Sequence[tuple[Chunk, int]]:
         """
-        Return every incomplete record, for a recount.
+        Return every incomplete record, to count them again.
         """
         return [
             (chunk, index)

@@ -1,5 +1,5 @@
 """
-The worker's loop for those who own theirs: batches out, answers back in.
+Runs the worker's poll loop for programs with a loop of their own, in batches.
 """
 
 import itertools
@@ -52,11 +52,11 @@ from safeconsumer.worker.settings import (
 
 class _Ticket:
     """
-    A task that is out, until each of its records is answered. Any thread.
+    A task that is handed out, until each of its records has an answer. Any thread.
 
     Attributes:
-        task: what is out.
-        threads: who has answered something of it.
+        task: the task.
+        threads: the threads that have answered for some of its records.
     """
 
     def __init__(self, schedule: Schedule, task: Task) -> None:
@@ -71,7 +71,7 @@ class _Ticket:
     @property
     def is_open(self) -> bool:
         """
-        Whether something of it waits for an answer.
+        Whether some of its records have no answer yet.
         """
         return bool(self._open)
 
@@ -79,7 +79,7 @@ class _Ticket:
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
         """
-        Take what became of records: done, or what is wrong; None: all that are open.
+        Take the answer for records: done, or an error; None: for all that have none.
         """
         self.threads.add(threading.get_ident())
         with self._schedule.queue.held.lock:
@@ -92,7 +92,7 @@ class _Ticket:
 
     def give_back(self) -> None:
         """
-        Have what is open queued again, in front: nobody works on it any more.
+        Queue its open records again, in front: nobody works on it any more.
         """
         with self._schedule.queue.held.lock:
             new = self._take(None)
@@ -105,7 +105,7 @@ class _Ticket:
 
     def _finish(self, index: int) -> None:
         self.task.chunk.finish(index)
-        if self._origins:  # that one has copies
+        if self._origins:  # the batch holds copies
             chunk, at = self._origins[index]
             chunk.finish(at)
 
@@ -119,8 +119,8 @@ class _Ticket:
     def _outcome(
         self, new: list[int], error: BaseException | None, *, is_all: bool
     ) -> Outcome | None:
-        # Nothing stands behind records of a shared lane, so each answer is told at
-        # once; another lane goes on when all of them have one.
+        # Records of a shared lane do not wait for each other, so each answer is passed
+        # on at once; another lane goes on when all of its records have one.
         part = evolve(self.task, indexes=new)
         if self.task.lane.is_shared:
             return _outcome_of(part, error, is_all=is_all)
@@ -147,8 +147,8 @@ def _outcome_of(task: Task, error: BaseException | None, *, is_all: bool) -> Out
 
 
 def _split(task: Task) -> Iterator[Task]:
-    # What was gathered from several lanes, or several chunks of a shared one, is
-    # answered lane by lane, and there chunk by chunk: each is a task of its own.
+    # A batch that was gathered from several lanes, or several chunks of a shared one,
+    # is answered lane by lane, and within a lane chunk by chunk: each part is a task.
     if not task.pieces:
         yield task
         return
@@ -166,17 +166,19 @@ def _split(task: Task) -> Iterator[Task]:
 
 class Batch:
     """
-    Records of one partition, in order, of each of which you say what became of it.
+    Records of one partition, in order; you answer for each of them.
 
-    Each record wants one answer, :meth:`done` or :meth:`fail`, from any thread and in
-    any order; until then nothing behind it is committed. A batch that is let go of
-    without one ends the pump with :class:`~safeconsumer.UnansweredBatchError`.
+    Each record needs one answer, :meth:`done` or :meth:`fail`, from any thread and in
+    any order; until then nothing behind it is committed. If a batch is
+    garbage-collected before all its records have one, the pump ends with
+    :class:`~safeconsumer.UnansweredBatchError`.
 
     Attributes:
-        partition: where they come from.
-        records: kafka-python's ``ConsumerRecord``, deserialized. One that cannot be is
-            not among them: it has failed already.
-        attempt: of the records, from 1; one that failed comes by itself.
+        partition: the partition of the records.
+        records: kafka-python's ``ConsumerRecord``, deserialized. A record that cannot
+            be deserialized is not among them: it has failed already.
+        attempt: the number of this attempt, from 1; a record that failed before comes
+            by itself.
         assignment_epoch: grows each time this member gains the partition.
     """
 
@@ -198,7 +200,7 @@ class Batch:
     @property
     def is_revoked(self) -> bool:
         """
-        Whether the partition is being taken away: what is done now may be repeated.
+        Tell whether the partition is being taken away; what is done now may come again.
         """
         return self._ticket.task.epoch.revoked.is_set()
 
@@ -206,15 +208,15 @@ class Batch:
         """
         Complete records of the batch, or all that have no answer yet; any thread.
 
-        Answering again, or for a partition that is gone, changes nothing.
+        A second answer, or one for a partition that is gone, changes nothing.
 
         Args:
-            indexes: in :attr:`records`: one, or some; an empty list completes nothing.
-                None for all.
+            indexes: one or several in ``records``; an empty list changes nothing, and
+                None stands for all.
 
         Raises:
             IndexError: there is no such record; nothing was completed.
-            TypeError: these are no indexes; nothing was completed.
+            TypeError: the indexes have another type; nothing was completed.
         """
         self._ticket.answer(self._chosen(indexes))
 
@@ -222,29 +224,30 @@ class Batch:
         self, error: Exception, indexes: int | Iterable[int] | None = None
     ) -> None:
         """
-        Say what went wrong with records, or with all that have no answer yet.
+        Report an error of records, or of all that have no answer yet. Any thread.
 
-        It means what it means out of a :class:`Worker`'s handler: a :class:`RetryLater`
-        has them come again after its seconds, and uses up no attempt; a :class:`Pause`
-        holds what it says meanwhile; a :class:`Reject` is final; any other exception
-        has them come again as ``retry`` says, and then go to ``dead_letter``, or as
-        ``on_exhausted`` says. Several that fail together without indexes come again one
-        by one, also for a :class:`Reject`. Nothing is committed past a record before it
-        is done, acknowledged as a dead letter, or skipped by that policy. Any thread;
-        again, or too late, changes nothing.
+        The error means the same as out of a :class:`Worker`'s handler. After a
+        :class:`RetryLater` the records come again after its seconds, which uses up no
+        attempt; a :class:`Pause` also holds its scope meanwhile; a :class:`Reject` is
+        final; after any other exception they come again as ``retry`` says, and then go
+        to ``dead_letter``, or as ``on_exhausted`` says. Several records that fail
+        together without indexes come again one by one, also after a :class:`Reject`.
+        Nothing is committed past a record before it is done, acknowledged as a dead
+        letter, or skipped by that policy. A second answer, or one that is too late,
+        changes nothing.
 
         Args:
-            error: what went wrong.
-            indexes: in :attr:`records`: one, or some; of an empty list nothing has
-                failed. None for all that have no answer.
+            error: the exception of these records.
+            indexes: indexes in ``records``, one or several; with an empty list nothing
+                has failed, with None all that have no answer have.
 
         Raises:
             IndexError: there is no such record; nothing has failed.
-            TypeError: ``error`` is no exception, or a ``BatchFailure``; or these are no
-                indexes.
+            TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or the
+                indexes have another type.
         """
         if not isinstance(error, BaseException) or isinstance(error, BatchFailure):
-            message = f"fail() takes the exception of its records, not {error!r:.200}"
+            message = f"fail() takes the exception of the records, not {error!r:.200}"
             raise TypeError(message)
         self._ticket.answer(self._chosen(indexes), error)
 
@@ -254,7 +257,7 @@ class Batch:
         chosen = [indexes] if isinstance(indexes, int) else list(indexes)
         for index in chosen:
             if not isinstance(index, int) or isinstance(index, bool):
-                message = f"indexes are whole numbers, as [0, 2], not {index!r:.60}"
+                message = f"indexes must be whole numbers, as [0, 2], not {index!r:.60}"
                 raise TypeError(message)
             if not 0 <= index < len(self.records):
                 message = f"the batch has {len(self.records)} records, not {index}"
@@ -265,7 +268,8 @@ class Batch:
         return len(self.records)
 
     def __del__(self) -> None:
-        # Any thread, at any line, under any lock: whoever turns the loop looks at it.
+        # It runs on any thread, at any line, under any lock, so only the loop looks at
+        # it.
         if self._ticket.is_open:
             self._dropped.append(self._ticket)
 
@@ -276,11 +280,11 @@ class Batch:
 
 class _HandOut:
     """
-    Makes batches of what the schedule hands out. The iterating thread's.
+    Makes batches of what the schedule hands out. For the iterating thread only.
 
     Attributes:
         ready: set when there may be something to hand out.
-        dropped: tickets of batches that nobody has any more.
+        dropped: tickets of batches that were garbage-collected.
     """
 
     def __init__(self, schedule: Schedule, readers: Readers) -> None:
@@ -293,12 +297,12 @@ class _HandOut:
 
     def take(self, most: float) -> list[Batch]:
         """
-        Return so many batches, or as many as there are.
+        Return up to so many batches.
         """
         self._is_asked_again = True
         for ticket in self._last:
-            # Who comes back for more does not work on what was taken away meanwhile,
-            # and a later ownership waits for what is worked on.
+            # A caller who asks for more does not work on batches that were taken away,
+            # and a later ownership waits for those that it works on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()
@@ -315,7 +319,7 @@ class _HandOut:
         ticket = _Ticket(self._schedule, task)
         try:
             read = self._read(ticket)
-        except BaseException:  # not the record's: somebody's Ctrl-C
+        except BaseException:  # a Ctrl-C, and no failure of the record
             ticket.give_back()
             raise
         if not read:
@@ -335,15 +339,15 @@ class _HandOut:
         for index, record in raw:
             try:
                 read.append((index, self._readers.read(record)))
-            except Exception as error:  # noqa: BLE001 - it is this record's
+            except Exception as error:  # noqa: BLE001 - it is this record's failure
                 ticket.answer([index], error)
         return read
 
     def abandon_last(self, error: BaseException) -> None:
         """
-        Give back what was handed out last, unless another thread works on it.
+        Give back the batch that was handed out last, unless another thread works on it.
 
-        Who has asked for more since has handed it on, unless the error says otherwise.
+        If more was asked for since, it was handed on, unless the error says otherwise.
         """
         if self._is_asked_again and not isinstance(error, UnansweredBatchError):
             return
@@ -354,7 +358,7 @@ class _HandOut:
 
     def take_dropped(self) -> list[_Ticket]:
         """
-        Return what nobody can answer any more, once.
+        Return the tickets that nobody can answer any more, each once.
         """
         found = []
         while self.dropped:
@@ -368,37 +372,38 @@ class Pump:
     """
     Polls with bounded memory and commits what is done, while you do the work.
 
-    ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A thread of
-    its own polls from the beginning of the block to its end, so however long you take
-    for a batch, the member is not evicted for it; the consumer is that thread's
-    meanwhile, and only what any thread may call is yours. While too much is out it goes
-    on polling, with everything held, and waits.
+    ``with Pump(consumer) as pump: for batch in pump: ...; batch.done()``. A separate
+    thread polls from the beginning of the block to its end, so however long you take
+    for a batch, the member is not evicted; in the block the consumer belongs to that
+    thread, and you may only make the calls that any thread may make. While too many
+    records are out it goes on polling, with everything held, and waits.
 
-    Leaving the block waits for what is out, up to ``Drain.shutdown``, and commits. With
-    an exception the batch that was handed out last is not waited for, unless another
-    thread has answered for some of it. The consumer stays yours, and stands at the
-    first record of each partition that is not done: close it afterwards.
+    Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
+    commits. After an exception the batch that was handed out last is not waited for,
+    unless another thread has answered for some of it. The consumer is yours again, at
+    the first record of each partition that is not done: close it afterwards.
 
     Args:
         consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``. Its
-            deserializers are called where batches are handed out: what they raise is a
-            failure of the record. See :class:`DeserializationError`. In the block its
+            deserializers are called where batches are handed out: their exceptions are
+            failures of the record, see :class:`DeserializationError`. In the block
             ``commit()`` without offsets raises :class:`HandlersFailError`.
         order: ``unordered`` hands out batches of one partition side by side;
-            ``partition`` the next one when the one before is answered, so that what
-            failed comes before what stands behind it.
-        limits: how much may be out.
+            ``partition`` hands out the next one when the one before is answered, so
+            that failed records come before those behind them.
+        limits: how many records and bytes may be out.
         retry: how often, and when, a record that failed comes again.
-        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
-            a callable ``(record, failure)`` that returns once they are safe.
-        on_exhausted: without ``dead_letter``, and for what can be none: ``stop`` the
-            pump, ``skip`` the record, or ``block`` until somebody acts.
-        drain: how long what is out is waited for.
+        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or a
+            callable ``(record, failure)`` that returns once they are safe.
+        on_exhausted: without ``dead_letter``, and for records that cannot be one:
+            ``stop`` the pump, ``skip`` the record, or ``block`` until somebody acts.
+        drain: how long to wait for batches that are out.
         commit: when to commit.
-        breaker: holds a topic while its records fail as by an outage; then one record
-            tries, in a batch of its own. See :class:`Breaker`.
-        on_event: takes every event; they become structlog lines too, unless the
-            consumer has ``log=False``. What it raises is counted in
+        breaker: holds a topic while its records fail with errors that look like an
+            outage; then one record tries, in a batch with no other. See
+            :class:`Breaker`.
+        on_event: takes every event; events become structlog lines too, unless the
+            consumer has ``log=False``. Its exceptions are counted in
             :attr:`hook_failures`.
 
     Raises:
@@ -434,7 +439,7 @@ class Pump:
             on_event=on_event,
         )
         if order_of(order) is Order.KEY:
-            message = "a Pump's order is 'unordered' or 'partition', not 'key'"
+            message = "a Pump's order must be 'unordered' or 'partition', not 'key'"
             raise WorkerSettingError(message)
         self._client = client = ConsumerClient(consumer)
         self._dead_letter = dead_letter
@@ -462,10 +467,10 @@ class Pump:
 
     def __enter__(self) -> Self:
         if self._was_open:
-            message = "a Pump can be used once; make another one"
+            message = "a Pump can be used once: make another one"
             raise WorkerStateError(message)
         if self._client.membership.is_taken:
-            message = "another Worker or Pump has this consumer: give each one its own"
+            message = "another Worker or Pump uses this consumer: give each its own"
             raise WorkerStateError(message)
         refuse_circle(self._client.membership.consumes, self._dead_letter)
         self._is_open = self._was_open = True
@@ -502,7 +507,7 @@ class Pump:
 
     def stop(self) -> None:
         """
-        End the iteration; any thread, a signal handler too.
+        End the iteration; any thread, and a signal handler too.
         """
         self._is_stop_asked = True
 
@@ -515,7 +520,7 @@ class Pump:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            UnansweredBatchError: a batch was let go of without an answer.
+            UnansweredBatchError: a batch was dropped without an answer.
             WorkerStateError: outside of the ``with`` block.
             BaseException: what ``poll`` raised.
         """
@@ -524,9 +529,9 @@ class Pump:
 
     def turn(self) -> list[Batch]:
         """
-        Return all that may be worked on now; waits for something for at most 0.25 s.
+        Return all batches that may be worked on now; waits for at most 0.25 s.
 
-        For a loop that has other things to do; raises what iterating raises.
+        For a loop that has other things to do; it raises what iterating raises.
         """
         return self._take(float("inf"))
 
@@ -535,7 +540,7 @@ class Pump:
 
     def _take(self, most: float) -> list[Batch]:
         if not self._is_open:
-            message = "a Pump works inside of its with block only"
+            message = "a Pump works only inside its with block"
             raise WorkerStateError(message)
         self._raise_what_broke()
         batches = self._out.take(most)
@@ -555,14 +560,14 @@ class Pump:
     @property
     def held_records(self) -> int:
         """
-        How many records are out or wait to be taken.
+        How many records are out or wait to be handed out.
         """
         return self._engine.held.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        How often ``on_event`` raised, by its ``repr``; the log has the first time.
+        How often ``on_event`` raised, by its ``repr``; its first error is in the log.
         """
         return self._emit.failures
 
@@ -590,8 +595,9 @@ class Pump:
             self._end()
 
     def _go_back(self, epochs: Iterable[Epoch]) -> None:
-        # The consumer goes on: what was polled and is not done comes to its owner. They
-        # are closed by now: what another thread finished until then is done.
+        # The consumer is used again: records that were polled and are not done come to
+        # its owner. The epochs are closed by now: records that another thread finished
+        # are done.
         with self._engine.held.lock:
             marks = [(one.tp, one.number, one.progress.watermark()) for one in epochs]
         owned = self._client.epochs()
@@ -608,7 +614,7 @@ class Pump:
                 self._letters.turn(self._engine.held.closed)
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             self._note(error)
-            time.sleep(BUSY_POLL)  # it may be raised by each poll from now on
+            time.sleep(BUSY_POLL)  # every poll may raise it from now on
 
     def _look_for_dropped(self) -> None:
         dropped = self._out.take_dropped()
@@ -621,7 +627,7 @@ class Pump:
     def _blame(self, ticket: _Ticket) -> None:
         tp = ticket.task.epoch.tp
         message = (
-            f"a batch of {tp.topic}:{tp.partition} was let go of before each of its "
+            f"a batch of {tp.topic}:{tp.partition} was dropped before each of its "
             f"records had an answer: call done() or fail() on it; nothing was "
             f"committed past them"
         )
@@ -629,7 +635,7 @@ class Pump:
         self._out.ready.set()
 
     def _note(self, error: BaseException) -> None:
-        if not self._errors:  # what follows from the first, or is the same again
+        if not self._errors:  # the first error; others follow from it
             self._errors.append(error)
         self._out.ready.set()
 

@@ -24,53 +24,53 @@ from safeconsumer.worker.throttle import PerTopic, Places, Rate
 
 KeyOf: TypeAlias = Callable[[Any], object]
 
-# The lane of a record whose key could not be told.
+# The key of the lane for a record whose key could not be computed.
 KEYLESS = object()
-# Records of one lane and one chunk.
+# Indexes of records in one lane and one chunk.
 Piece: TypeAlias = tuple[Lane, Chunk, Indexes]
 
 
 class Order(enum.Enum):
     """
-    Which records are worked on one after the other.
+    Says which records are handled one after the other.
     """
 
     PARTITION = "partition"
-    """Those of one partition."""
+    """Those of one partition are."""
 
     KEY = "key"
-    """Those of one key within a partition."""
+    """Those of one key within a partition are."""
 
     UNORDERED = "unordered"
-    """None."""
+    """None are."""
 
 
 def order_of(name: str) -> Order:
     """
-    Return the order of this name.
+    Return the order with this name.
 
     Raises:
-        WorkerSettingError: there is none.
+        WorkerSettingError: there is no order with this name.
     """
     try:
         return Order(name)
     except ValueError:
-        message = f"order is 'partition', 'key' or 'unordered', not {name!r}"
+        message = f"order must be 'partition', 'key' or 'unordered', not {name!r}"
         raise WorkerSettingError(message) from None
 
 
 @frozen
 class Task:
     """
-    Records of one lane that a handler is to work on, in this order.
+    Records of one lane that a handler works on, in this order.
 
     Attributes:
-        attempt: of the records, from 1.
-        tried: the offset of its one record, if that has failed before or is suspect.
+        attempt: the number of this attempt, from 1.
+        tried: the offset of its only record, if that has failed before or is suspect.
         bundle: several lanes' records of one chunk that travel together, lane by lane;
             ``indexes`` are all of theirs, and ``lane`` is the first.
-        pieces: of what a batch was gathered, lane by lane, if that is more than one:
-            ``chunk`` is made of copies then, and ``indexes`` are all of it.
+        pieces: the parts a batch was gathered from, lane by lane, if there are several:
+            ``chunk`` consists of copies then, and ``indexes`` are all of it.
         trace: the attempt that failed, if spans are made; see ``tracing``.
     """
 
@@ -86,7 +86,7 @@ class Task:
     @property
     def lanes(self) -> Collection[Lane]:
         """
-        The lanes that its records are of.
+        The lanes of its records.
         """
         parts = self.bundle or self.pieces
         return {part[0]: None for part in parts} if parts else (self.lane,)
@@ -106,14 +106,14 @@ class Groups:
 
     Attributes:
         sorted: each key with its records' indexes.
-        failed: the index of the one whose key could not be told, and why.
+        failed: the index of the record whose key could not be computed, and the error.
     """
 
     sorted: Collection[tuple[object, Indexes]]
     failed: tuple[int, BaseException] | None = None
 
 
-_IDLE = State.IDLE  # looking up a member takes its time, and this is per key
+_IDLE = State.IDLE  # enum members are slow to look up
 
 
 class Lanes:
@@ -122,7 +122,7 @@ class Lanes:
 
     Args:
         order: which records belong together.
-        key: of a record, for order by key; any hashable value.
+        key: returns a record's key, for order by key; any hashable value.
     """
 
     def __init__(self, order: Order, key: KeyOf) -> None:
@@ -133,7 +133,8 @@ class Lanes:
         """
         Return which records of a chunk, from ``first`` on, go to which lane.
 
-        Ends at one whose key cannot be told; what stands behind it may be of its lane.
+        It ends at a record whose key cannot be computed; those behind may be of its
+        lane.
         """
         if self.order is not Order.KEY:
             return Groups(((None, range(first, len(chunk.records))),))
@@ -142,7 +143,8 @@ class Lanes:
         index = first
         try:
             for index, record in enumerate(chunk.records[first:], first):
-                # In line, as nearly every key is: a call is a third of this.
+                # In line, since nearly every key is the record's own: a call takes a
+                # third of this.
                 key = record.key if is_own else None  # type: ignore[union-attr]  # queued
                 if type(key) is not bytes:
                     key = key_of(record)
@@ -150,7 +152,7 @@ class Lanes:
                     groups[key].append(index)
                 else:
                     groups[key] = [index]
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this record's
+        except BaseException as error:  # noqa: BLE001 - any error is this record's
             return Groups(groups.items(), (index, error))
         return Groups(groups.items())
 
@@ -158,7 +160,7 @@ class Lanes:
         self, epoch: Epoch, chunk: Chunk, groups: Iterable[tuple[object, Indexes]]
     ) -> list[Lane]:
         """
-        Queue them; return the lanes that are to be made ready. The lock is held.
+        Queue the records; return the lanes to make ready. The lock is held.
         """
         lanes = epoch.lanes
         is_shared = self.order is Order.UNORDERED
@@ -169,7 +171,7 @@ class Lanes:
                 lane = lanes[key] = Lane(epoch, key, is_shared)
                 idle.append(lane)
             elif lane.state is _IDLE or (
-                # Its tasks are out, and nothing that comes has to wait for them.
+                # Its tasks are out, and new records need not wait for them.
                 lane.is_shared and lane.state is State.RUNNING
             ):
                 idle.append(lane)
@@ -179,7 +181,7 @@ class Lanes:
 
 def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
     """
-    Return a record's own key; a key that cannot be hashed, by its text.
+    Return a record's own key; a key that cannot be hashed, as text.
     """
     key = record.key
     if type(key) is bytes or getattr(key, "__hash__", None):
@@ -187,7 +189,7 @@ def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
     return repr(key)
 
 
-# One hand-over: as many records as take about this long, and no more than these.
+# Seconds and records of one hand-over: about this long, and no more than these.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 
@@ -197,17 +199,18 @@ OnExhausted = Literal["stop", "skip", "block"]
 @frozen(kw_only=True)
 class Outcome:
     """
-    What became of a task.
+    The result of a task.
 
     Attributes:
-        task: which.
-        finished: indexes that are done, and marked so.
-        failed: indexes with what is wrong.
-        left: indexes that were not begun.
+        task: the task.
+        finished: indexes of the records that are done, and marked so.
+        failed: indexes of failed records, with their errors.
+        left: indexes of records that were not begun.
         seconds: how long all of it took.
-        failing: how much of that the calls took that failed.
+        failing: how many of these seconds failed calls took.
         is_suspect: whether several records failed together and any of them, but not
-            all, may be to blame: they are tried one by one, and none has failed yet.
+            all, may be the cause: they are tried one by one, and none counts as failed
+            yet.
     """
 
     task: Task
@@ -225,8 +228,8 @@ class Letter:
     A record that failed for good, on its way to the dead letters.
 
     Attributes:
-        error: what its handler raised.
-        refused: why it can be no dead letter, if that is known by now.
+        error: the handler's exception.
+        refused: why it cannot be a dead letter, if that is known by now.
         trace: its last attempt, if spans are made; see ``tracing``.
     """
 
@@ -243,13 +246,13 @@ class Letter:
 @frozen(kw_only=True)
 class Policy:
     """
-    How failures are handled, and how work is cut.
+    Says how failures are handled, and how many records a hand-over has.
 
     Attributes:
         post: takes a letter without waiting; None without dead letters.
-        quantum: most records of one hand-over.
+        quantum: the most records of one hand-over.
         within: seconds that a batch with fewer records waits for more.
-        rate: most records that may begin per second; None for no limit.
+        rate: the most records that may begin per second; None for no limit.
         per_topic: how many handlers a topic may have at a time.
     """
 
@@ -268,22 +271,22 @@ class Policy:
     draw: Callable[[], float] = field(default=random.random)
 
 
-# With a rate, threads are told of room so often: not for each record of thousands.
+# Seconds between two wake-ups for a rate: not one for each record of thousands.
 _TICK = 0.01
 
 
 @define(eq=False)
 class Trip:
     """
-    That a breaker has stopped a topic; once its hold has expired, one record may try.
+    A topic that a breaker has stopped; once its hold has expired, one record may try.
 
     Attributes:
-        until: when it expires, by the clock.
-        reason: for people.
-        is_placed: whether the consumer has the hold; nothing begins before.
-        is_lifted: whether somebody has lifted it since: then all goes on.
-        task: what tries.
-        is_first: whether the topic went on before; else it was tried in vain.
+        until: when the hold expires, in seconds on the clock.
+        reason: why, as text for people.
+        is_placed: whether the consumer has the hold; no record begins before that.
+        is_lifted: whether the hold was lifted since: then all records go on.
+        task: the task that tries.
+        is_first: whether the topic flowed before; otherwise a try has failed.
     """
 
     until: float
@@ -295,7 +298,7 @@ class Trip:
 
     def is_tried_by(self, task: Task) -> bool:
         """
-        Tell whether this is what tries, or a part of it.
+        Tell whether this task tries for the topic, or is a part of the one that does.
         """
         tries = self.task
         return tries is task or (
@@ -307,19 +310,19 @@ class Trip:
 
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
-# Records that take less are not worth another thread: they compute, and two threads
-# that compute only get in each other's way.
+# Seconds. Records that take less are not worth another thread: they compute, and two
+# computing threads only get in each other's way.
 WORTH_WAKING = 0.00002
 # Lanes of all partitions together that are kept while they are empty: 2 MB. A key that
-# comes again finds its lane; making one is half of what a record by key costs.
+# comes again finds its lane; making one is half the cost of a record by key.
 KEPT_LANES = 2048
 
 
 class Queue:
     """
-    Lanes that are ready or asleep, and handing them out.
+    Lanes that are ready or asleep, and handing out their records.
 
-    Methods that do not take the lock are called with it: see :class:`Held`.
+    Methods that do not take the lock are called with it held: see :class:`Held`.
     """
 
     def __init__(
@@ -360,7 +363,7 @@ class Queue:
 
     def obey(self) -> None:
         """
-        Obey the holds that are applied: what they cover is shelved, the rest goes on.
+        Obey the applied holds: lanes that they cover are shelved, the rest goes on.
         """
         if self.others is None:
             return
@@ -373,7 +376,7 @@ class Queue:
 
     def obey_for(self, epoch: Epoch) -> None:
         """
-        Obey them for one that records come for: it may be new, and have seen nothing.
+        Obey the applied holds for an epoch that gets records; it may be a new one.
         """
         if self.others is None:
             return
@@ -387,7 +390,7 @@ class Queue:
 
     def release(self, topic: str) -> None:
         """
-        Let what waits of a topic go on, where nothing holds it.
+        Let the waiting records of a topic go on, if no hold covers them.
         """
         for epoch in self.held.epochs.values():
             if epoch.tp.topic == topic and epoch.shelf:
@@ -401,7 +404,7 @@ class Queue:
 
     def put_first(self, lane: Lane) -> None:
         """
-        Have a lane handed out before all others, once nothing stops it.
+        Hand a lane out before all others, once nothing stops it.
         """
         lane.state = State.READY
         if self.policy.is_batch and not self._is_apart(lane):
@@ -414,13 +417,13 @@ class Queue:
             self.notify()
 
     def _is_tripped(self, epoch: Epoch) -> bool:
-        # Of a partition that nothing holds any more.
+        # For a partition that no hold covers any more.
         trip = self.tripped.get(epoch.tp.topic)
         if trip is None or trip.is_lifted:
             return False
         if not trip.is_placed:
             return True
-        if self.clock() < trip.until:  # it has not expired
+        if self.clock() < trip.until:  # its hold has not expired
             trip.is_lifted = True
             return False
         return trip.task is not None and not trip.task.epoch.is_closed
@@ -429,7 +432,7 @@ class Queue:
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
         """
-        Forget what is queued of these; what runs goes on.
+        Forget the queued records of these epochs; running ones go on.
         """
         with self.held.lock:
             for epoch in epochs:
@@ -441,14 +444,14 @@ class Queue:
 
     def halt(self) -> None:
         """
-        Hand out nothing more until :meth:`go_on`.
+        Hand out nothing until :meth:`go_on`.
         """
-        with self.held.lock:  # a claim is before it, and counted, or is none
+        with self.held.lock:  # a claim is either counted before, or fails after
             self._is_halted = True
 
     def go_on(self) -> None:
         """
-        Hand out again.
+        Hand out records again.
         """
         with self.held.lock:
             self._is_halted = False
@@ -456,7 +459,7 @@ class Queue:
 
     def end(self) -> None:
         """
-        Hand out nothing any more; whoever waits in :meth:`wait_claim` gets None.
+        Hand out nothing any more; callers that wait in :meth:`wait_claim` get None.
         """
         with self.held.lock:
             self._is_over = True
@@ -465,14 +468,16 @@ class Queue:
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
         """
-        Have it called when there is something to claim; None: not any more.
+        Call ``on_ready`` when there is something to claim; None: not any more.
         """
         with self.held.lock:
             self._on_ready = on_ready
 
     def turn(self) -> float:
         """
-        Wake what has slept long enough; return the seconds until the next is due.
+        Wake lanes that have slept long enough.
+
+        Return the seconds until the next is due.
         """
         now = self.clock()
         with self.held.lock:
@@ -494,12 +499,13 @@ class Queue:
 
     def seconds_to_room(self) -> float:
         """
-        Return the seconds until the rate lets something begin; 0 if it does now.
+        Return the seconds until the rate lets a record begin; 0 if it does now.
         """
         return 0.0 if self._rate is None else self._rate.wait(self.clock())
 
     def _forget_closed(self) -> None:
-        # Nobody would come for what sleeps for an hour, or waits while handlers hang.
+        # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
+        # stay.
         self._closed = self.held.closed
         self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
         heapq.heapify(self._asleep)
@@ -514,7 +520,7 @@ class Queue:
         if lane.key is not KEYLESS:
             self.make_ready(lane)
             return
-        # Its key is asked for again, by the sorting that follows.
+        # Its key is computed again, by the sorting that follows.
         del lane.epoch.lanes[KEYLESS]
         for chunk, (index,) in lane.runs:
             lane.epoch.unsorted[0] = (chunk, index)
@@ -523,7 +529,7 @@ class Queue:
 
     def wait_claim(self) -> list[Task] | None:
         """
-        Wait for work and take it; None once it is over.
+        Wait for work and take it; None once the queue has ended.
         """
         while True:
             self.look()
@@ -536,7 +542,8 @@ class Queue:
                 self._rest()
 
     def _rest(self) -> None:
-        # As a condition's wait(), but who lay down last is roused first: it is warm.
+        # As a condition's wait(), but the last to lie down is woken first: its cache is
+        # warm.
         alarm = threading.Lock()
         alarm.acquire()
         self._resting.append(alarm)
@@ -545,13 +552,13 @@ class Queue:
             alarm.acquire()
         finally:
             self.held.lock.acquire()
-            if alarm in self._resting:  # interrupted
+            if alarm in self._resting:  # it was interrupted
                 self._resting.remove(alarm)
             else:
                 self._coming -= 1
 
     def _rouse(self) -> None:
-        # In this order an interrupt in between leaves nobody lying there for ever.
+        # In this order an interrupt in between leaves no thread asleep forever.
         self._coming += 1
         alarm = self._resting[-1]
         if alarm.locked():
@@ -610,8 +617,8 @@ class Queue:
         return None if task is None else self._bundled(task)
 
     def _bundled(self, task: Task) -> Task:
-        # Keys are many and have few records each: what costs per hand-over, and not
-        # per record, is shared by several lanes of one chunk.
+        # If there are many keys with few records each, several lanes of one chunk share
+        # the costs of a hand-over.
         epoch, chunk = task.epoch, task.chunk
         room = self._shared_size(epoch) - len(task.indexes)
         by_key = self.lanes.order is Order.KEY and not self.policy.is_batch
@@ -627,7 +634,7 @@ class Queue:
             run = lane.runs[0]
             more = run[1]
             if len(more) > room or base + more[-1] >= epoch.allowed:
-                break  # it comes by itself, next time
+                break  # it is handed out alone, next time
             lane.runs.pop(0)
             ready.popleft()
             lane.state = running
@@ -657,7 +664,7 @@ class Queue:
         return None if topics is None else topics.of(epoch.tp.topic)
 
     def _call_next(self, epoch: Epoch) -> None:
-        # Each that was called and needs no place calls the next one.
+        # Each lane that was called and needs no place calls the next one.
         places = self._places(epoch)
         if places is not None and places.waiting and places.has_room():
             self.ready.appendleft(places.waiting.popleft())
@@ -671,7 +678,7 @@ class Queue:
 
     def is_over(self, outcome: Outcome) -> None:
         """
-        Take note that a task has come back, also one of an ownership that has ended.
+        Note that a task has come back, also of an ownership that has ended.
         """
         epoch = outcome.task.epoch
         if self._rate is not None:
@@ -694,7 +701,7 @@ class Queue:
         return True
 
     def _came_back(self, task: Task) -> None:
-        # Those go on that have waited for a task of an ownership that has ended.
+        # Lanes go on that have waited for a task of an ownership that has ended.
         for lane in filter(None, map(self.held.came_back, task.lanes)):
             if not lane.epoch.is_closed and lane.state is State.WAITING:
                 self.make_ready(lane)
@@ -722,7 +729,7 @@ class Queue:
         return Task(lane, chunk, indexes, attempt, tried)
 
     def _park(self, lane: Lane) -> None:
-        # Something may yet be put back in front of what is in a shared one.
+        # Records may yet be put back in front of those in a shared lane.
         lane.state = State.WAITING
         first = -1 if lane.is_shared else lane.first()
         heapq.heappush(lane.epoch.parked, (first, lane))
@@ -730,8 +737,8 @@ class Queue:
     # ------------------------------------------------------------ batches
 
     def _line_up(self, lane: Lane, *, is_first: bool = False) -> None:
-        # A batch is gathered from all lanes of a partition that are ready: for them one
-        # of its own stands among those that are handed out. What failed comes alone.
+        # A batch is gathered from all ready lanes of a partition: one lane represents
+        # them among those that are handed out. Failed records come alone.
         epoch = lane.epoch
         if lane is epoch.front or self._is_apart(lane):
             self.ready.append(lane)
@@ -746,7 +753,7 @@ class Queue:
 
     def _is_apart(self, lane: Lane) -> bool:
         epoch = lane.epoch
-        # What it had may have been dropped while it slept: it was revoked.
+        # Its records may have been dropped while it slept, because they were revoked.
         if not lane.runs or (not epoch.failures and not epoch.alone):
             return False
         chunk, indexes = lane.runs[0]
@@ -840,7 +847,7 @@ class Queue:
 
     def next(self, lane: Lane) -> None:
         """
-        Have a lane whose last task is over handed out again, or let it go.
+        Hand out a lane again after its last task, or release it if it is empty.
         """
         if lane.runs:
             self.make_ready(lane)
@@ -853,7 +860,7 @@ class Queue:
         Note that a lane has run empty.
         """
         lane.state = State.IDLE
-        if lane.is_shared:  # tasks of it may still be out
+        if lane.is_shared:  # some of its tasks may still be out
             return
         lanes = lane.epoch.lanes
         if not lane.is_light or len(lanes) > self.room_of_lanes():
@@ -869,7 +876,8 @@ class Queue:
         """
         Forget empty lanes of an epoch that has too many.
         """
-        # Those of keys that do not come any more would keep out those of keys that do.
+        # Otherwise lanes of keys that come no more would keep out those of keys that
+        # do.
         if len(epoch.lanes) <= self.room_of_lanes():
             return
         lanes = epoch.lanes
@@ -883,7 +891,7 @@ class Queue:
 
     def look_again(self, epoch: Epoch) -> None:
         """
-        Let those go on that may by now: lanes within the span, a batch that is full.
+        Let lanes go on that may by now: within the span, or for a full batch.
         """
         parked, front = epoch.parked, epoch.front
         if parked and parked[0][0] < epoch.allow(self.policy.span):
@@ -921,7 +929,7 @@ class Queue:
 
     def wake_one(self) -> None:
         """
-        Rouse somebody who waits for work, if it is worth it.
+        Wake a thread that waits for work, if it is worth it.
         """
         ready = self.ready
         if not ready or self._is_halted:
@@ -932,7 +940,7 @@ class Queue:
 
     def notify(self) -> None:
         """
-        Rouse somebody who waits for work.
+        Wake a thread that waits for work.
         """
         if self._resting:
             self._rouse()
@@ -941,7 +949,7 @@ class Queue:
 
     def sleep(self, lane: Lane, delay: float) -> None:
         """
-        Have a lane ready again after so many seconds.
+        Make a lane ready again after so many seconds.
         """
         due = self.clock() + delay
         heapq.heappush(self._asleep, (due, next(self._numbers), lane))
@@ -949,7 +957,7 @@ class Queue:
 
 def record_at(chunk: Chunk, index: int) -> Record:
     """
-    Return a record that is not finished, so that it is there.
+    Return a record that is not finished, and so is not freed.
     """
     record = chunk.records[index]
     assert record is not None  # noqa: S101 - see above

@@ -1,5 +1,5 @@
 """
-Types of records and handlers, for type checkers.
+Defines the types of records and handlers, for type checkers.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,9 @@ class Record(Protocol[K_co, V_co]):
     """
     A record as handlers get it, kafka-python's ``ConsumerRecord``, with types.
 
-    ``def handle(record: Record[str | None, Order], context: Context) -> None``: what
-    the consumer's deserializers make of keys and of values; ``bytes | None`` without.
+    Use it as ``def handle(record: Record[str | None, Order], context: Context) ->
+    None``, with the types that the consumer's deserializers return for keys and values;
+    they are ``bytes | None`` without deserializers.
     """
 
     @property
@@ -34,7 +35,7 @@ class Record(Protocol[K_co, V_co]):
     @property
     def offset(self) -> int:
         """
-        Where it stands in its partition.
+        Its offset in its partition.
         """
 
     @property
@@ -52,52 +53,52 @@ class Record(Protocol[K_co, V_co]):
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         """
-        Names with values, in order; a name may come again.
+        Pairs of name and value, in order; a name may occur more than once.
         """
 
     @property
     def timestamp(self) -> int:
         """
-        Milliseconds since 1970.
+        The timestamp in milliseconds since 1970.
         """
 
     @property
     def timestamp_type(self) -> int:
         """
-        0: the producer's time; 1: the broker's.
+        0 if the timestamp is the producer's, 1 if it is the broker's.
         """
 
     @property
     def leader_epoch(self) -> int | None:
         """
-        Of the leader that wrote it, as the broker says.
+        The epoch of the leader that wrote it, as the broker reports it.
         """
 
     @property
     def serialized_key_size(self) -> int:
         """
-        Bytes; -1 without a key.
+        The key's bytes; -1 without a key.
         """
 
     @property
     def serialized_value_size(self) -> int:
         """
-        Bytes; -1 without a value.
+        The value's bytes; -1 without a value.
         """
 
     @property
     def serialized_header_size(self) -> int:
         """
-        Bytes; -1 without headers.
+        The headers' bytes; -1 without headers.
         """
 
 
 Handle: TypeAlias = Callable[[Record[Any, Any], Context], object]
 """
-Takes a record.
+A handler: it takes a record and a context.
 """
 
 HandleBatch: TypeAlias = Callable[[list[Record[Any, Any]], Context], object]
 """
-Takes the records of a batch.
+A batch handler: it takes the records of a batch and a context.
 """

@@ -1,5 +1,5 @@
 """
-Decides what becomes of a record when its handler has answered.
+Turns each handler's result into a completion, a retry, a dead letter or a stop.
 """
 
 import itertools
@@ -37,19 +37,19 @@ from safeconsumer.worker.queue import (
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tracebacks import chain, shown
 
-# Seconds: from handlers that only compute to those that wait for somebody.
+# Upper bounds in seconds: from handlers that only compute to those that wait.
 BOUNDS = (0.00001, 0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 
 @frozen
 class Histogram:
     """
-    Durations of one moment, in seconds.
+    Counts of durations up to one moment, in seconds.
 
     Attributes:
-        counts: how many were no longer than each of ``bounds``, and longer than the one
-            before; at the end those longer than all.
-        total: their sum.
+        counts: how many durations were no longer than each of ``bounds`` and longer
+            than the bound before; the last entry counts those longer than all bounds.
+        total: the sum of the durations, in seconds.
     """
 
     counts: tuple[int, ...]
@@ -59,7 +59,7 @@ class Histogram:
     @property
     def count(self) -> int:
         """
-        How many there were.
+        How many durations there were.
         """
         return sum(self.counts)
 
@@ -75,19 +75,19 @@ class Durations:
 
     def add(self, seconds: float, count: int) -> None:
         """
-        Count some that took so many seconds together, each an even part of them.
+        Count several that took so many seconds together, each an equal part of them.
         """
         self._counts[bisect_left(BOUNDS, seconds / count)] += count
         self._total += seconds
 
     def taken(self) -> Histogram:
         """
-        Return what was counted so far.
+        Return the counts so far.
         """
         return Histogram(tuple(self._counts), self._total)
 
 
-# A task, an index, what the handler said of it, and when by the clock.
+# A task, an index, the handler's error for it, and its time on the clock.
 Answer: TypeAlias = tuple[Task, int, BaseException, float]
 Blame: TypeAlias = "partial[Any]"
 Told: TypeAlias = tuple[Any, dict[str, object]]
@@ -95,12 +95,12 @@ Told: TypeAlias = tuple[Any, dict[str, object]]
 
 class Schedule:
     """
-    Takes back results and decides what becomes of them; every method on any thread.
+    Takes results back and decides about their records; every method on any thread.
 
     Attributes:
-        queue: what is handed out.
-        outages: what handlers, or a breaker, leave alone for a while.
-        is_stop_asked: whether a handler asked it to stop.
+        queue: hands out the queued records.
+        outages: the holds that handlers or a breaker have asked for.
+        is_stop_asked: whether a handler asked the worker to stop.
         retries: how often a record was tried again.
         skipped: records that failed for good and were passed over.
         durations: how long handlers took.
@@ -132,7 +132,7 @@ class Schedule:
 
     def admit(self, epoch: Epoch, chunk: Chunk) -> None:
         """
-        Queue a chunk. The polling thread's.
+        Queue a chunk. For the polling thread only.
         """
         with self._held.lock:
             epoch.unsorted.append((chunk, 0))
@@ -141,7 +141,9 @@ class Schedule:
 
     def turn(self) -> float:
         """
-        Wake what has slept long enough; return the seconds until the next is due.
+        Wake lanes that have slept long enough.
+
+        Return the seconds until the next is due.
         """
         self.queue.look()
         self.outages.count()
@@ -160,7 +162,7 @@ class Schedule:
         self._tell_all(told)
 
     def _sort(self, epoch: Epoch) -> None:
-        # What stands behind a record without a key waits for it: it may be of its lane.
+        # Records behind one without a key wait for it: they may be of its lane.
         while (taken := self._next_unsorted(epoch)) is not None:
             chunk, first = taken
             groups = self._lanes.group(chunk, first)  # the user's code: under no lock
@@ -217,7 +219,7 @@ class Schedule:
 
     def fail(self, error: BaseException) -> None:
         """
-        Have the worker stop for this, unless something else stops it already.
+        Stop the worker for this error, unless another error stops it already.
         """
         with self._held.lock:
             self._stop_for(error)
@@ -234,7 +236,8 @@ class Schedule:
         if outcome.finished:
             self._succeed(outcome, parts)
         if outcome.failing:
-            # Of a batch that asks for later the first has failed, and all were handled.
+            # In a batch that is to come later the first has failed, and all were
+            # handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
         if task.bundle and len(outcome.finished) == len(task.indexes):
@@ -266,7 +269,7 @@ class Schedule:
             epoch.alone.discard(tried)
 
     def _put_back(self, parts: Sequence[Outcome]) -> None:
-        # Parts of one lane, chunk by chunk.
+        # These are parts of one lane, chunk by chunk.
         lane, is_suspect = parts[0].task.lane, parts[0].is_suspect
         failing = next((one for one in parts if one.failed and not is_suspect), None)
         if failing is not None and lane.is_shared:
@@ -275,7 +278,8 @@ class Schedule:
         for part in reversed(parts):
             task = part.task
             lane.put_back(task.chunk, part.left)
-            # In order: the first is dealt with now, the others by themselves, after it.
+            # In order: the first is dealt with now, the others after it, each by
+            # itself.
             later = part.failed[1:] if part is failing else part.failed
             for index, error in later:
                 if is_suspect:
@@ -290,7 +294,7 @@ class Schedule:
             self._tell_suspects(parts)
 
     def _together(self, parts: Sequence[Outcome]) -> int:
-        # A batch of which nothing is known comes again as one.
+        # A batch about which nothing is known comes again as one.
         is_batch = self._policy.is_batch
         return 1 + sum(len(part.left) for part in parts) if is_batch else 1
 
@@ -302,8 +306,9 @@ class Schedule:
         self._tell_retry(task.epoch.tp, offset, task.attempt, error, 0.0, len(failed))
 
     def _set_apart(self, parts: Sequence[Outcome]) -> None:
-        # Each by itself; but what came in one batch and was not begun stays with it, or
-        # the rest of a batch that asks for later would be asked again at once.
+        # Each comes by itself; but records of one batch that were not begun stay
+        # together, or the rest of a batch that is to come later would be tried again at
+        # once.
         failed = [(one.task, *what) for one in parts for what in one.failed]
         for number, (task, index, error) in enumerate(failed, 1):
             own = Lane(task.epoch, object())
@@ -350,7 +355,7 @@ class Schedule:
 
     def is_starving(self, epoch: Epoch | None) -> bool:
         """
-        Tell whether nothing of the epoch is, or could be, worked on now.
+        Tell whether no record of the epoch is, or could be, worked on now.
         """
         if epoch is None or not epoch.records:
             return True
@@ -361,19 +366,19 @@ class Schedule:
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
         """
-        Forget what is queued of these; what runs goes on.
+        Forget the queued records of these epochs; running ones go on.
         """
         self.queue.drop_queued(epochs)
 
     def halt(self) -> None:
         """
-        Hand out nothing more until :meth:`go_on`.
+        Hand out nothing until :meth:`go_on`.
         """
         self.queue.halt()
 
     def go_on(self) -> None:
         """
-        Hand out again.
+        Hand out records again.
         """
         self.queue.go_on()
 
@@ -382,10 +387,10 @@ class Schedule:
     @property
     def fatal(self) -> BaseException | None:
         """
-        What must stop the worker, once something must. Not to be asked under the lock.
+        The error that must stop the worker, or None. Do not read it under the lock.
         """
         made = self._fatal
-        # It names errors that are somebody else's, so it is not made under the lock.
+        # Its text has errors of other code in it, so it is not made under the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -395,7 +400,7 @@ class Schedule:
             self._fatal = error
 
     def _next(self, lane: Lane) -> None:
-        # A record at its front may have been answered for already, in a batch.
+        # The record in front may have been answered for already, in a batch.
         while lane.epoch.answers and lane.runs:
             answer = self._answer_to_front(lane)
             if answer is None:
@@ -415,16 +420,16 @@ class Schedule:
         return answer
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
-        # What is said of a record behind another one that failed, for when its turn
-        # comes. What stops the worker stops it at once.
+        # Keeps the error for a record behind another one that failed, until its turn
+        # comes. An error that stops the worker stops it at once.
         offset = record_at(task.chunk, index).offset
         if isinstance(error, Pause) and error.scope != "key":
             self._tell_pause(task, offset, error)
-            return  # its hold has been placed, and it waits with the others
+            return  # its hold exists, and it waits with the others
         if isinstance(error, Barred):
             tp = task.epoch.tp
             self._tell_retry(tp, offset, task.attempt, error.error, error.seconds)
-            return  # as above
+            return  # its hold exists, too
         task.epoch.alone.add(offset)
         match error:
             case StopWorker():
@@ -446,15 +451,16 @@ class Schedule:
         together: int = 1,
     ) -> None:
         """
-        Let a record wait, or give it up; its lane waits then, or is idle without it.
+        Let a record wait, or give it up; its lane then waits, or goes on without it.
 
         Args:
-            lane: its lane, at whose front it will stand.
-            task: in which it failed.
-            index: which one it is.
-            error: what the handler said.
-            since: when that was, by the clock; None for now.
-            together: how many come again, if it does: more than itself of a batch.
+            lane: its lane, at whose front it will be.
+            task: the task in which it failed.
+            index: its index in the task.
+            error: the handler's exception.
+            since: when it failed, on the clock; None for now.
+            together: how many come again with it, itself included; more than 1 for a
+            batch.
         """
         late = 0.0 if since is None else self._clock() - since
         lane.put_back(task.chunk, [index])
@@ -462,7 +468,7 @@ class Schedule:
         offset = record_at(task.chunk, index).offset
         match error:
             case RetryLater() if is_number(error.after) and error.after >= 0:
-                lane.join_front()  # a batch that asks for later comes again as one
+                lane.join_front()  # a batch that is to come later comes as one
                 delay = max(0.0, error.after - late)
                 self.queue.sleep(lane, delay)
                 self._tell_retry(
@@ -495,7 +501,7 @@ class Schedule:
     def _pause(
         self, lane: Lane, task: Task, offset: int, pause: Pause, late: float
     ) -> None:
-        # A hold has been placed by now, and keeps it from being begun.
+        # Its hold exists by now, and keeps the record from beginning.
         lane.join_front()
         has_hold = self.outages.has_holds and lane.key is not KEYLESS
         if pause.scope == "key" or not has_hold:
@@ -596,8 +602,8 @@ class Schedule:
                 self._stop_for(partial(_too_many, why, letter))
 
     def _take_out(self, letter: Letter) -> bool:
-        # The record is complete although it failed; it stands at the lane's front, or
-        # nowhere once the partition is revoked. False if it is complete already.
+        # The record is complete although it failed; it is at the lane's front, or
+        # nowhere if the partition was revoked. Returns False if it is complete already.
         lane = letter.lane
         if lane.runs and lane.runs[0] == (letter.chunk, [letter.index]):
             lane.runs.pop(0)
@@ -614,7 +620,7 @@ class Schedule:
 
     def letter_acknowledged(self, letter: Letter) -> None:
         """
-        Complete a record whose dead letter has arrived.
+        Complete a record whose dead letter was acknowledged.
         """
         with self._held.lock:
             if not letter.lane.epoch.is_closed:
@@ -627,7 +633,7 @@ class Schedule:
 
     def letter_refused(self, letter: Letter, why: BaseException) -> None:
         """
-        Have the policy say what becomes of a record that can never be a dead letter.
+        Apply the policy to a record that can never be a dead letter.
         """
         tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
         with self._held.lock:
@@ -653,7 +659,7 @@ class Schedule:
 
     def _tell_all(self, told: Sequence[Told]) -> None:
         for kind, fields in told:
-            # What takes its time is made here, under no lock.
+            # Texts that take time are made here, under no lock.
             self._emit(
                 kind,
                 **{
@@ -670,12 +676,12 @@ def _failed(letter: Letter) -> RecordFailedError:
     tp = letter.lane.epoch.tp
     also, else_ = "", "dead_letter or on_exhausted='skip'"
     if letter.refused is not None:
-        also = f"; it can be no dead letter: {shown(letter.refused)}"
+        also = f"; it cannot be a dead letter: {shown(letter.refused)}"
         else_ = "on_exhausted='skip'"
     message = (
         f"{tp.topic}:{tp.partition} offset {letter.record.offset} failed for good at "
-        f"attempt {letter.attempt}: {shown(letter.error)}{also}; mend the handler or "
-        f"the record, or give {else_}"
+        f"attempt {letter.attempt}: {shown(letter.error)}{also}; fix the handler or "
+        f"the record, or set {else_}"
     )
     error = RecordFailedError(message)
     error.__cause__ = letter.error
@@ -685,7 +691,7 @@ def _failed(letter: Letter) -> RecordFailedError:
 def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
     tp = letter.lane.epoch.tp
     message = (
-        f"{why}, more than the dead letters' limits allow; the last is "
+        f"{why}, more than the limits of DeadLetter allow; the last is "
         f"{tp.topic}:{tp.partition} offset {letter.record.offset}"
     )
     error = DeadLetterLimitError(message)
@@ -693,16 +699,17 @@ def _too_many(why: str, letter: Letter) -> DeadLetterLimitError:
     return error
 
 
-# A lane whose last task came back and that waits for nothing; a shared one may have
-# run empty while tasks of it were still out.
+# A lane whose last task came back and that does not wait; a shared one may have run
+# empty while tasks of it were still out.
 _FREE = frozenset({State.RUNNING, State.IDLE})
 _MOVING = frozenset({State.RUNNING, State.READY})
-# A lane whose first record has failed, and that waits, or comes by itself.
+# A lane whose first record has failed, and that waits, or runs by itself.
 _SEEN_TO = frozenset({State.WAITING, State.READY})
 
 
 def _parts(outcome: Outcome) -> Iterator[tuple[Outcome]]:
-    # What became of a bundle, lane by lane; what is finished is counted already.
+    # Yields the results of a bundle, lane by lane; finished records are counted
+    # already.
     failed, left = dict(outcome.failed), set(outcome.left)
     task = outcome.task
     for lane, indexes in task.bundle:
@@ -720,8 +727,9 @@ def _parts(outcome: Outcome) -> Iterator[tuple[Outcome]]:
 
 
 def _gathered(outcome: Outcome) -> Iterator[list[Outcome]]:
-    # What became of a batch that was gathered, lane by lane and there chunk by chunk.
-    # Marks what is finished where it came from. One error for all is one for each lane.
+    # Yields the results of a batch that was gathered, lane by lane and there chunk by
+    # chunk. Marks finished records in the chunks they came from. One error for all
+    # becomes one error for each lane.
     failed, left, at = dict(outcome.failed), set(outcome.left), 0
     for _, pieces in itertools.groupby(outcome.task.pieces, lambda piece: id(piece[0])):
         refused = outcome.failed[0][1] if outcome.failed and outcome.left else None

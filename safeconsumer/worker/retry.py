@@ -1,5 +1,5 @@
 """
-What becomes of a record whose handler failed: how often again, when, and then what.
+Decides how often a failed record is tried again, when, and when it is given up.
 """
 
 from attrs import evolve, field, frozen
@@ -12,7 +12,7 @@ from safeconsumer._checks import (
 )
 from safeconsumer.errors import WorkerSettingError
 
-# A ratio of few records says nothing; and one of a long life says nothing about now.
+# A ratio of few records means nothing, and one over a long life is out of date.
 _RATIO_SAMPLE = 100
 _WINDOW = 1_000
 
@@ -20,15 +20,15 @@ _WINDOW = 1_000
 @frozen(kw_only=True)
 class Retry:
     """
-    How often a record is tried, and how long its lane waits in between.
+    Says how often a record is tried, and how long its lane waits in between.
 
     Args:
-        attempts: calls of the handler in all; 1 is no retry.
+        attempts: calls of the handler in all; 1 means no retry.
         first: seconds before the second attempt.
-        factor: by which each wait is longer than the one before.
-        most: seconds no wait exceeds.
-        jitter: draw each wait between half of it and all of it.
-        never: exceptions that are final at once.
+        factor: each wait is longer than the one before by this factor.
+        most: the longest wait, in seconds.
+        jitter: draw each wait at random between half of it and all of it.
+        never: exception classes that are final at once.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -60,7 +60,7 @@ class Retry:
         Return the seconds to wait after so many failures.
 
         Args:
-            failures: 1 or more.
+            failures: how many there were, 1 or more.
             draw: a random number, 0 or more and less than 1.
         """
         wait = self.first
@@ -75,14 +75,14 @@ class Retry:
 @frozen
 class Failing:
     """
-    How much went to the dead letters lately.
+    Counts how many records went to the dead letters lately.
 
-    Of more than a thousand records only the last five hundred go on counting, about.
+    Of more than a thousand records only about the last five hundred are counted.
 
     Attributes:
-        seen: records that ended, one way or the other.
-        dead: those that failed for good.
-        in_a_row: those since the last success.
+        seen: records that ended, in success or failure.
+        dead: records that failed for good.
+        in_a_row: records that failed for good since the last success.
     """
 
     seen: float = 0
@@ -97,13 +97,13 @@ class Failing:
 
     def failed(self) -> "Failing":
         """
-        Count one that failed for good.
+        Count one record that failed for good.
         """
         return _recent(Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1))
 
     def exceeds(self, max_ratio: float | None, max_in_a_row: int | None) -> str | None:
         """
-        Say which limit is exceeded; None if none is.
+        Describe the limit that is exceeded; None if none is.
         """
         if max_in_a_row is not None and self.in_a_row > max_in_a_row:
             return f"{self.in_a_row} records in a row failed for good"

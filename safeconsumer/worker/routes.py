@@ -19,18 +19,19 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 class NoHandlerError(Reject):
     """
-    No entry of ``handlers`` covers a record's topic: as rejected, it is final at once.
+    No entry of ``handlers`` covers the record's topic; as if rejected, final at once.
     """
 
 
 @frozen
 class Routes:
     """
-    Handlers by topic, called as one.
+    Several handlers by topic, called as one.
 
     Attributes:
-        exact: by the topic's name.
-        others: by pattern, or for all topics, in the order in which they are asked.
+        exact: handlers by the topic's name.
+        others: handlers by pattern, or for all topics, in the order in which they are
+        tried.
     """
 
     exact: Mapping[str, Handler]
@@ -38,7 +39,7 @@ class Routes:
 
     def of(self, topic: str) -> Handler | None:
         """
-        Return the topic's handler: its own, or of the first entry that covers it.
+        Return the topic's handler: its own, or that of the first entry that covers it.
         """
         found = self.exact.get(topic)
         if found is None and self.others:
@@ -51,20 +52,20 @@ class Routes:
         Return the topic's handler.
 
         Raises:
-            NoHandlerError: there is none.
+            NoHandlerError: no entry covers the topic.
         """
         found = self.of(topic)
         if found is None:
-            message = f"no entry of handlers covers its topic: {self._described()}"
+            message = f"no entry of handlers covers the topic: {self._described()}"
             raise NoHandlerError(message)
         return found
 
     def refuse_uncovered(self, topics: Iterable[str]) -> None:
         """
-        Return if each of these topics has a handler.
+        Refuse topics that have no handler.
 
         Raises:
-            WorkerSettingError: names those that have none.
+            WorkerSettingError: the message names those that have none.
         """
         without = sorted(topic for topic in topics if self.of(topic) is None)
         if without:
@@ -85,7 +86,7 @@ class Routes:
 @frozen
 class AsyncRoutes(Routes):
     """
-    The same for coroutine functions.
+    Several coroutine handlers by topic, called as one.
     """
 
     async def __call__(self, records: Any, context: Any) -> Any:  # noqa: ANN401, D102 - a handler
@@ -94,14 +95,14 @@ class AsyncRoutes(Routes):
 
 def chosen(handle: object, handlers: object, executor: object) -> Handler:
     """
-    Return what is called for every record: the handler, or the handlers as one.
+    Return the callable for every record: the handler, or the handlers as one.
 
     Raises:
-        WorkerSettingError: it is not exactly one of the two, or one cannot be called
+        WorkerSettingError: not exactly one of the two is given, or one cannot be called
             by this executor, or an entry is for no topic.
     """
     if (handle is None) == (handlers is None):
-        message = "give a handler or handlers={'topic': handler}, and not both"
+        message = "give either a handler or handlers={'topic': handler}"
         raise WorkerSettingError(message)
     if handlers is None:
         one = _checked(handle, "the handler")
@@ -135,7 +136,7 @@ def _routes(handlers: Mapping[object, object], executor: object) -> Routes:
 
 def _scope_of(name: object) -> scope.Scope:
     message = (
-        f"handlers are by topic, as 'orders', 're:audit.*' or '@all', not {name!r}"
+        f"handlers need topics such as 'orders', 're:audit.*' or '@all', not {name!r}"
     )
     if not isinstance(name, str):
         raise WorkerSettingError(message)

@@ -1,5 +1,5 @@
 """
-Options of workers and pumps: frozen, and impossible ones refused at construction.
+Defines the options of workers and pumps; impossible ones are refused at construction.
 """
 
 import functools
@@ -41,13 +41,13 @@ def _optional_share(self: object, attribute: Any, value: object) -> None:  # noq
 @frozen(kw_only=True)
 class Commit:
     """
-    When offsets of finished records are committed.
+    Says when offsets of finished records are committed.
 
     Args:
         every: seconds between two commits.
-        records: commit earlier once so many records were finished; None for no limit.
-        timeout: seconds a commit may take at a drain and at the end; at a drain no more
-            than ``Drain.shutdown``, or 1 s.
+        records: commit earlier once this many records were finished; None for no limit.
+        timeout: seconds that a commit may take at a drain and at the end; at a drain no
+            more than ``Drain.shutdown`` or 1 s, whichever is less.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -61,15 +61,15 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    How long running handlers are waited for.
+    Says how long running handlers are waited for.
 
     Args:
-        revoke: seconds before an eager join; less than half of the consumer's
-            ``max_poll_interval_ms``. Partitions of a cooperative revocation get no
-            more than 1 s.
-        shutdown: seconds when the worker stops; the last commit, ending what runs
-            handlers and leaving the group take no more than 2 s beyond them, whatever
-            the broker does.
+        revoke: seconds to wait before an eager join; less than half of the consumer's
+            ``max_poll_interval_ms``. Partitions of a cooperative revocation get no more
+            than 1 s.
+        shutdown: seconds to wait when the worker stops; the last commit, ending the
+            threads or processes of handlers and leaving the group take no more than 2 s
+            beyond them, whatever the broker does.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -82,15 +82,15 @@ class Drain:
 @frozen(kw_only=True)
 class Tracing:
     """
-    How the attempts of a worker become spans; needs the extra ``otel``.
+    Says how the attempts of a worker become spans; needs the extra ``otel``.
 
     Args:
-        parent: whether a single record's own context, out of its headers, becomes the
-            parent of its attempts, which are part of its sender's trace then, sampled
-            as that is. Otherwise each attempt begins a trace of its own, linked to it,
-            as the attempts of a batch always do: of a batch above 128 records
-            OpenTelemetry's SDK keeps the last links, with the number of those that it
-            drops, unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` says more.
+        parent: whether the context in a single record's headers becomes the parent of
+            its attempts, which are then part of its sender's trace, and sampled as it
+            is. Otherwise each attempt begins a new trace, linked to the sender's, as
+            the attempts of a batch always do. Of a batch above 128 records
+            OpenTelemetry's SDK keeps the last links, and counts those that it drops,
+            unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
         provider: OpenTelemetry's ``TracerProvider``; None for the global one, which may
             be set later.
 
@@ -121,25 +121,28 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 @frozen
 class DeadLetter:
     """
-    Where records go that failed for good; each is complete once this acknowledged it.
+    Says where records go that failed for good; one is complete once acknowledged there.
 
     A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; the record blocks its lane meanwhile. What can never be written, such
-    as a record that is larger than the producer's ``max_request_size``, goes the way of
-    ``on_exhausted``.
+    never dropped; its record blocks its lane meanwhile. For a record that can never be
+    written, such as one larger than the producer's ``max_request_size``, the policy
+    ``on_exhausted`` applies.
 
     Args:
         producer: a ``kafka.KafkaProducer`` without serializers, with ``acks`` of 1 or
-            more and without a ``transactional_id``, or anything with its ``send``.
-        topic: where to; the letter has the record's key, value and headers as bytes,
-            and headers ``dead-letter-*`` that say where it stood, in which group, and
-            what failed: the exception, its message and its last frames, cut to fit.
+            more and without a ``transactional_id``, or any object with the same
+            ``send``.
+        topic: the topic to write to. A letter has the record's key, value and headers
+            as bytes, and headers ``dead-letter-*`` that name its place, its group and
+            the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: stop the worker, without completing the record, once more than this
-            part of the last 100 to 1,000 records failed for good; None for no limit.
-        max_consecutive: the same for records that failed one after the other.
-        timeout: seconds without an acknowledgement after which an event says so, again
-            and again. A letter is sent again once its producer has given it up, as
-            KafkaProducer does after ``delivery_timeout_ms``: sent before, both arrive.
+            share of the last 100 to 1,000 records failed for good; None for no limit.
+        max_consecutive: stop it once more than this many records in a row failed for
+            good; None for no limit.
+        timeout: seconds without an acknowledgement after which an event reports it,
+            again and again. A letter is sent again only once its producer has given it
+            up, as KafkaProducer does after ``delivery_timeout_ms``: otherwise both
+            might arrive.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -163,8 +166,8 @@ class DeadLetter:
             raise WorkerSettingError(message)
         if is_async(send):
             message = (
-                f"send() of {shown(value)} is a coroutine function, and dead letters "
-                f"are sent by a thread: give a kafka.KafkaProducer"
+                f"send() of {shown(value)} is a coroutine function, but a thread "
+                f"sends dead letters: give a kafka.KafkaProducer"
             )
             raise WorkerSettingError(message)
         config = getattr(value, "config", None)
@@ -183,11 +186,11 @@ def _check_producer(config: dict[str, Any]) -> None:
         if config.get(name) is not None:
             _refuse(
                 f"the producer of dead letters must have no {name}: keys and values "
-                f"are written as the bytes that came"
+                f"are written as the original bytes"
             )
     if config.get("acks") == 0:
         _refuse(
-            "the producer of dead letters must not have acks=0: nobody would know "
+            "the producer of dead letters must not have acks=0: it would not be known "
             "whether a letter was written"
         )
     if config.get("transactional_id") is not None:
@@ -197,16 +200,16 @@ def _check_producer(config: dict[str, Any]) -> None:
         )
 
 
-# What a worker needs of a consumer that kafka-python's has not.
+# The methods of our consumer that a worker needs and kafka-python's does not have.
 _OURS = ("config", "holds", "pause_all")
 
 
 def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa: ANN401 - upstream's
     """
-    Return if a worker can run on this consumer with these settings.
+    Refuse a consumer on which a worker cannot run with these settings.
 
     Raises:
-        WorkerSettingError: names the setting, and what would do.
+        WorkerSettingError: the message names the setting, and what is allowed.
     """
     is_class = isinstance(consumer, type)
     if is_class or not all(hasattr(consumer, name) for name in _OURS):
@@ -215,11 +218,11 @@ def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa
             f"the consumer must be a safeconsumer.SafeConsumer, not "
             f"{'the class ' if is_class else ''}{kind.__module__}."
             f"{kind.__qualname__}: make it with safeconsumer.KafkaConsumer(...), which "
-            f"takes all that kafka.KafkaConsumer takes"
+            f"takes all arguments of kafka.KafkaConsumer"
         )
     config = consumer.config
     if config["group_id"] is None:
-        _refuse("the consumer has no group_id, so nothing could be committed: give one")
+        _refuse("the consumer has no group_id, so nothing can be committed: set one")
     if config["enable_auto_commit"]:
         _refuse(
             "the consumer commits by itself what it returned, finished or not: make "
@@ -247,21 +250,21 @@ def check_consumer(consumer: Any, limits: Limits, drain: Drain) -> None:  # noqa
 
 def check_on_exhausted(value: object) -> None:
     """
-    Return if it says what becomes of a record that failed for good.
+    Refuse an unknown policy for records that failed for good.
 
     Raises:
-        WorkerSettingError: it does not.
+        WorkerSettingError: it is not one of the policies.
     """
     if value not in ("stop", "skip", "block"):
-        _refuse(f"on_exhausted is 'stop', 'skip' or 'block', not {value!r}")
+        _refuse(f"on_exhausted must be 'stop', 'skip' or 'block', not {value!r}")
 
 
 def check_counts(**counts: object) -> None:
     """
-    Return if each is a whole number, 1 or more.
+    Refuse a count that is not a whole number, 1 or more.
 
     Raises:
-        WorkerSettingError: names one that is not.
+        WorkerSettingError: the message names the count.
     """
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -270,34 +273,34 @@ def check_counts(**counts: object) -> None:
 
 def refuse_circle(consumes: Callable[[str], bool], dead_letter: object) -> None:
     """
-    Return if what is written as a dead letter is not consumed here again.
+    Refuse to write dead letters to a topic that is consumed here.
 
     Args:
-        consumes: tells whether a topic is consumed here.
+        consumes: returns whether a topic is consumed here.
         dead_letter: the setting of this name.
 
     Raises:
-        WorkerSettingError: it is.
+        WorkerSettingError: the topic of dead letters is consumed here.
     """
     topic = getattr(dead_letter, "topic", None)
     if isinstance(topic, str) and consumes(topic):
         _refuse(
-            f"the topic of dead letters, {topic}, is consumed here: its letters "
+            f"the topic of dead letters, {topic}, is consumed here: the letters "
             f"would come back, fail and be written again; give it another topic"
         )
 
 
 def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     """
-    Return what is callable.
+    Return a value that is callable; refuse any other.
 
     Args:
-        value: what was given.
-        what: it is.
-        takes: names of what it is called with, if that is known.
+        value: the value to check.
+        what: the name of the setting.
+        takes: the names of the arguments it is called with, if they are known.
 
     Raises:
-        WorkerSettingError: it is not; or it cannot be called with these.
+        WorkerSettingError: it is not callable, or not with these arguments.
     """
     if not callable(value):
         _refuse(f"{what} must be callable, not {value!r}")
@@ -307,13 +310,13 @@ def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
 
 
 def _check_signature(value: Any, what: str, takes: tuple[str, ...]) -> None:  # noqa: ANN401 - callable
-    # A decorator may add arguments to what it wraps, and some show the signature of
-    # what they wrap as theirs: nobody knows what those take.
+    # A decorator may add arguments, and some show the signature of the wrapped
+    # function: what such a function takes is not known.
     if hasattr(value, "__wrapped__") or hasattr(value, "__signature__"):
         return
     try:
         signature = inspect.signature(value, follow_wrapped=False)
-    except (TypeError, ValueError):  # some that are written in C have none
+    except (TypeError, ValueError):  # some functions in C have no signature
         return
     try:
         signature.bind(*takes)
@@ -326,10 +329,10 @@ def _check_signature(value: Any, what: str, takes: tuple[str, ...]) -> None:  # 
 
 def refuse_class(value: object, what: str) -> None:
     """
-    Return if calling it does something: an object would be made, and nothing be done.
+    Refuse a class where a function is needed: a call would only make an object.
 
     Raises:
-        WorkerSettingError: it is a class.
+        WorkerSettingError: the value is a class.
     """
     called = value
     while isinstance(called, functools.partial):
@@ -343,19 +346,19 @@ def refuse_class(value: object, what: str) -> None:
 
 def check_key(key: object, order: str) -> None:
     """
-    Return if it can make the keys of records, and somebody asks for them.
+    Refuse a key function that cannot make keys, or that is not used.
 
     Raises:
-        WorkerSettingError: names what is wrong with it.
+        WorkerSettingError: the message says what is wrong with it.
     """
     check_callable(key, "key", "record")
     if is_async(key) or is_generator(key):
         _refuse(
-            f"key returns the key of a record, and {shown(key)} does not: make it "
+            f"key must return the key of a record, and {shown(key)} does not: make it "
             f"a plain function"
         )
     if key is not record_key and order_of(order) is not Order.KEY:
-        _refuse(f"key is for order='key', and with order={order!r} nobody asks for it")
+        _refuse(f"key is for order='key', and is not used with order={order!r}")
 
 
 _KINDS = {
@@ -368,10 +371,10 @@ _KINDS = {
 
 def check_kinds(**settings: object) -> None:
     """
-    Return if each is what its name says.
+    Refuse settings whose type is not the one that belongs to their name.
 
     Raises:
-        WorkerSettingError: names one that is not.
+        WorkerSettingError: the message names the setting.
     """
     for name, value in settings.items():
         kind = _KINDS[name]
@@ -381,10 +384,10 @@ def check_kinds(**settings: object) -> None:
 
 def check_breaker(value: object) -> None:
     """
-    Return if it is a breaker, or None.
+    Refuse a value that is neither a breaker nor None.
 
     Raises:
-        WorkerSettingError: it is not.
+        WorkerSettingError: it is neither.
     """
     if value is not None and not isinstance(value, Breaker):
         _refuse(f"breaker must be a Breaker, or None, not {value!r}")
@@ -392,10 +395,10 @@ def check_breaker(value: object) -> None:
 
 def check_trace(value: object) -> None:
     """
-    Return if it says whether spans are made, and how.
+    Refuse a value that is neither a bool nor a :class:`Tracing`.
 
     Raises:
-        WorkerSettingError: it does not.
+        WorkerSettingError: it is neither.
     """
     if not isinstance(value, (bool, Tracing)):
         _refuse(f"trace must be True, False or a Tracing, not {value!r}")

@@ -1,5 +1,5 @@
 """
-Says how many records may begin now, how many handlers a topic may have, and how long.
+Limits how many records begin per second, and how many handlers run per topic.
 """
 
 from collections import deque
@@ -12,17 +12,17 @@ from safeconsumer._checks import is_number
 from safeconsumer.errors import ScopeSyntaxError, WorkerSettingError
 from safeconsumer.holds.scope import Pattern, Topic, parse
 
-# Records that could have begun so many seconds ago may begin now, all at once: threads
-# are not as exact as a clock.
+# Seconds. Records that could have begun this long ago may begin now, all at once:
+# threads are not as exact as a clock.
 _BURST = 0.1
 
 
 class Rate:
     """
-    How many records may begin, at so many per second. Not thread-safe.
+    Counts how many records may begin, at so many per second. Not thread-safe.
 
-    Over any span of time no more begin than that allows, and those of 0.1 s, or one;
-    where several begin together, as a batch does, they are paid for afterwards.
+    Over any span of time no more begin than the rate allows plus those of 0.1 s, or
+    plus one; a batch begins as one, and its records are paid for afterwards.
     """
 
     def __init__(self, per_second: float, now: float) -> None:
@@ -31,38 +31,38 @@ class Rate:
 
     def room(self, now: float) -> int:
         """
-        Return how many may begin now.
+        Return how many records may begin now.
         """
         late = min(now - self._next, _BURST)
         return 0 if late < 0 else int(late / self._interval) + 1
 
     def wait(self, now: float) -> float:
         """
-        Return the seconds until one may begin.
+        Return the seconds until a record may begin.
         """
         return max(0.0, self._next - now)
 
     def take(self, count: int, now: float) -> None:
         """
-        Count what begins.
+        Count records that begin.
         """
         self._next = max(self._next, now - _BURST) + count * self._interval
 
     def give_back(self, count: int) -> None:
         """
-        Count no longer what was to begin, and did not.
+        Take back records that were counted and did not begin.
         """
         self._next -= count * self._interval
 
 
 class Places:
     """
-    How many handlers one topic may have at a time.
+    The limit on how many handlers one topic may have at a time.
 
     Attributes:
-        most: so many.
-        taken: how many it has.
-        waiting: what may have the next place.
+        most: the limit.
+        taken: how many handlers the topic has now.
+        waiting: the lanes that wait for a place, in order.
     """
 
     def __init__(self, most: int) -> None:
@@ -72,7 +72,7 @@ class Places:
 
     def has_room(self) -> bool:
         """
-        Tell whether another one may begin.
+        Tell whether another handler may begin.
         """
         return self.taken < self.most
 
@@ -80,15 +80,15 @@ class Places:
 @frozen
 class PerTopic:
     """
-    How many handlers each topic may have at a time, by scope.
+    The limits on how many handlers each topic may have at a time, by scope.
 
     Args:
-        most: by topic, as ``orders`` or, for every topic whose whole name matches,
-            ``re:audit.*``. A topic's own name goes before patterns, and among these the
-            first one that matches.
+        most: the limit for each scope: a topic such as ``orders``, or ``re:audit.*``
+            for every topic whose whole name matches. A topic's own name goes before
+            patterns, and the first pattern that matches before the others.
 
     Raises:
-        WorkerSettingError: a scope is neither, or a number is not 1 or more.
+        WorkerSettingError: a key is neither, or a number is not 1 or more.
     """
 
     most: Mapping[str, int]
@@ -97,7 +97,7 @@ class PerTopic:
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.most, Mapping):
-            message = f"concurrency per topic is a dict, not {self.most!r}"
+            message = f"concurrency per topic must be a dict, not {self.most!r}"
             raise WorkerSettingError(message)
         for text, most in self.most.items():
             if not is_number(most) or not isinstance(most, int) or most < 1:
@@ -109,12 +109,12 @@ class PerTopic:
                 case Pattern() as pattern:
                     self._patterns.append((pattern, most))
                 case _:
-                    message = f"concurrency is per topic, and {text!r} is none"
+                    message = f"concurrency is per topic, and {text!r} is not a topic"
                     raise WorkerSettingError(message)
 
     def of(self, topic: str) -> Places | None:
         """
-        Return the places of a topic; None if it may have as many as there are.
+        Return the places of a topic; None if it has no limit.
         """
         if topic not in self._topics:
             found = (most for one, most in self._patterns if one.matches(topic))
@@ -124,20 +124,20 @@ class PerTopic:
 
     def named(self) -> Iterable[str]:
         """
-        Return the topics that have an entry of their own.
+        Return the topics that have an entry under their own name.
         """
         return (text for text in self.most if isinstance(_scope(text), Topic))
 
     def all(self) -> Iterable[Places]:
         """
-        Return the places of all topics that were asked for.
+        Return the places of all topics that were looked up so far.
         """
         return filter(None, self._topics.values())
 
 
 def _scope(text: object) -> object:
     try:
-        return parse(text)  # type: ignore[arg-type]  # it says what is wrong
+        return parse(text)  # type: ignore[arg-type]  # parse() refuses other types
     except (ScopeSyntaxError, AttributeError) as error:
         message = f"{text!r} names no topic: {error}"
         raise WorkerSettingError(message) from error
@@ -145,16 +145,16 @@ def _scope(text: object) -> object:
 
 def check_throttles(batch: int | None, within: object, rate: object) -> None:
     """
-    Return if a worker can have these settings.
+    Refuse settings that a worker cannot have together.
 
     Raises:
-        WorkerSettingError: it cannot; the message says why.
+        WorkerSettingError: a setting is impossible; the message says why.
     """
     if not is_number(within) or within < 0:  # type: ignore[operator]  # it is a number
         message = f"batch_within must be seconds, 0 or more, not {within!r}"
         raise WorkerSettingError(message)
     if within and batch is None:
-        message = "batch_within needs batch: nothing waits for more records without it"
+        message = "batch_within needs batch: without it no record waits for others"
         raise WorkerSettingError(message)
     if rate is not None and (not is_number(rate) or rate <= 0):  # type: ignore[operator]  # see above
         message = f"rate must be records per second, above 0, or None, not {rate!r}"
@@ -163,10 +163,10 @@ def check_throttles(batch: int | None, within: object, rate: object) -> None:
 
 def check_timeout(seconds: object) -> None:
     """
-    Return if a handler may be given so much time; None: as long as it takes.
+    Refuse a time limit that a handler cannot have; None means no limit.
 
     Raises:
-        WorkerSettingError: it may not.
+        WorkerSettingError: it is not a number above 0.
     """
     if seconds is None:
         return

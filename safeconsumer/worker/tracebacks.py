@@ -1,5 +1,5 @@
 """
-Shows what is somebody else's as text: errors, and where a thread stands.
+Turns errors and stacks of other code into text, safely and cut to size.
 """
 
 import asyncio
@@ -9,24 +9,24 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# Of one error in an event or a header, and of a whole chain in a log line, in bytes.
+# The most bytes of one error in an event or a header, and of a chain in a log line.
 MESSAGE_BYTES = 2_048
 CHAIN_BYTES = 16_384
-# Of a traceback in a dead letter: where it was raised, not how it got there.
+# The most frames of a traceback in a dead letter: the last ones.
 _FRAMES = 8
 _STACK_BYTES = 4_096
 
 
 def shown(thing: object) -> str:
     """
-    Return an error, or what a handler returned, as ``repr`` does, cut; never raises.
+    Return the ``repr`` of an error or another object, cut; never raises.
     """
     return cut(_text(repr, thing), MESSAGE_BYTES)
 
 
 def message(error: BaseException) -> str:
     """
-    Return what ``str`` says of an error, cut.
+    Return the ``str`` of an error, cut; never raises.
     """
     return cut(_text(str, error), MESSAGE_BYTES)
 
@@ -35,7 +35,7 @@ def chain(error: BaseException) -> str:
     """
     Return an error with its causes and all of their tracebacks, as Python prints them.
 
-    Of one that is too long the beginning and the end are kept.
+    If it is too long, its beginning and its end are kept.
     """
     try:
         text = "".join(traceback.format_exception(error)).rstrip()
@@ -49,7 +49,7 @@ def chain(error: BaseException) -> str:
 
 def stack(error: BaseException) -> str:
     """
-    Return the last frames of an error's traceback, and what was noted on it, cut.
+    Return the last frames of an error's traceback, and its notes, cut.
     """
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
@@ -58,11 +58,11 @@ def stack(error: BaseException) -> str:
 
 
 def _frames(error: BaseException) -> list[str]:
-    # Before 3.13 Python finds the carets below a line with its parser, and that raises
-    # SystemError where several threads use it in turns.
+    # Before 3.13 Python uses its parser to place the carets below a line, which raises
+    # SystemError if several threads do it in turns.
     try:
         return traceback.format_tb(error.__traceback__)
-    except Exception:  # noqa: BLE001 - or whatever finds its source
+    except Exception:  # noqa: BLE001 - also from loading the source
         return [
             f'  File "{frame.f_code.co_filename}", line {line}, in '
             f"{frame.f_code.co_qualname}\n"
@@ -90,7 +90,7 @@ def _end_of(text: str, most: int) -> str:
 def _text(show: Callable[[object], str], thing: object) -> str:
     try:
         return str(show(thing))
-    except BaseException:  # noqa: BLE001 - it is anybody's code
+    except BaseException:  # noqa: BLE001 - the method may be anyone's
         return f"<{type(thing).__qualname__} that cannot be shown>"
 
 
@@ -104,12 +104,12 @@ def of_thread(ident: int | None) -> str | None:
 
 def of_task(task: "asyncio.Task[None]", thread: int | None) -> str | None:
     """
-    Return the stack of a coroutine, along what it awaits.
+    Return the stack of a coroutine, along the chain that it awaits.
 
     Args:
-        task: what runs it.
-        thread: its event loop's; the stack is the thread's while the coroutine runs, as
-            one does that blocks the loop.
+        task: the task that runs it.
+        thread: its event loop's thread; while the coroutine runs, as when it blocks the
+            loop, the stack is this thread's.
     """
     awaited: object = task.get_coro()
     if getattr(awaited, "cr_running", False):
@@ -133,5 +133,5 @@ def _awaited_by(awaited: object) -> object:
 
 
 def _first_of(awaited: object, *names: str) -> Any:  # noqa: ANN401 - a frame or awaited
-    # Coroutines, generators and asynchronous generators each have names of their own.
+    # Coroutines, generators and asynchronous generators have different attribute names.
     return next((got for one in names if (got := getattr(awaited, one, None))), None)

@@ -2,7 +2,7 @@
 Makes a span of each attempt of a worker, with OpenTelemetry's API alone.
 
 Names of attributes are those of the semantic conventions 1.44 for messaging. They are
-written out, since the packages that have them are pinned to one version of them each.
+written out here, since the packages that define them are pinned to single versions.
 """
 
 import functools
@@ -52,13 +52,13 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
-# What a handler raises to steer its worker, and is no failure.
+# Exceptions by which a handler steers its worker, and which are no failures.
 _ASKED = (Pause, RetryLater, StopWorker)
 _BAGGAGE = "baggage"
-# Of partitions whose attributes are kept at a time, some 500 bytes each.
+# For how many partitions attributes are kept, at some 500 bytes each.
 _MOST_PLACES = 4_096
 
-# To other processes, which may have been told of other propagators.
+# The propagator to other processes, where others may be configured.
 _between = TraceContextTextMapPropagator(), W3CBaggagePropagator()
 
 log = logging.getLogger("safeconsumer")
@@ -66,14 +66,16 @@ log = logging.getLogger("safeconsumer")
 
 class _Headers(Getter[Sequence[tuple[str, bytes | None]]]):
     """
-    Reads headers of records; what is no text is read as text that is no context.
+    Reads headers of records.
+
+    A header that is no text is read as text without a context.
     """
 
     def get(
         self, carrier: Sequence[tuple[str, bytes | None]], key: str
     ) -> list[str] | None:
         """
-        Return the values of this name; None if there is none.
+        Return the values of this name; None if there are none.
         """
         found = [
             value.decode("utf-8", "replace")
@@ -84,7 +86,7 @@ class _Headers(Getter[Sequence[tuple[str, bytes | None]]]):
 
     def keys(self, carrier: Sequence[tuple[str, bytes | None]]) -> list[str]:
         """
-        Return all names.
+        Return all names of headers.
         """
         return [name for name, _ in carrier]
 
@@ -98,10 +100,10 @@ class Attempt:
     One attempt at a record, or at a batch, and its span.
 
     Attributes:
-        span: OpenTelemetry's.
+        span: OpenTelemetry's span.
         context: with the span as the current one, and the baggage of a single record.
-        failed: is told what was raised while the context was written.
-        count: of records that are handed over together; None where there is no batch.
+        failed: called with an exception that was raised while the context was written.
+        count: the number of records handed over together; None if it is no batch.
     """
 
     span: trace.Span
@@ -111,7 +113,7 @@ class Attempt:
 
     def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
         """
-        Call it in this context.
+        Call a function in this context.
         """
         token = contexts.attach(self.context)
         try:
@@ -121,22 +123,22 @@ class Attempt:
 
     def without_baggage(self) -> "Attempt":
         """
-        Return the same, with its span as the only current thing.
+        Return the same attempt, with only its span in the context.
         """
         alone = trace.set_span_in_context(self.span, contexts.Context())
         return evolve(self, context=alone)
 
     def headers(self) -> dict[str, bytes | None]:
         """
-        Return what takes the place of a record's own headers in its dead letter.
+        Return the headers that replace a record's own headers in its dead letter.
 
-        Those to be left out are None. Baggage stays as the record has it. Nothing where
-        no span was made, as without an SDK, or none is kept: then the sender's is the
-        one that can be found.
+        None as a value means to leave that header out. Baggage stays as the record has
+        it. The result is empty if no span was made, as without an SDK, or if it is not
+        sampled: then only the sender's trace can be found.
         """
         try:
             return self._headers()
-        except Exception as error:  # noqa: BLE001 - a propagator's: its own ones stay
+        except Exception as error:  # noqa: BLE001 - a propagator failed: the headers stay
             self.failed(error)
             return {}
 
@@ -151,28 +153,28 @@ class Attempt:
 
     def carrier(self) -> dict[str, str]:
         """
-        Return what :func:`within` takes in another process: what can be written of it.
+        Return the writable part of the context, for :func:`within` in another process.
         """
         said: dict[str, str] = {}
         for one in _between:
             try:
                 one.inject(said, self.context)
-            except Exception as error:  # noqa: BLE001 - such as a text that is none
+            except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
                 self.failed(error)
         return said
 
 
 def _header(name: object, value: str | bytes | None) -> bytes | None:
-    # A propagator that was written for Kafka has bytes, as Kafka has.
+    # A propagator that was written for Kafka gives bytes, as Kafka has them.
     if not isinstance(name, str) or not isinstance(value, str | bytes | None):
-        message = f"a propagator wrote {name!r:.60}: {value!r:.60}, which is no header"
+        message = f"a propagator wrote {name!r:.60}: {value!r:.60}, not a header"
         raise TypeError(message)
     return value.encode() if isinstance(value, str) else value
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
     """
-    Return the handler, called in the context that has arrived here.
+    Return the handler, called in the context that was sent here.
     """
     here = contexts.Context()
     for one in _between:
@@ -190,20 +192,20 @@ def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
 
 class Tracer:
     """
-    Makes the spans of a worker. Any thread.
+    Makes the spans of a worker. Any thread may call it.
 
-    Whatever it raises is not the record's fault: the handler is called all the same.
+    If it raises, the record does not fail: the handler is called without a span.
 
     Args:
-        setting: the worker's.
-        group: of its consumer.
+        setting: the worker's ``trace``.
+        group: the consumer's group.
         client: the consumer's ``client_id``.
         servers: the consumer's ``bootstrap_servers``.
         is_batch: whether the handler takes several records at a time.
 
     Attributes:
-        failures: how often no span could be made, or ended, or its context written.
-        gives_up: whether it is the worker that cancels handlers from now on.
+        failures: how often a span could not be made or ended, or its context written.
+        gives_up: whether the worker cancels its handlers from now on.
     """
 
     def __init__(
@@ -241,40 +243,40 @@ class Tracer:
 
         Args:
             given: the record, or the batch.
-            tp: where it stands.
-            attempt: of it, from 1.
+            tp: its partition.
+            attempt: the number of the attempt, from 1.
         """
         try:
             if self._is_batch:
                 return self._begin_batch(given, tp, attempt)
             return self._begin_one(given, tp, attempt)
-        except Exception as error:  # noqa: BLE001 - a processor's, a propagator's
+        except Exception as error:  # noqa: BLE001 - from a span processor or a propagator
             self._failed(error)
             return None
 
     def carrier(self, given: Any, tp: TopicPartition, attempt: int) -> "Carrier":  # noqa: ANN401 - records
         """
-        Return what carries an attempt to another process; :meth:`begin` has the rest.
+        Return the carrier of an attempt to another process; arguments as :meth:`begin`.
         """
         return Carrier(self, functools.partial(self.begin, given, tp, attempt))
 
     def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """
-        End its span.
+        End the span of an attempt.
 
         Args:
-            attempt: which.
-            error: what the handler raised.
+            attempt: the attempt.
+            error: the handler's exception; None if it succeeded.
         """
         span = attempt.span
         try:
             if error is not None and span.is_recording():
                 self._record(attempt, error)
-        except Exception as wrong:  # noqa: BLE001 - as above
+        except Exception as wrong:  # noqa: BLE001 - from a span processor
             self._failed(wrong)
         try:
             span.end()
-        except Exception as wrong:  # noqa: BLE001 - as above
+        except Exception as wrong:  # noqa: BLE001 - from a span processor
             self._failed(wrong)
 
     def _record(self, attempt: Attempt, error: BaseException) -> None:
@@ -343,7 +345,7 @@ class Tracer:
     def _place(self, tp: TopicPartition) -> dict[str, Any]:
         place = self._places.get(tp)
         if place is None:
-            if len(self._places) >= _MOST_PLACES:  # topics come and go
+            if len(self._places) >= _MOST_PLACES:  # topics may come and go
                 self._places.clear()
             place = self._places[tp] = {
                 **self._common,
@@ -355,9 +357,9 @@ class Tracer:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         if self.failures == 1:
-            with suppress(Exception):  # the application's log may be what failed
+            with suppress(Exception):  # the log may be what failed
                 log.error(
-                    "a span failed; spans are made again, but this is not logged again",
+                    "a span failed; later ones are tried, but this is not logged again",
                     exc_info=error,
                 )
 
@@ -365,7 +367,7 @@ class Tracer:
 
     def around(self, handle: Handler) -> Handler:
         """
-        Return the handler, with a span around each of its calls in this process.
+        Return the handler with a span around each of its calls in this process.
         """
         return self._around_async(handle) if is_async(handle) else self._around(handle)
 
@@ -406,7 +408,7 @@ class Tracer:
                 answer = await handle(given, context)
                 if answer is not None:
                     refuse_undone(answer)
-            except GeneratorExit as error:  # nobody awaits it; it may be elsewhere
+            except GeneratorExit as error:  # not awaited; any thread
                 end(attempt, error)
                 raise
             except BaseException as error:
@@ -421,22 +423,22 @@ class Tracer:
 
 class Carrier(Mapping[str, str]):
     """
-    What carries an attempt to another process: it begins when this is packed.
+    Carries an attempt to another process: the attempt begins when this is pickled.
 
-    A pool of processes packs what it will run, and can give back no more: what a hold
-    takes out of its queue has not begun. Any thread.
+    A pool of processes pickles the calls that it will run, and cannot give those back:
+    a call that a hold takes out of its queue has not begun. Any thread.
     """
 
     def __init__(self, tracer: Tracer, begin: Callable[[], Attempt | None]) -> None:
         self._tracer = tracer
         self._begin = begin
-        self._lock = threading.Lock()  # of a pool that breaks while it packs
+        self._lock = threading.Lock()  # against a pool that breaks while it pickles
         self._attempt: Attempt | None = None
         self._said: dict[str, str] | None = None
 
     def end(self, error: BaseException | None) -> Attempt | None:
         """
-        End the attempt, and return it; None if there is no span of it.
+        End the attempt, and return it; None if it has no span.
         """
         self._written()
         if self._attempt is not None:
@@ -470,11 +472,11 @@ def tracer_of(
     is_batch: bool,
 ) -> Tracer:
     """
-    Return what makes the spans of a worker.
+    Return the tracer of a worker.
 
     Args:
         setting: the worker's ``trace``, which is not False.
-        config: of its consumer.
+        config: the consumer's settings.
         is_batch: whether the handler takes several records at a time.
     """
     setting = setting if isinstance(setting, Tracing) else Tracing()
@@ -483,7 +485,7 @@ def tracer_of(
 
 
 def _server(servers: str | Sequence[str]) -> dict[str, str | int]:
-    # Of several nobody here knows which one a record came from.
+    # With several servers it is not known here from which one a record came.
     hosts = {one[:2] for one in collect_hosts(servers, randomize=False)}
     if len(hosts) != 1:
         return {}
@@ -492,14 +494,14 @@ def _server(servers: str | Sequence[str]) -> dict[str, str | int]:
 
 
 def _ambient() -> contexts.Context:
-    # What is current here is not where a record comes from: with serve() it is
-    # whoever awaits the worker, for days.
+    # The context here is not that of the record: with serve() it belongs to the caller
+    # that awaits the worker, for days.
     here = contexts.get_current()
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
 def _meant(error: BaseException, count: int | None) -> BaseException:
-    # What the worker takes it for, so that its events name the same.
+    # The error as the worker counts it, so that its events name the same one.
     error = blamed(error)
     if isinstance(error, Pause):
         taken = sound(error)
@@ -510,7 +512,7 @@ def _meant(error: BaseException, count: int | None) -> BaseException:
 
 
 def _asked(error: BaseException, count: int | None) -> list[str]:
-    # What is asked for where nothing has failed: of a batch, for each that it names.
+    # What a batch asks for where nothing has failed, for each record that it names.
     every = [error]
     if count is not None and isinstance(error, BatchFailure):
         every = [_meant(one, None) for one in error.errors.values()]
@@ -528,8 +530,8 @@ def _record(span: trace.Span, error: BaseException) -> None:
     text = message(error)
     span.set_attribute("error.type", name)
     span.set_status(trace.Status(trace.StatusCode.ERROR, text))
-    # As record_exception, which asks an error for its text without a guard, and keeps
-    # all of it: a record's value, say, once for each attempt.
+    # Like record_exception, which calls str() of an error without a guard and keeps all
+    # of the text, possibly with a record's value, for each attempt.
     said = {
         "exception.type": name,
         "exception.message": text,

@@ -1,5 +1,5 @@
 """
-How much may be held, and when to stop and to go on: high and low water marks.
+Computes how much may be held, and when polling stops and goes on again.
 """
 
 import math
@@ -16,20 +16,22 @@ MIB = 1024 * 1024
 @frozen(kw_only=True)
 class Limits:
     """
-    What a worker may hold at a time, whatever its handlers do.
+    Limits what a worker may hold at a time, however slow its handlers are.
 
     Args:
         records: records held, queued and running together; exact.
-        bytes: their keys, values, headers and 400 bytes each; exact but for one poll.
-        span: how far completion of one partition may run ahead of its first
-            incomplete record; it bounds what a restart repeats.
-        age: seconds after which one running handler, something that failed for good,
-            or commits that are refused make the worker unhealthy.
-        low: where polling goes on again, as a part of the limits.
-        partition_share: ``fair`` stops a partition by itself once it holds its share of
+        bytes: their keys, values, headers and 400 bytes each; exceeded by one poll at
+        most.
+        span: how many records of one partition may be completed or begun ahead of its
+            first incomplete one; it bounds how much a restart repeats.
+        age: seconds after which one running handler, a record that failed for good, or
+            refused commits make the worker unhealthy.
+        low: where polling goes on again, as a part of the limits: 0 or more, less than
+        1.
+        partition_share: ``fair`` stops a single partition once it holds its share of
             the room, or as much as is left for all others, or half of its share while
-            all that it holds waits for something; None leaves all of the room to
-            whoever comes first.
+            all its records wait for something; None leaves all of the room to whichever
+            partition's records come first.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -52,7 +54,7 @@ class Limits:
 @frozen
 class Load:
     """
-    What is held now.
+    The records and bytes that are held now.
     """
 
     records: int = 0
@@ -65,13 +67,14 @@ class Load:
 @frozen
 class Marks:
     """
-    Where to stop and where to go on.
+    The marks at which to stop and to go on.
 
     Attributes:
         high: stop at either of these.
         low: go on below both of these.
-        ample: go on below both of these if somebody has nothing to do; else one who
-            does not move, and holds more than the low mark, would stop all others.
+        ample: go on below both of these if some partition has nothing to do; otherwise
+            one that makes no progress, and holds more than the low mark, would stop all
+            others.
     """
 
     high: Load
@@ -98,12 +101,13 @@ def marks(limits: Limits) -> Marks:
 @frozen
 class Share:
     """
-    What one partition may hold.
+    The limits of what one partition may hold.
 
     Attributes:
-        moving: while something of it can be worked on.
-        waiting: while nothing can: what failed waits, or blocks.
-        poll: records of one poll, at most, or one would take much more than its share.
+        moving: the limit while one of its records can be worked on.
+        waiting: the limit while none can, because a failed record waits or blocks.
+        poll: records of one poll, at most, or one poll would take much more than its
+        share.
     """
 
     moving: Marks
@@ -113,17 +117,17 @@ class Share:
 
 def share(limits: Limits, partitions: int, sharing: int) -> Share | None:
     """
-    Return the share of each partition; None if they share freely.
+    Return the share of each partition; None if they have no separate shares.
 
-    Even between those that have something, and one share is left for who comes next:
-    what holds its share may never let go of it again.
+    Partitions with records share evenly, and one share is left for the next one: a
+    partition that holds its share may never finish a record.
 
     Args:
-        limits: of all together.
+        limits: the limits of all partitions together.
         partitions: how many are owned.
         sharing: how many of them have records, here or at the broker.
     """
-    if limits.partition_share is None or partitions < 2:  # noqa: PLR2004 - to share with
+    if limits.partition_share is None or partitions < 2:  # noqa: PLR2004 - at least two
         return None
     parts = max(sharing, 1) + 1
     records, size = limits.records // parts, limits.bytes // parts

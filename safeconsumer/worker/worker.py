@@ -1,5 +1,5 @@
 """
-The worker: your handler, on as many records at a time as you like, and no more.
+``Worker``: calls your handler on many records at a time, with bounded memory.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 
 class State(enum.Enum):
     """
-    Where a worker is in its life; it only goes forward.
+    Says where a worker is in its life; it only goes forward.
     """
 
     NEW = "new"
@@ -64,85 +64,88 @@ class Worker:
     """
     Runs a handler on every record, with bounded memory, and commits what is done.
 
-    The thread that calls :meth:`run` polls all the time, so slow handlers never get
-    the member evicted. An offset is committed once its record and all before it are
-    done: handled, acknowledged as a dead letter, or skipped by your policy. After a
-    crash or a rebalance records may be handled again; none is passed over.
+    The thread that calls :meth:`run` polls all the time, so slow handlers never get the
+    member evicted. An offset is committed once its record and all before it are done:
+    handled, acknowledged as a dead letter, or skipped by your policy. After a crash or
+    a rebalance records may be handled again; no record is passed over.
 
     Args:
-        consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``;
-            the worker closes it when it ends. Its deserializers are called where the
-            handler is, before it: what they raise is a failure of the record. See
+        consumer: a ``SafeConsumer`` of a group, with ``enable_auto_commit=False``; the
+            worker closes it when it ends. Its deserializers are called where the
+            handler runs, before it: their exceptions are failures of the record, see
             :class:`DeserializationError`. Its ``commit()`` without offsets would commit
             what was polled, so while the worker runs it raises
             :class:`HandlersFailError`.
         handle: called as ``handle(record, context)``, or with ``batch`` as
-            ``handle(records, context)``; a coroutine function with
-            ``executor="asyncio"``. What it returns is ignored; an exception is a
-            failure. See :class:`RetryLater`, :class:`Reject`, :class:`StopWorker`,
-            :class:`BatchFailure`.
-        handlers: instead of ``handle``, one for each topic: ``{"orders": f,
-            "re:audit.*": g, "@all": h}``, scopes as of holds. A topic's own name goes
-            before all others, then the first that covers it in this order. A topic
-            without one is refused at the start if it is known then; later its records
+            ``handle(records, context)``; it must be a coroutine function with
+            ``executor="asyncio"``. Its return value is ignored; an exception is a
+            failure. See :class:`RetryLater`, :class:`Pause`, :class:`Reject`,
+            :class:`StopWorker`, :class:`BatchFailure`.
+        handlers: instead of ``handle``, a handler for each topic: ``{"orders": f,
+            "re:audit.*": g, "@all": h}``, with the scopes of holds. A topic's own name
+            goes before all others, then the first entry that covers it. A topic without
+            a handler is refused at the start if it is known then; otherwise its records
             fail for good, with :class:`NoHandlerError`.
         order: records of one ``partition``, or of one ``key`` within it, are handled
-            one after the other, retries included; ``unordered``: in any order.
-        key: what makes the key of a record; its own by default. Called once per record
-            on the thread that polls, so let it be quick. What it raises is a failure of
-            the record, as if the handler had raised it: tried again, then a dead
-            letter, skipped, or the end. Meanwhile what stands behind the record in its
-            partition waits, since it may have the same key.
+            one after the other, retries included; with ``unordered`` in any order.
+        key: a function that returns a record's key; by default the record's own. It is
+            called once per record on the thread that polls, so it must be quick. Its
+            exception is a failure of the record, as if the handler had raised it: tried
+            again, then a dead letter, skipped, or the end. Meanwhile the records behind
+            it in its partition wait, since they may have the same key.
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
             a ``concurrent.futures`` executor that stays yours.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one.
-        batch_within: seconds that a batch waits for more records, from its first one
-            on, before it is handed out with fewer.
-        rate: most records per second that handlers begin, retries included; a batch
+        batch_within: seconds that a batch waits for more records, counted from its
+            first one, before it is handed out with fewer.
+        rate: the most records per second that handlers begin, retries included; a batch
             begins as one and is paid for afterwards. None for no limit.
-        topic_concurrency: how many of the handlers may be on one topic at a time, as
+        topic_concurrency: how many of the handlers may work on one topic at a time, as
             ``{"orders": 4, "re:audit.*": 1}``: each topic that a pattern matches has
-            so many of its own. Its records wait, others go on.
+            this limit for itself. Further records of the topic wait, other topics go
+            on.
         handler_timeout: seconds that one call of the handler may take; None for no
-            limit. A coroutine is cancelled, a process killed and replaced, and the
+            limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
-            ended: the worker is unhealthy and a ``HandlerStalled`` event says where it
-            stands; so too with a coroutine that blocks its loop, and in an executor of
-            yours.
+            ended: the worker becomes unhealthy, and a ``HandlerStalled`` event shows
+            where the handler is. The same goes for a coroutine that blocks its loop,
+            and for an executor of yours.
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
             its value is ``context.state``. It is entered before the first record, where
-            handlers run: once for threads, in the event loop, in each process (there
-            within 60 s, or ``Limits.age`` if that is more, with its imports). It is
+            handlers run: once for threads, in the event loop, or in each process (there
+            within 60 s, or ``Limits.age`` if that is more, imports included). It is
             left after the last record, in the time that the drain leaves; see
             :class:`LifespanError`.
         limits: how much may be held.
-        retry: how often a record is tried.
+        retry: how often a record is tried, and when.
         dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
             a callable ``(record, failure)`` that returns once they are safe. Key and
             value are the bytes as they came, whatever the deserializers.
-        on_exhausted: without ``dead_letter``, and for what can be none: ``stop`` the
-            worker, ``skip`` the record, or ``block`` its lane until somebody acts.
+        on_exhausted: without ``dead_letter``, and for records that cannot be one:
+            ``stop`` the worker, ``skip`` the record, or ``block`` its lane until
+            somebody acts.
         drain: how long running handlers are waited for.
         commit: when to commit.
-        breaker: holds a topic while its handlers fail as by an outage; see
-            :class:`Breaker`, and :class:`Pause` for handlers that know by themselves.
-        on_event: takes every event; they become structlog lines too, unless the
-            consumer has ``log=False``. What it raises is counted in
+        breaker: holds a topic while its handlers fail with errors that look like an
+            outage; see :class:`Breaker`, and :class:`Pause` for handlers that know it
+            themselves.
+        on_event: takes every event; events become structlog lines too, unless the
+            consumer has ``log=False``. Its exceptions are counted in
             :attr:`hook_failures`.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
-            True, or a :class:`Tracing`. It is the current one in the handler, whose
-            dead letters carry it; in another process only its context is, and records
-            go there one by one.
+            True, or a :class:`Tracing`. The span is the current one in the handler, and
+            dead letters carry it; with a handler in another process only its context is
+            current, and records go there one by one.
 
     Raises:
         WorkerSettingError: a setting is impossible; the message says why, and nothing
             was started. For ``on_event`` it is a :class:`HookTypeError`.
 
-    Thread rules: ``run`` in one thread; all else on any, ``stop`` in a signal handler
-    too.
+    Thread rules: ``run`` in one thread; all other methods on any thread, and ``stop``
+    in a signal handler too.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
@@ -238,21 +241,22 @@ class Worker:
         Work until somebody calls :meth:`stop`, or something stops it.
 
         Args:
-            signals: on these the worker drains and stops; on the second, at once.
-                Only in the main thread; handlers are put back afterwards.
+            signals: signal numbers. On the first signal the worker drains and stops; on
+                the second it stops at once. Only in the main thread; the handlers from
+                before are restored at the end.
 
         Returns:
-            How it ended, once the consumer is closed.
+            How the worker ended, once the consumer is closed.
 
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            HandlersFailError: handlers cannot be run, whatever the record; as a
-                :class:`LifespanError` if that is why.
+            HandlersFailError: handlers cannot be run, whatever the record;
+                :class:`LifespanError` if the lifespan is the reason.
             WorkerStateError: it ran before.
-            BaseException: what is no ``Exception`` and came out of a handler, such as
-                ``SystemExit``. Also what ``poll`` raises. What runs is waited for, and
-                what was done is committed first.
+            BaseException: an exception of a handler that is no ``Exception``, such as
+                ``SystemExit``; also what ``poll`` raises. Running handlers are waited
+                for, and what was done is committed first.
         """
         self._check_new()
         with self._stopping_on(signals):
@@ -261,23 +265,23 @@ class Worker:
 
     async def serve(self, signals: Iterable[int] = ()) -> Report:
         """
-        As :meth:`run`, awaited in your own event loop, which stays free meanwhile.
+        Do the same as :meth:`run`, awaited in your own event loop, which stays free.
 
         With ``executor="asyncio"`` the handlers and the lifespan run in this loop, with
-        the context variables of this call; tasks that handlers leave over go on in it.
-        A thread polls. When this is cancelled, the worker drains as after :meth:`stop`,
-        and ``CancelledError`` is raised once it is closed; cancelled again, it gives up
-        what still runs.
+        the context variables of this call; tasks that handlers leave behind go on in
+        it. A separate thread polls. When this call is cancelled, the worker drains as
+        after :meth:`stop`, and ``CancelledError`` is raised once it is closed; if it is
+        cancelled again, running handlers are given up.
 
         Args:
-            signals: as of :meth:`run`; the loop must be the main thread's then.
+            signals: as for :meth:`run`; the loop must run in the main thread then.
 
         Returns:
-            How it ended, once the consumer is closed.
+            How the worker ended, once the consumer is closed.
 
         Raises:
             WorkerStateError: it ran before.
-            BaseException: as :meth:`run`.
+            BaseException: as for :meth:`run`.
         """
         self._check_new()
         loop = asyncio.get_running_loop()
@@ -308,7 +312,7 @@ class Worker:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self.stop()
-            except BaseException:  # nobody awaits this any more
+            except BaseException:  # cancelled: nothing awaits this any more
                 self.stop()
                 raise
         if cancelled is not None:
@@ -317,10 +321,10 @@ class Worker:
 
     def _check_new(self) -> None:
         if self._state is not State.NEW:
-            message = "a Worker runs once; make another one, with another consumer"
+            message = "a Worker runs once: make another one, with another consumer"
             raise WorkerStateError(message)
         if self._client.membership.is_taken:
-            message = "another Worker or Pump has this consumer: give each one its own"
+            message = "another Worker or Pump uses this consumer: give each its own"
             raise WorkerStateError(message)
 
     def _live(self) -> Report:
@@ -343,7 +347,7 @@ class Worker:
         return report
 
     def _wait_ready(self) -> None:
-        # It has not joined yet, so nobody waits for it, and it is alive.
+        # It has not joined yet, so no member waits for it, and it is alive.
         while not self._stops and not self._runner.wait_ready(_LOOK_SECONDS):
             self._engine.polled_at = time.monotonic()
 
@@ -351,16 +355,19 @@ class Worker:
         self, *, drain: bool = True, timeout: float | None = None
     ) -> Report | None:
         """
-        Ask it to stop; any thread, and a signal handler too. May be called again.
+        Ask the worker to stop; any thread, and a signal handler too.
+
+        It may be called again.
 
         Args:
             drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
-                or False, gives up what still runs.
-            timeout: seconds to wait here until it is closed; None to not wait. Not in
-                a handler, nor where it runs: that would wait for itself.
+                or False, gives up handlers that still run.
+            timeout: seconds to wait here until the worker is closed; None: do not wait.
+                Do not wait in a handler or on its thread: the call would wait for
+                itself.
 
         Returns:
-            How it ended; None if it has not yet.
+            How the worker ended; None if it has not ended yet.
         """
         # Plain assignments: a signal handler may have interrupted this very call.
         if self._asked_at is None:
@@ -374,13 +381,15 @@ class Worker:
 
     def healthy(self) -> health.Health:
         """
-        Tell whether it is well, and if not, why; also whether its loop turns at all.
+        Tell whether the worker is well, and if not, why.
 
-        Before :meth:`run` it is alive and not well; closed it is neither.
+        It also tells whether its loop turns at all.
+
+        Before :meth:`run` it is alive and not well; once closed it is neither.
         """
         state = self._state
         if state is State.NEW:
-            return health.Health(is_alive=True, reasons=("it has not begun",))
+            return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
             return health.ended(self._error or self._schedule.fatal)
         age = self._settings.limits.age
@@ -389,7 +398,7 @@ class Worker:
 
     def stats(self) -> Stats:
         """
-        Return its numbers of this moment.
+        Return the worker's numbers at this moment. Any thread.
         """
         state = self._state
         return taken(
@@ -403,7 +412,7 @@ class Worker:
         )
 
     def _last_poll_at(self, state: State) -> float | None:
-        # A loop that has ended on purpose stands still for no reason to alarm anybody.
+        # A loop that has ended on purpose must not cause an alarm.
         is_over = state is State.CLOSED and not (self._error or self._schedule.fatal)
         if state is State.NEW or is_over:
             return None
@@ -412,15 +421,15 @@ class Worker:
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
         """
-        The consumer that it works on.
+        The consumer that the worker was given.
         """
         return self._settings.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """
-        Return the offsets of the records that handlers are at, by partition.
+        Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force nothing else of its partitions begins. Where records are
+        Once a hold is in force no other record of its partitions begins. If records are
         handed over to a process several at a time, all that it may still begin with are
         among them.
         """
@@ -429,9 +438,9 @@ class Worker:
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        How often ``on_event`` raised, by its ``repr``; the log has the first time.
+        How often ``on_event`` raised, by its ``repr``; its first error is in the log.
 
-        Of spans that could not be made, or ended, or carried on, under ``trace``.
+        Under ``trace`` it counts spans that could not be made, ended or carried on.
         ``stats()`` and the metric ``worker_hook_failures_total`` have the sum.
         """
         failures = self._emit.failures
@@ -461,7 +470,7 @@ class Worker:
             self._called.refuse_uncovered(membership.known_topics())
 
     def _tell_not_consumed(self) -> None:
-        # A typing error there would change nothing, and nobody would notice.
+        # A mistyped topic there would change nothing, and nobody would notice.
         membership = self._client.membership
         per_topic = self._schedule.queue.policy.per_topic
         named: dict[str, Iterable[str]] = {}
@@ -479,12 +488,13 @@ class Worker:
                 )
 
     def _work(self) -> None:
-        self._look_for_a_stop()  # asked for before it began, it joins no group
+        self._look_for_a_stop()  # stopped before it began, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
             except BaseException as error:
-                # What runs is waited for all the same; a second Ctrl-C is in a hurry.
+                # Running handlers are waited for all the same, unless a second Ctrl-C
+                # comes.
                 if self._error is not None and not isinstance(error, Exception):
                     raise
                 self._error = self._error or error
@@ -495,7 +505,7 @@ class Worker:
         if self._state is not State.RUNNING or not self._must_stop():
             return
         self._state = State.DRAINING
-        # A commit may have been waited for since somebody asked.
+        # The stop may have been asked for while a commit was waited for.
         now = time.monotonic()
         self._stop_at = now if self._asked_at is None else self._asked_at
         self._engine.stop(max(0.0, self._stop_at + self._settings.drain.shutdown - now))
@@ -531,7 +541,7 @@ class Worker:
             self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
             if self._letters is not None:
                 self._letters.stop()
-            with contextlib.suppress(Exception):  # what is wrong was told before
+            with contextlib.suppress(Exception):  # the error was reported before
                 self._client.lift_outages()
                 left = max(_LEAVE_SECONDS, end - time.monotonic())
                 self._client.leave(min(_END_SECONDS, left))
@@ -539,7 +549,8 @@ class Worker:
         return report
 
     def _end_by(self) -> float:
-        # What is not waited for leaves its time to the last commit, and to leaving.
+        # Handlers that are not waited for leave their time to the last commit and
+        # leaving.
         if self._stop_at is None or self._stops > 1:
             return time.monotonic() + _END_SECONDS
         return self._stop_at + self._settings.drain.shutdown + _END_SECONDS
@@ -581,11 +592,12 @@ class Worker:
                 signals_module.signal(number, handler)
 
 
-# All that comes after the drain takes no longer, whatever the broker does; and of it
-# the commit, ending what runs handlers, and leaving the group get this much each.
+# Seconds. Everything after the drain takes no longer than this, whatever the broker
+# does; the commit, ending the handlers' threads or processes, and leaving the group get
+# this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
-# How often it is asked whether somebody stops a worker that has not begun yet.
+# Seconds between two looks whether a worker that has not begun yet shall stop.
 _LOOK_SECONDS = 0.1
 
 
@@ -603,5 +615,5 @@ def _answer(
         else:
             ended.set_result(answer)
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody awaits it
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits it
         loop.call_soon_threadsafe(say)

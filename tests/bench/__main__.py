@@ -25,7 +25,7 @@ from tests.bench.options import parser
 from tests.bench.overhead import run as run_overhead
 from tests.bench.stage import SMOKE, Sizes, Stage
 from tests.bench.worker import run as run_worker
-from tests.brokers import choice
+from tests.harness.brokers import choice
 
 # Its targets are a few hundredths from 1.
 _SPARK_ROUNDS = 7

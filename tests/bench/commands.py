@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 
-from tests.brokers.java import JavaBroker
-from tests.group.operating import Polled
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from tests.harness.brokers.java import JavaBroker
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 
 _ROUNDS = 5
 _START = "from safeconsumer.cli.main import main; main()"

@@ -4,7 +4,6 @@ Group control in figures: how soon a hold is obeyed, and what the barrier costs.
 
 import json
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,9 @@ from safeconsumer.group.report_wire import Report
 from tests.bench import report
 from tests.bench.figures import Figure
 from tests.bench.stage import Stage
-from tests.group.team import Team
+from tests.harness.group.team import Team
+from tests.harness.processes import Process, module
+from tests.harness.waiting import wait_for
 
 _PAUSE = 0.03
 
@@ -66,27 +67,13 @@ def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noq
         },
         **options,
     }
-    command = [sys.executable, "-m", "tests.bench.arms.group_member", json.dumps(given)]
-    said: list[dict[str, Any]] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
-        listener = threading.Thread(
-            target=lambda: said.extend(map(json.loads, process.stdout or ()))
-        )
-        listener.start()
-        try:
-            yield said
-        finally:
-            process.kill()
-            listener.join()
+    command = module("tests.bench.arms.group_member", json.dumps(given))
+    with Process(command, read=json.loads) as process:
+        yield process.said
 
 
-def _until(condition: Callable[[], object], limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            message = "not reached in time"
-            raise TimeoutError(message)
-        time.sleep(0.001)
+def _until(condition: Callable[[], object]) -> None:
+    wait_for(condition, "what a member says", 60.0, pause=0.001)
 
 
 def _events(said: list[dict[str, Any]], name: str) -> list[float]:

@@ -13,7 +13,7 @@ from tests.bench.auditing import ROWS as AUDIT_ROWS
 from tests.bench.group import ROWS as GROUP_ROWS
 from tests.bench.overhead import ROWS
 from tests.bench.worker import ROWS as WORKER_ROWS
-from tests.brokers import choice
+from tests.harness.brokers import choice
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,17 +7,14 @@ machine meets all arms, and what one leaves in memory meets none of the others.
 
 import contextlib
 import json
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-_ROOT = Path(__file__).parents[2]
+from tests.harness.processes import Process, module
+from tests.harness.waiting import NotReachedError
+
 _START_TIMEOUT = 60.0
-_END_TIMEOUT = 20.0
+_ENDED = {"error": "it ended"}
 
 
 class ArmError(Exception):
@@ -37,15 +34,7 @@ class Arm:
 
     def __init__(self, kind: str, **settings: object) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.arms"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=_ROOT,
-            text=True,
-        )
-        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._process = Process(module("tests.bench.arms"), read=json.loads)
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self) -> dict[str, Any]:
@@ -75,11 +64,11 @@ class Arm:
             ArmError: it failed, or took longer than ``timeout`` seconds.
         """
         try:
-            line = self._answers.get(timeout=timeout)
-        except queue.Empty:
+            said: dict[str, Any] | None = self._process.take(timeout)
+        except NotReachedError:
             message = f"arm {self._name} did not answer in {timeout:g} s"
             raise ArmError(message) from None
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended"}
+        answer = _ENDED if said is None else said
         if "error" in answer:
             message = f"arm {self._name}: {answer['error']}"
             raise ArmError(message)
@@ -89,23 +78,10 @@ class Arm:
         """
         End the process; by force if it does not end by itself.
         """
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_END_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.end()
 
     def _say(self, request: Mapping[str, object]) -> None:
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-
-    def _listen(self) -> None:
-        with self._process.stdout as lines:
-            for line in lines:
-                self._answers.put(line)
-        self._answers.put("")
+        self._process.tell(json.dumps(request))
 
 
 @contextlib.contextmanager

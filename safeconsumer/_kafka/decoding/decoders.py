@@ -1,5 +1,5 @@
 """
-Which decoder reads record batches, and whether the compiled one can be had.
+Chooses the decoder of record batches, and checks that the compiled one works.
 """
 
 import io
@@ -29,7 +29,7 @@ CHOICES = ("auto", "python", "compiled")
 
 # The low byte of a batch's attributes, and the codec in it.
 _CODEC_AT, _CODEC_MASK = 22, 0x07
-# A malformed length makes the compiled decoder look up to two varints, 20 bytes, past
+# With a malformed length the compiled decoder reads up to two varints, 20 bytes, past
 # the end before it notices.
 _PADDING = bytes(32)
 
@@ -41,7 +41,7 @@ class DecoderChoice:
 
     Attributes:
         name: ``python`` or ``compiled``.
-        detail: the version of the compiled one, or why it is not used.
+        detail: the version of the compiled decoder, or why it is not used.
         records: the class that takes the place of upstream's ``PartitionRecords``.
     """
 
@@ -52,23 +52,23 @@ class DecoderChoice:
 
 def choose(wanted: str) -> DecoderChoice:
     """
-    Choose a decoder; ``auto`` takes the compiled one where it is installed and agrees.
+    Choose a decoder; ``auto`` takes the compiled one where it is installed and works.
 
     Raises:
-        DecoderSettingError: ``wanted`` is none of the choices.
-        MissingExtraError: the compiled one is wanted and cannot be had.
+        DecoderSettingError: ``wanted`` is not one of ``CHOICES``.
+        MissingExtraError: the compiled decoder is wanted and is not installed.
     """
     if wanted not in CHOICES:
         message = f"decoder must be one of {', '.join(CHOICES)}, not {wanted!r}"
         raise DecoderSettingError(message)
     if wanted == "python":
-        return DecoderChoice("python", "as asked for", PythonRecords)
+        return DecoderChoice("python", "as requested", PythonRecords)
     try:
         return _compiled()
     except Exception as error:
         if wanted == "compiled":
             message = (
-                f"the compiled decoder cannot be had ({error}): "
+                f"the compiled decoder cannot be used ({error}): "
                 "pip install 'safeconsumer[fast]'"
             )
             raise MissingExtraError(message) from error
@@ -77,7 +77,7 @@ def choose(wanted: str) -> DecoderChoice:
 
 def log_once(choice: DecoderChoice) -> None:
     """
-    Log which decoder is in use, the first time it is in this process.
+    Log which decoder is in use, once for each decoder in this process.
     """
     if choice.name not in _logged:
         _logged.add(choice.name)
@@ -96,7 +96,7 @@ def _compiled() -> DecoderChoice:
 
 def _load() -> Decoder:
     from aiokafka import codec  # noqa: PLC0415 - an extra, and slow to import
-    from aiokafka.record.default_records import (  # noqa: PLC0415 - the same
+    from aiokafka.record.default_records import (  # noqa: PLC0415 - an extra, too
         DefaultRecordBatch,
         _DefaultRecordBatchPy,
     )
@@ -104,8 +104,8 @@ def _load() -> Decoder:
     if DefaultRecordBatch is _DefaultRecordBatchPy:
         message = "aiokafka runs without its compiled extension"
         raise ImportError(message)
-    # Upstream's codecs where their libraries are installed: they are as fast, and what
-    # one library reads and another does not (several frames, say) is read alike.
+    # Upstream's codecs where their libraries are installed: they are as fast, and data
+    # that only one library reads (several frames, say) is treated as upstream does.
     decoders = {
         1: _gzip_decode,
         2: (codecs if codecs.has_snappy() else codec).snappy_decode,
@@ -127,8 +127,8 @@ def _load() -> Decoder:
 
 
 class _Zstd(threading.local):
-    # As upstream reads it, but with one decompressor per thread: upstream makes a new
-    # one for each batch, which takes longer than a small batch does.
+    # It reads as upstream does, but with one decompressor per thread: upstream makes a
+    # new one for each batch, which takes longer than decoding a small batch.
 
     def __init__(self) -> None:
         self._decompressor = codecs.zstd.ZstdDecompressor()
@@ -140,14 +140,14 @@ class _Zstd(threading.local):
 
 
 def _gzip_decode(data: bytes) -> bytes:
-    if not codecs.has_gzip():  # asked each time, as upstream does
-        message = "upstream has an error for this"
+    if not codecs.has_gzip():  # checked each time, as upstream does
+        message = "upstream raises an error for this"
         raise RuntimeError(message)
     return bytes(codecs.gzip_decode(data))
 
 
 def _check_agreement(decode: Decoder) -> None:
-    # An aiokafka we do not know yet may decode otherwise: a sample tells.
+    # An unknown version of aiokafka may decode differently: a sample batch shows it.
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1024)
     builder.append(0, 1, b"key", b"value", [("header", b"1"), ("none", None)])
     builder.append(1, 2, None, None, [])
@@ -157,5 +157,5 @@ def _check_agreement(decode: Decoder) -> None:
     for ours, theirs in zip(raw, MemoryRecords(sample).next_batch(), strict=True):
         for name in names:
             if getattr(ours, name) != getattr(theirs, name):
-                message = f"aiokafka {version('aiokafka')} decodes {name} otherwise"
+                message = f"aiokafka {version('aiokafka')} decodes {name} differently"
                 raise ImportError(message)

@@ -1,5 +1,5 @@
 """
-Answers put together from what a socket gives, each in memory of its own.
+Puts answers together from a socket's bytes, each in memory of its own.
 """
 
 import logging
@@ -11,29 +11,30 @@ from kafka.protocol.parser import KafkaProtocol
 log = logging.getLogger(KafkaProtocol.__module__)
 
 _LENGTH = struct.Struct(">i")
-# What comes between answers, and small answers whole; one per connection. The beginning
-# of a large answer is copied out of it, so that more would not be better.
+# Bytes: the room for the data between answers and for small answers, one per
+# connection. The beginning of a large answer is copied out of it, so a larger one would
+# not be better.
 _SCRATCH = 64 * 1024
 
 
 class FrameParser(KafkaProtocol):
     """
-    Upstream's parser, which tells where bytes belong before they are received.
+    Upstream's parser, which says where bytes belong before they are received.
 
-    Differences from upstream 3.0.12: bytes that stand where :meth:`room` said are not
-    copied again, and an answer is decoded where it stands. Between answers nothing is
-    kept but 64 KiB.
+    Differences from upstream 3.0.12: bytes that are already where :meth:`room` said are
+    not copied again, and an answer is decoded in place. Between answers nothing is kept
+    but 64 KiB.
 
-    Works adopted by ``__class__``, before anything was received (then call
-    :meth:`prepare`). Takes any bytes at any time, as upstream's does.
+    It is adopted by ``__class__`` before anything is received (then call
+    :meth:`prepare`). As upstream's parser it takes any number of bytes at any time.
     """
 
     def prepare(self) -> None:
         """
-        Make what this class needs beyond upstream's attributes.
+        Make the attributes that this class needs beyond upstream's.
         """
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._length = b""  # as far as it has come
+        self._length = b""  # the bytes of it that have come
         self._frame: Frame | None = None
         self._filled = 0
 
@@ -41,8 +42,8 @@ class FrameParser(KafkaProtocol):
         """
         Return where the next bytes belong; at least one fits.
 
-        It is valid until :meth:`receive_bytes` is called, with a part of it from its
-        start.
+        The view is valid until :meth:`receive_bytes` is called with the received part,
+        which must begin where the view begins.
         """
         if self._frame is None:
             return self._scratch
@@ -50,7 +51,7 @@ class FrameParser(KafkaProtocol):
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, object]]:
         """
-        Return the answers that are complete with these bytes; as upstream's otherwise.
+        Return the answers that are complete with these bytes; otherwise as upstream's.
         """
         if data and log.isEnabledFor(logging.DEBUG):
             log.debug("%s Recv: %r", self._ident, bytes(data))
@@ -80,22 +81,23 @@ class FrameParser(KafkaProtocol):
         start = self._filled
         self._filled = min(len(frame), start + len(view))
         count = self._filled - start
-        if view.obj is not frame:  # else it stands there
+        if view.obj is not frame:  # otherwise the bytes are in place
             memoryview(frame)[start : self._filled] = view[:count]
         return view[count:]
 
 
 class Frame(KafkaBytes):
     """
-    One answer. What follows its header is decoded where it stands, at once.
+    One answer. What follows its header is decoded in place, at once.
     """
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """
         Return the next bytes, or all that are left.
 
-        These are no copy behind a header. Who reads the whole keeps it, and gets one:
-        an authentication's token, and the log of an answer that cannot be decoded.
+        Behind a header these are views, not copies. A caller who reads the whole keeps
+        it, so it gets a copy: an authentication's token, and the log of an answer that
+        cannot be decoded.
         """
         start = self.tell()
         if nbytes is None and start:

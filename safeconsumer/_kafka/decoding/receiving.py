@@ -1,5 +1,5 @@
 """
-Receiving with few system calls and copies: what comes is put where it belongs.
+Receives with few system calls and copies, straight into the parser's memory.
 """
 
 import logging
@@ -21,13 +21,13 @@ ours = logging.getLogger("safeconsumer")
 
 class ReceivingTransport(KafkaTCPTransport):
     """
-    Receives into the room its parser offers; upstream takes 4 KiB at a time.
+    Receives into the room its parser offers; upstream receives 4 KiB at a time.
 
-    Differences from upstream 3.0.12: what came before the end of a connection is
-    handed on before the connection is closed; upstream loses it if both are seen in
-    one look.
+    Difference from upstream 3.0.12: data that came before the end of a connection is
+    handed on before the connection is closed; upstream loses it if it sees both at
+    once.
 
-    Works adopted by ``__class__`` before anything was read, on the IO thread.
+    It is adopted by ``__class__`` before anything was read, on the IO thread.
     """
 
     _later: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -42,7 +42,7 @@ class ReceivingTransport(KafkaTCPTransport):
             self._receive(parser)
 
     def _receive(self, parser: FrameParser) -> None:
-        # A function of its own: a coroutine that waits would keep what it looked at.
+        # A separate function: a coroutine that waits would keep its local views alive.
         room = parser.room()
         count, error = self._receive_into(room)
         if count:
@@ -51,7 +51,7 @@ class ReceivingTransport(KafkaTCPTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # Something that no selector tells of.
+        # For data that no selector reports.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:
@@ -85,7 +85,7 @@ class ReceivingTransport(KafkaTCPTransport):
 
 class ReceivingSSLTransport(ReceivingTransport, KafkaSSLTransport):
     """
-    The same over TLS.
+    Receives into the room its parser offers, over TLS.
     """
 
     _later = (
@@ -95,8 +95,8 @@ class ReceivingSSLTransport(ReceivingTransport, KafkaSSLTransport):
     )
 
     def _has_more(self) -> bool:
-        # The room was filled in the middle of a record: the rest is decrypted, and
-        # the socket may have nothing more.
+        # The room was filled in the middle of a TLS record: the rest is decrypted
+        # already, and the socket may have nothing more.
         return bool(self._sock.pending())
 
 
@@ -108,9 +108,9 @@ _TRANSPORTS = {
 
 class ReceivingManager(KafkaConnectionManager):
     """
-    Gives the connections of one client transports that receive so.
+    Gives a client's connections transports that receive into their parser's room.
 
-    Connections that are there already keep theirs.
+    Connections that exist already keep their transports.
     """
 
     async def _build_transport(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -121,17 +121,17 @@ class ReceivingManager(KafkaConnectionManager):
 
 def adopt_transport(transport: KafkaTCPTransport) -> None:
     """
-    Make a transport of upstream's receive so, before it is given to its connection.
+    Give upstream's transport our class, before it is given to its connection.
     """
     transport.__class__ = _TRANSPORTS.get(type(transport), type(transport))
 
 
 def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
-    Make the connections of a client receive so, from the next one on.
+    Let the connections of a client receive this way, from the next one on.
 
-    Nothing changes, and the log says why, where upstream is not as it is known here: it
-    is a matter of speed alone. A client of the user's own is left as it is.
+    If upstream's names differ from those known here, nothing changes and the log says
+    why: this only makes it faster. A client of the user's own is left as it is.
     """
     if type(manager) is not KafkaConnectionManager:
         return

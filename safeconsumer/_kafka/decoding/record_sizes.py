@@ -1,14 +1,15 @@
 """
-How many bytes records have, told by their length fields alone.
+Adds up the sizes of records from their length fields alone.
 
-Upstream reports the sum of these to its fetch metrics. Adding up ten thousand varints
-in Python costs as much as decoding the records does in C, hence the short cut.
+Upstream reports this sum to its fetch metrics. Adding up ten thousand varints in Python
+costs as much as decoding the records does in C, so runs of equal lengths are counted
+together.
 """
 
 _MORE = 0x80
 # Runs shorter than this are cheaper to read one by one.
 _WORTH_COMPARING = 8
-# So many are read one by one before equal lengths are looked for again.
+# After this many were read one by one, equal lengths are looked for again.
 _ONE_BY_ONE = 128
 
 
@@ -18,11 +19,11 @@ def record_bytes(payload: bytes, count: int, at: int = 0) -> int:
 
     Args:
         payload: the records, one after the other, each behind its length.
-        count: how many there are to add up.
-        at: where the first begins.
+        count: how many records to add up.
+        at: the offset at which the first begins, in bytes.
 
     Returns:
-        The sum of the length fields, which do not count themselves.
+        The sum of the length fields, in bytes; the fields themselves do not count.
     """
     total = 0
     while count:
@@ -41,8 +42,8 @@ def record_bytes(payload: bytes, count: int, at: int = 0) -> int:
 
 
 def _equal_run(payload: bytes, at: int, count: int) -> int:
-    # Records of one length stand one stride apart and begin with the same prefix; and
-    # the other way round, by induction: where the prefix stands, a record begins.
+    # Records of one length are one stride apart and begin with the same prefix. The
+    # reverse holds by induction: where the prefix is found, a record begins.
     size, body = _length_at(payload, at)
     stride = body - at + size
     end = at + stride * count
@@ -54,7 +55,7 @@ def _equal_run(payload: bytes, at: int, count: int) -> int:
 
 
 def _length_at(payload: bytes, at: int) -> tuple[int, int]:
-    # A zigzag varint that is not negative; and where it ends.
+    # Returns a zigzag varint that is not negative, and where it ends.
     byte = payload[at]
     size, shift = byte & ~_MORE, 7
     while byte & _MORE:

@@ -1,11 +1,12 @@
 """
-Record batches decoded by compiled code, one at a time, equal to upstream's decoding.
+Decodes record batches by compiled code, one at a time, with upstream's results.
 
 Headers, checksums, control batches and aborted transactions stay upstream's code. Only
-the records inside a batch of format 2 are read by the compiled decoder. A batch in
-which it finds fault goes to upstream's decoder from its start, so that records and
-errors are upstream's. One kind of forged batch is told apart by neither its header nor
-the decoder (design/0010): sums beyond 64 bits turn over, as in Kafka's own client.
+the records inside a batch of format 2 are read by the compiled decoder. If it finds a
+fault in a batch, upstream's decoder reads that batch from its start, so that records
+and errors are upstream's. One kind of forged batch is detected neither by its header
+nor by the decoder (design/0010): sums beyond 64 bits wrap around, as in Kafka's own
+client.
 """
 
 import gc
@@ -24,21 +25,21 @@ from safeconsumer._kafka.decoding.sought import FromFetchOffset
 
 R = TypeVar("R")
 
-# Takes one of upstream's batches of format 2; gives its records, and the batch with
-# these uncompressed, from HEADER on.
+# Takes one of upstream's batches of format 2; returns its records, and the batch from
+# HEADER on with the records uncompressed.
 Decoder = Callable[[Any], tuple[list[Any], bytes]]
 
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
 
-# The first record format the compiled decoder reads (Kafka 0.11).
+# Kafka 0.11's record format, the first that the compiled decoder reads.
 COMPILED_MAGIC = 2
 
-# Offsets and times beyond this could leave the 64 bits the compiled decoder adds in.
+# Offsets and times beyond this could overflow the 64 bits of the compiled decoder.
 _FAR = 2**62
-# Records that become tuples while the collector stands still: in some 5 ms.
+# This many records are made into tuples with the collector off: about 5 ms.
 _AT_ONCE = 5_000
-# The threads that have switched the garbage collector off.
+# The threads that have switched the garbage collector off now.
 _pausing: set[int] = set()
 _new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
@@ -46,10 +47,10 @@ _STOPPED = "StopIteration raised unpacking messageset"
 
 class CompiledRecords(Fetcher.PartitionRecords):
     """
-    Takes the place of upstream's ``PartitionRecords``: same arguments, same answers.
+    Replaces upstream's ``PartitionRecords``: the same arguments and results.
 
-    ``take`` cuts records out of one decoded batch; the next batch is decoded when the
-    one before is used up, so at most one is held beyond upstream.
+    ``take`` cuts records out of one decoded batch; the next batch is decoded when that
+    one is used up, so at most one more than upstream's is in memory.
     """
 
     decode: ClassVar[Any]  # a Decoder; as an attribute it would be called a method
@@ -63,7 +64,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         value_deserializer: Any = None,  # noqa: ANN401
         **options: Any,  # noqa: ANN401
     ) -> None:
-        # Upstream makes a generator here that is never started. That it is there
+        # Upstream makes a generator here that is never started. If it is there, it
         # means "not drained yet".
         super().__init__(
             fetch_offset, tp, records, key_deserializer, value_deserializer, **options
@@ -80,7 +81,9 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def take(self, n: int | None = None) -> list[ConsumerRecord]:
         """
-        Take up to ``n`` records; those before an error first, then the error.
+        Take up to ``n`` records.
+
+        If one has an error, first those before it, then the error.
         """
         self._maybe_raise_next_inline_exception()
         taken: list[ConsumerRecord] = []
@@ -97,7 +100,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
             self._fill(taken, n)
         except StopIteration:
             self._failed = True
-            return RuntimeError(_STOPPED)  # as upstream turns it over
+            return RuntimeError(_STOPPED)  # upstream's words, too
         except Exception as error:  # noqa: BLE001 - take() raises it
             self._failed = True
             return error
@@ -115,7 +118,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         super().drain()
 
     def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
-        # After an error there is nothing more to be had, as from a generator.
+        # After an error nothing more comes, as from a generator.
         while not self._failed and (n is None or len(taken) < n):
             left = None if n is None else n - len(taken)
             if self._deserializes():
@@ -126,7 +129,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
                 return
 
     def _read_batches(self, taken: list[ConsumerRecord], left: int | None) -> bool:
-        # So many at once that the collector, which starts when it may, rarely does.
+        # So many at once that the collector, which may run in between, rarely does.
         end = len(taken) + (_AT_ONCE if left is None else min(left, _AT_ONCE))
         while (room := end - len(taken)) > 0:
             if not self._read_on(taken, room):
@@ -134,7 +137,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         return True
 
     def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
-        # From the batch at hand, else from the next; False if there is none.
+        # Read the current batch, else the next one; False if there is no more.
         is_read = self._at >= len(self._chunk) and self._fallback is None
         if is_read and (self.record_iterator is None or not self._open_next()):
             return False
@@ -190,11 +193,11 @@ class CompiledRecords(Fetcher.PartitionRecords):
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
                 self._chunk, self._plain = _uncollected(self.decode, batch)
-            except Exception:  # noqa: BLE001 - upstream's decoder tells what is wrong
+            except Exception:  # noqa: BLE001 - upstream's decoder raises the right error
                 self._chunk = []
             else:
                 return
-        # Upstream's generator, for this batch alone. It does its bookkeeping on us.
+        # Upstream's generator, for this batch alone. It keeps its state on this object.
         if self._deserializes():
             batch = FromFetchOffset(batch, self)
         records = self._unpack_records(
@@ -211,7 +214,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
             self.bytes_read += (
                 record_bytes(self._plain, self._at, HEADER)
                 if self.metric_aggregator
-                else len(self._plain)  # then only "more than nothing" matters
+                else len(self._plain)  # here only "more than nothing" matters
             )
         self._chunk, self._plain, self._at = [], b"", 0
 
@@ -234,8 +237,9 @@ class CompiledRecords(Fetcher.PartitionRecords):
             self._note_read(1)
 
     def _skip(self) -> None:
-        # A batch comes whole, also if the fetch began in its middle. What stands before
-        # is not deserialized: it may be what a seek went past because it cannot be.
+        # A batch comes whole, also if the fetch began in its middle. The records before
+        # the fetch offset are not deserialized: a seek may have gone past one that
+        # cannot be.
         count = 0
         for record in itertools.islice(self._chunk, self._at, None):
             if record.offset >= self.fetch_offset:
@@ -287,7 +291,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         headers = record.headers
         key = self._deserialize(self._keys, topic, headers, record.key)
         value = self._deserialize(self._values, topic, headers, record.value)
-        # Measured after the deserializers, which may have changed them.
+        # Their size is measured after the deserializers, which may have changed them.
         size = _header_bytes(headers) if headers else -1
         return _new(ConsumerRecord, (*record[:6], key, value, *record[8:-1], size))
 
@@ -303,7 +307,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
 class _BatchIsReadError(Exception):
     """
-    Ends upstream's generator before it takes the batch for the last of its answer.
+    Ends upstream's generator before it sees this batch as the last of its answer.
     """
 
 
@@ -317,7 +321,7 @@ class _OneBatch:
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
         """
-        Return the batch, and raise from then on.
+        Return the batch at the first call, and raise at later ones.
         """
         batch, self._batch = self._batch, None
         if batch is None:
@@ -326,8 +330,8 @@ class _OneBatch:
 
 
 def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
-    # Python's numbers have no end, so that upstream's sums never turn over. Only the
-    # header is looked at: to look at every record would cost a tenth of its time.
+    # Python's numbers are unbounded, so upstream's sums never wrap around. Only the
+    # header is checked: checking every record would cost a tenth of the decoding time.
     return bool(
         0 <= batch.base_offset < _FAR
         and -_FAR < batch.first_timestamp < _FAR
@@ -337,17 +341,17 @@ def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
 
 def _uncollected(call: Callable[..., R], *args: object) -> R:
     # Thousands of new tuples in a row, none of them garbage, would start the cyclic
-    # garbage collector every 700, and it would walk the whole heap again and again:
-    # up to a quarter of the CPU time. So it stands still, for the whole process, while
-    # batches are decoded and become tuples: some milliseconds, and never while code of
-    # the application runs, which may wait and leave other threads' garbage lying.
-    # No context manager: an interrupt between its two halves would leave it switched
-    # off for good.
+    # garbage collector every 700, and it would walk the whole heap again and again: up
+    # to a quarter of the CPU time. So it is off, for the whole process, while batches
+    # are decoded and become tuples: for some milliseconds, and never while code of the
+    # application runs, which may wait and leave other threads' garbage uncollected.
+    # This is no context manager: an interrupt between its two halves would leave the
+    # collector off.
     was_enabled = False
     try:
         was_enabled = gc.isenabled()
         if was_enabled:
-            _pausing.add(threading.get_ident())  # first: a fork in between does no harm
+            _pausing.add(threading.get_ident())  # first: a fork may come between
             gc.disable()
         return call(*args)
     finally:
@@ -357,7 +361,7 @@ def _uncollected(call: Callable[..., R], *args: object) -> R:
 
 
 def _resume_collector() -> None:
-    # In a forked child: the threads that would enable it again stayed behind.
+    # Runs in a forked child, where the threads that would enable it again are gone.
     if _pausing:
         _pausing.clear()
         gc.enable()

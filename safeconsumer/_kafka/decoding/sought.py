@@ -2,8 +2,8 @@
 Keeps records that a seek went past away from the application's deserializers.
 
 A broker sends whole batches, also if the fetch begins in the middle of one. Upstream
-deserializes what stands before the position too, and throws it away; so a record that
-cannot be deserialized cannot be passed by a seek to the next one either.
+also deserializes the records before the position, and throws them away; so a seek past
+a record that cannot be deserialized would not help.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class PythonRecords(Fetcher.PartitionRecords):
 
 
 class _Batches:
-    # A source of batches for upstream's decoder.
+    # Yields batches to upstream's decoder.
 
     def __init__(self, batches: Any, part: Any) -> None:  # noqa: ANN401 - upstream's
         self._batches, self._part = batches, part
@@ -46,13 +46,13 @@ class _Batches:
 
 class FromFetchOffset:
     """
-    One of upstream's batches, of which the records below a fetch offset are not seen.
+    One of upstream's batches, without the records below a fetch offset.
 
-    They count as read, as they do for upstream.
+    The records below it count as read, as they do for upstream.
 
     Args:
         batch: the batch.
-        part: what reads it, an object of upstream's ``PartitionRecords``.
+        part: the object of upstream's ``PartitionRecords`` that reads it.
     """
 
     def __init__(self, batch: Any, part: Any) -> None:  # noqa: ANN401 - upstream's

@@ -1,3 +1,3 @@
 """
-Cures defects of kafka-python that are not about pausing.
+Works around defects of kafka-python that are not about pausing.
 """

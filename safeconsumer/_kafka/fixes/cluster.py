@@ -1,5 +1,5 @@
 """
-Upstream's cluster metadata: a topic that was asked for is asked for.
+Makes upstream's cluster metadata ask again for a topic that an answer left out.
 """
 
 from typing import Any
@@ -9,11 +9,12 @@ from kafka.cluster import ClusterMetadata
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again when the answer that has come was to an older question.
+    Asks again when an answer belongs to an older question.
 
-    Upstream 3.0.12 takes any answer for the one it waits for. A topic subscribed while
-    a request is under way, as a new consumer's first one always may be, is then unknown
-    until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, nothing joins.
+    Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
+    while a request is under way, as a new consumer's first one always may be, the topic
+    stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and
+    the member does not join.
 
     Thread rules: both methods on the IO thread.
     """
@@ -22,14 +23,14 @@ class PauseSafeCluster(ClusterMetadata):
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
         """
-        Make the next request, and remember what it asks for.
+        Make the next request, and remember which topics it asks for.
         """
         self._asked = self._wanted()
         return super().metadata_request()
 
     def update_metadata(self, metadata: object) -> None:
         """
-        Take an answer; ask again if more is wanted by now.
+        Take an answer; ask again if more topics are wanted by now.
         """
         super().update_metadata(metadata)
         wanted = self._wanted()
@@ -37,5 +38,5 @@ class PauseSafeCluster(ClusterMetadata):
             self.request_update()
 
     def _wanted(self) -> frozenset[str] | None:
-        # None is every topic.
+        # None means every topic.
         return None if self.need_all_topic_metadata else frozenset(self._topics)

@@ -1,5 +1,5 @@
 """
-A network client that never makes a broker create a topic.
+Provides a network client that never makes a broker create a topic.
 """
 
 from kafka.net.compat import KafkaNetClient
@@ -11,8 +11,8 @@ class NoTopicsClient(KafkaNetClient):
 
     kafka-python 3.0.12 takes the setting and does not hand it on
     (``KafkaConnectionManager.__init__`` makes its ``ClusterMetadata`` without it), so
-    asking for a topic that was deleted makes it anew, with the broker's defaults. To be
-    removed when ``tests/group/test_real.py`` passes without.
+    asking for a topic that was deleted creates it again, with the broker's defaults.
+    Remove this when ``tests/broker/group/test_real.py`` passes without it.
     """
 
     def __init__(self, **configs: object) -> None:

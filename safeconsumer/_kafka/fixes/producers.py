@@ -1,5 +1,5 @@
 """
-A producer that no tracer sees; and ending one that nobody answers.
+Helps with producers: sending untraced, ending a silent one, whose time is reported.
 """
 
 import inspect
@@ -9,35 +9,51 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
-# For the thread of one whose records were given up.
+# Runs on the thread of a producer whose unanswered records were given up.
 _JOIN_SECONDS = 0.5
 
 
 class UntracedProducer(KafkaProducer):
     """
-    A ``KafkaProducer`` whose ``send`` is upstream's own, whoever has wrapped that.
+    A ``KafkaProducer`` whose ``send`` is upstream's own, even if that was wrapped.
 
-    OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and looks at no key
-    of a context that would keep it from that. It writes headers, too: control records
-    have none, and traces are full of their senders' own business.
+    OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
+    the context that would turn this off. It also writes headers: control records must
+    have none, and traces would be full of records that concern nobody else.
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
         """
-        Send a record, as upstream's does.
+        Send a record, as upstream's ``send`` does.
         """
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
 
+def is_dated(sent: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
+    """
+    Tell whether the broker, and not the producer, set the time of a record.
+
+    If the topic keeps its producers' times the broker answers -1; kafka-python 3.0.12
+    shows the time of sending instead.
+
+    Args:
+        sent: the return value of ``send``.
+    """
+    _, at_ms, _ = sent._produce_future.value
+    return at_ms is not None and at_ms >= 0
+
+
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Close a producer; what has no answer in so many seconds is given up, and not told.
+    Close a producer.
 
-    Ending what was given up may take half a second more.
+    Records without an answer in so many seconds are given up silently.
 
-    kafka-python 3.0.12 waits for what is on its way before it closes anything. If that
+    Giving up may take half a second more.
+
+    kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
     takes too long it raises, its thread goes on, and it does both once more when it is
-    collected.
+    garbage-collected.
     """
     with suppress(KafkaError):
         producer.close(timeout=seconds)

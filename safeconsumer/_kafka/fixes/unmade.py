@@ -1,9 +1,10 @@
 """
-A client that cannot be made leaves nothing behind.
+Cleans up after a client whose constructor raises.
 
 kafka-python 3.0.12 starts a client's thread in its constructor and waits there for a
-broker; if none comes it raises, and the thread stays for as long as the process. Who
-tries again until a broker is back would get one more with each attempt.
+broker; if none answers it raises, and the thread stays for as long as the process. A
+program that tries again until a broker is back would get one more thread with each
+attempt.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ T = TypeVar("T")
 
 def made(kind: type[T], **configs: Any) -> T:  # noqa: ANN401 - upstream's
     """
-    Return a client of that kind, or raise what its constructor raises.
+    Return a new client of that class, or raise what its constructor raises.
     """
     client: Any = kind.__new__(kind)
     with ended_if_unmade(client):
@@ -31,6 +32,6 @@ def ended_if_unmade(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-pyth
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # what was raised first is what counts
+        with suppress(Exception):  # the first exception is the one to raise
             client._client.close()  # which ends the thread, too
         raise

@@ -1,9 +1,9 @@
 """
-Marks in joins: an assignor carries pauses through them, as KAFKA-13463 suggests.
+Carries pauses through joins in an assignor's data, as KAFKA-13463 suggests.
 
-What it cannot do stands in ``design/0031-hand-over.md``: a mark set since the last join
-dies with its owner, and a leader without it merges nothing. What did not reach the
-group stays paused at its old owner.
+Its limits are in ``design/0031-hand-over.md``: a mark set since the last join is lost
+with its owner, and a leader without this assignor merges nothing. A pause that did not
+reach the group stays at its old owner.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,15 +26,15 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.events import group as control_events
 from safeconsumer.holds.merge import Register, held, merge
 
-# Read as "nothing owned" by every dialect of the assignor. With nothing before it,
-# Java's cooperative-sticky would take an envelope's first bytes for a generation.
+# Every version of the assignor reads this as "nothing owned". Without it, Java's
+# cooperative-sticky would take an envelope's first bytes for a generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
-# For the whole generation, twice every member's share: the group's metadata is one
-# record of 1 MB.
+# The limit for the whole generation, twice every member's share: the group's metadata
+# is one record of at most 1 MB.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 
-# Generations. A member that is restarted is away for one or two.
+# Generations. A member that restarts is away for one or two.
 _KEPT_FOR = 16
 
 Marks = dict[TopicPartition, Register]
@@ -42,12 +42,12 @@ Marks = dict[TopicPartition, Register]
 
 class MarkBook:
     """
-    What this member knows of every partition's pause: its own and what it heard.
+    What this member knows of every partition's pause, from itself and from the group.
 
     Args:
-        is_paused: tells whether a partition that is owned here is paused, so that the
-            pause travels.
-        owned: returns what is owned here.
+        is_paused: returns whether a partition that is owned here is paused, so that the
+            pause is handed over.
+        owned: returns the partitions owned here.
 
     Thread rules: the IO thread.
     """
@@ -65,11 +65,12 @@ class MarkBook:
 
     def snapshot(self) -> Marks:
         """
-        Return what is known now; the owner's own word on what it owns.
+        Return what is known now; for its own partitions the owner's word counts.
 
-        A partition that was heard of as paused and that its owner resumed is said to be
-        resumed, so that an older mark does not come back. The last word counts: a
-        listener may lift what the same join would have said before.
+        A partition that the group reported as paused and that its owner resumed is
+        reported as resumed, so that an older mark does not come back. The latest state
+        counts: a listener may lift a pause that the same join would have reported
+        before.
         """
         own = {}
         for tp in self._owned():
@@ -79,10 +80,10 @@ class MarkBook:
 
     def forget_but(self, topics: Collection[str]) -> None:
         """
-        Forget what nobody has spoken of for long, of topics not consumed here.
+        Forget old marks of topics that are not consumed here.
 
-        Nobody can tell whether such a topic is gone or its consumers are away. The
-        owner of a partition speaks of it at every join.
+        Nobody can know whether such a topic is gone or its consumers are away. The
+        owner of a partition reports it at every join.
         """
         self._heard = {
             tp: one
@@ -92,17 +93,17 @@ class MarkBook:
 
     def known(self) -> Marks:
         """
-        Return what the last :meth:`freeze` and everything heard since then say.
+        Return the marks of the last :meth:`freeze` and everything received since then.
         """
         return self._heard
 
     def hear(self, data: bytes, generation: int) -> "set[TopicPartition]":
         """
-        Take over what the leader merged; return what is paused by it.
+        Take over what the leader merged; return the partitions that it says are paused.
         """
         _, found = envelope.unwrap(data)
         if found is None or found.direction != Direction.ASSIGNMENT:
-            # The leader is a plain client; some send our own subscription back.
+            # The leader is a plain client; some of them send our own subscription back.
             self.unmerged += bool(self._heard)
         else:
             self._heard = merge(self._heard, found.marks)
@@ -111,22 +112,22 @@ class MarkBook:
 
     def freeze(self) -> None:
         """
-        Settle what the next join will say, before anything is given up by it.
+        Fix what the next join will report, before it gives anything up.
 
-        Not once JoinGroup is sent: a retry with other bytes would start one more
-        rebalance.
+        It must not be called once JoinGroup is sent: a retry with other bytes would
+        start one more rebalance.
         """
         self._heard = self.snapshot()
 
 
 class HoldCarryingAssignor(AbstractPartitionAssignor):
     """
-    Another assignor, with marks behind its user data; it places nothing differently.
+    Wraps another assignor and adds marks to its user data; it assigns nothing itself.
 
     Args:
         inner: the assignor that decides.
-        book: what this member knows.
-        arrived: is told what is paused, when an assignment arrives.
+        book: the marks that this member knows.
+        arrived: called with the paused partitions when an assignment arrives.
     """
 
     def __init__(
@@ -142,27 +143,27 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
     @property
     def name(self) -> str:
         """
-        The inner assignor's: members without safeconsumer take part.
+        The inner assignor's name, so that members without safeconsumer take part.
         """
         return str(self._inner.name)
 
     @property
     def version(self) -> int:
         """
-        The inner assignor's.
+        The inner assignor's version.
         """
         return int(self._inner.version)
 
     def supported_protocols(self) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return what the inner assignor supports.
+        Return the protocols that the inner assignor supports.
         """
         inner = self._inner() if isinstance(self._inner, type) else self._inner
         return inner.supported_protocols()
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """
-        Return the inner assignor's subscription, marks behind its user data.
+        Return the inner assignor's subscription with the marks behind its user data.
         """
         plain = self._inner.metadata(topics)
         self._book.forget_but(frozenset(topics))
@@ -197,7 +198,7 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
         """
-        Take over the marks, then let the inner assignor see its own data only.
+        Take over the marks, then give the inner assignor its own data only.
         """
         data = assignment.user_data or b""
         self._arrived(self._book.hear(data, generation))
@@ -213,7 +214,7 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
         if not held:
             return plain
         data = plain.user_data or _NEUTRAL.get(self.name, b"")
-        if not isinstance(data, bytes):  # sticky leaves it to whoever encodes
+        if not isinstance(data, bytes):  # the sticky assignor leaves it None
             data = data.encode()
         plain.user_data = envelope.wrap(data, held, direction)
         return plain
@@ -221,11 +222,11 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
 
 class MarksInJoins(HandOver):
     """
-    Says at every join what is paused here, and obeys what the group says.
+    Reports at every join what is paused here, and obeys what the group reports.
 
     Args:
-        coordinator: of the consumer; its assignors are wrapped.
-        subscription: of the consumer; its ledger has the pauses.
+        coordinator: the consumer's; its assignors are wrapped.
+        subscription: the consumer's; its ledger has the pauses.
 
     Thread rules: the IO thread.
     """
@@ -238,7 +239,7 @@ class MarksInJoins(HandOver):
         self._ledger.is_carried = self._is_carried
         self._in_group: frozenset[TopicPartition] = frozenset()  # as its leader said
         self._owned: Mapping[TopicPartition, int] = {}
-        self._arrived: dict[TopicPartition, int] = {}  # in which ownership
+        self._arrived: dict[TopicPartition, int] = {}  # by ownership epoch
         self._book = MarkBook(
             lambda tp: travelling(self._ledger, tp), subscription.assigned_partitions
         )
@@ -249,22 +250,22 @@ class MarksInJoins(HandOver):
 
     async def before_join(self) -> None:
         """
-        Settle what the join says.
+        Fix what the join reports.
         """
         self._book.freeze()
 
     async def revoked(self) -> None:
         """
-        Settle it anew: the listener may have paused and resumed.
+        Fix it again: the listener may have paused and resumed.
         """
         self._book.freeze()
 
     def joined(self, assignment: bytes) -> None:
         """
-        Take note of which pauses the group knows, before anything departs.
+        Note which pauses the group knows, before any partition departs.
 
-        A pause made since JoinGroup was sent is none of them, nor is any under a plain
-        leader or where the marks were too many.
+        A pause made since JoinGroup was sent is not among them. With a plain leader, or
+        if the marks were too many, no pause is.
         """
         data = ConsumerProtocolAssignment.decode(assignment).user_data
         _, found = envelope.unwrap(data or b"")
@@ -274,7 +275,7 @@ class MarksInJoins(HandOver):
 
     def reassigned(self) -> None:
         """
-        Say which pauses were left behind.
+        Report which pauses were left behind.
         """
         owned = self._ledger.ownership().epochs
         before, self._owned = self._owned, owned
@@ -292,7 +293,8 @@ class MarksInJoins(HandOver):
             )
 
     def _is_carried(self, tp: TopicPartition) -> bool:
-        # unsubscribe() and assign() are no joins: what is paused then stays paused
+        # unsubscribe() and assign() are no joins: their paused partitions stay paused
+        # here.
         kind = self._subscription.subscription_type
         is_member = kind in {
             SubscriptionType.AUTO_TOPICS,
@@ -301,7 +303,7 @@ class MarksInJoins(HandOver):
         return is_member and tp in self._in_group
 
     def _take_over(self, paused: Iterable[TopicPartition]) -> None:
-        # With the assignment, before anything has a position.
+        # It runs with the assignment, before any partition has a position.
         owned = self._ledger.ownership().epochs
         fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
         self._arrived = dict(owned)

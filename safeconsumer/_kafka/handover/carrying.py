@@ -1,5 +1,5 @@
 """
-Handing a pause to the next owner: which pauses travel, and what a carrier must do.
+Defines how a pause is handed over: which pauses travel, and a carrier's methods.
 """
 
 import zlib
@@ -22,25 +22,25 @@ ARRIVED = "paused by its previous owner"
 
 class Handover(Enum):
     """
-    How a partition's pause reaches its next owner.
+    Names the ways in which a partition's pause reaches its next owner.
     """
 
     OFF = "off"
-    """It does not: backpressure of a slow worker must not stop its successor."""
+    """It does not, so that a slow worker's backpressure cannot stop its successor."""
 
     OFFSETS = "offsets"
-    """In the metadata of its committed offset."""
+    """It is in the metadata of the partition's committed offset."""
 
     ASSIGNOR = "assignor"
-    """In the group's join, as KAFKA-13463 suggests; lost with its owner's crash."""
+    """It is in the group's join, as KAFKA-13463 suggests; an owner's crash loses it."""
 
 
 class Question:
     """
-    A question about committed offsets, and what was so when it was asked.
+    A question about committed offsets, with the state when it was asked.
 
     Args:
-        epochs: in which ownership each partition is.
+        epochs: the ownership epoch of each partition.
         commits: what is known of commits.
     """
 
@@ -53,16 +53,16 @@ class Question:
 
     def is_current(self, tp: TopicPartition) -> bool:
         """
-        Tell whether no commit of the partition was begun since.
+        Tell whether no commit of the partition was begun since it was asked.
         """
         return self._commits.begun(tp) == self.begun[tp]
 
 
 class HandOver:
     """
-    Hands nothing over; what does so overrides what it needs.
+    Hands nothing over; a class that does overrides the methods it needs.
 
-    A coordinator asks it at every commit, join and change of the assignment.
+    A coordinator calls it at every commit, join and change of the assignment.
 
     Thread rules: :meth:`polled` and :meth:`closing` on the polling thread;
     :meth:`changed`, :meth:`given` and :meth:`reassigned` on any; the rest on the IO
@@ -71,44 +71,44 @@ class HandOver:
 
     def changed(self) -> None:
         """
-        Take note of a pause or a resume.
+        Note a pause or a resume.
         """
 
     def polled(self) -> None:
         """
-        Do what could not be done before; a ``poll`` begins.
+        Do what could not be done before; called when a ``poll`` begins.
         """
 
     def closing(self, timeout_ms: float | None) -> None:
         """
-        Do what could not be done before; the consumer is about to leave its group.
+        Do what could not be done before; called before the consumer leaves its group.
         """
 
     async def before_join(self) -> None:
         """
-        Do what could not be done before; a join is about to begin.
+        Do what could not be done before; called before a join begins.
         """
 
     async def revoked(self) -> None:
         """
-        Do what the listener gave reason for; the join is about to begin.
+        Do what the listener's changes need; called before the join begins.
         """
 
     def joined(self, assignment: bytes) -> None:
         """
-        Take note of the answer to a join; what it takes away departs after that.
+        Note the answer to a join; the partitions that it takes away depart after this.
         """
 
     def reassigned(self) -> None:
         """
-        Take note of what has departed since the last call.
+        Note which partitions have departed since the last call.
         """
 
     def outgoing(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return offsets as they are to be committed.
+        Return offsets as the consumer shall commit them.
         """
         return offsets
 
@@ -122,17 +122,17 @@ class HandOver:
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """
-        Take note of what the broker has now, as it was sent.
+        Note which offsets the broker has now, as they were sent.
         """
 
     def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """
-        Take note of a commit whose end is not known.
+        Note a commit whose result is not known.
         """
 
     def asking(self, partitions: Iterable[TopicPartition]) -> Question | None:
         """
-        Take note of a question about committed offsets.
+        Note a question about committed offsets.
         """
 
     def fetched(
@@ -141,7 +141,7 @@ class HandOver:
         question: Any,  # noqa: ANN401, ARG002 - what asking() returned
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Take note of what the broker has; return it as the user wrote it.
+        Note what the broker has; return it as the user wrote it.
         """
         return offsets
 
@@ -151,7 +151,8 @@ def checked_handover(value: object, group_id: object) -> Handover:
     Return the kind of hand-over.
 
     Raises:
-        HoldSettingError: it is none, or there is no group to hand over to.
+        HoldSettingError: it is not one of the kinds, or there is no group to hand over
+            to.
     """
     try:
         handover = Handover(value)
@@ -160,14 +161,14 @@ def checked_handover(value: object, group_id: object) -> Handover:
         message = f"pause_handover must be one of {kinds}, not {value!r}"
         raise HoldSettingError(message) from None
     if handover is not Handover.OFF and not group_id:
-        message = "pause_handover needs a group_id: nobody else could take over"
+        message = "pause_handover needs a group_id: only a group has a next owner"
         raise HoldSettingError(message)
     return handover
 
 
 def travelling(ledger: PauseLedger, tp: TopicPartition) -> bool:
     """
-    Tell whether a partition's pause travels: the application's own, without a limit.
+    Tell whether a pause is handed over: the application's own, without a time limit.
     """
     scope = scopes.Partition(tp[0], tp[1])
     return any(
@@ -180,7 +181,7 @@ def travelling(ledger: PauseLedger, tp: TopicPartition) -> bool:
 
 def arrive(ledger: PauseLedger, partitions: Iterable[TopicPartition]) -> None:
     """
-    Take over pauses: they are the application's own here, and ``resume`` lifts them.
+    Take pauses over: they become the application's own here, and ``resume`` lifts them.
     """
     found = tuple(scopes.Partition(tp[0], tp[1]) for tp in partitions)
     if found:
@@ -189,7 +190,7 @@ def arrive(ledger: PauseLedger, partitions: Iterable[TopicPartition]) -> None:
 
 def short_name(client_id: object) -> str:
     """
-    Return eight hexadecimal digits that tell members apart.
+    Return eight hexadecimal digits that distinguish members.
     """
     return f"{zlib.crc32(str(client_id).encode()):08x}"
 
@@ -198,11 +199,11 @@ def marked(
     offsets: Mapping[TopicPartition, Any], paused: Iterable[TopicPartition], mark: Mark
 ) -> dict[TopicPartition, Any]:
     """
-    Return offsets for a commit with the marks of what is paused, and no others.
+    Return offsets for a commit, with marks for the paused partitions and no others.
 
-    The user's own metadata stays behind the mark. Where there is no room for both, the
-    mark is put before what is left of neither: the broker refuses it, as it refuses any
-    metadata that is too long.
+    The user's own metadata stays behind the mark. If there is no room for both, the
+    offset gets both all the same: the broker refuses it, as it refuses any metadata
+    that is too long.
     """
     wanted = set(paused)
     return {
@@ -230,7 +231,7 @@ def _with(one: OffsetAndMetadata, mark: Mark | None) -> OffsetAndMetadata:
     if mark is None:
         return _saying(one, metadata)
     text = marks.attach(mark, metadata)
-    if text is None:  # longer than any broker takes by default: let it say so
+    if text is None:  # too long for a broker by default, which then says so
         text = f"{marks.attach(mark, '')}{metadata}"
     return _saying(one, text)
 

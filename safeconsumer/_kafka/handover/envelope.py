@@ -1,8 +1,8 @@
 """
-Marks that travel behind an assignor's user data: ``inner || payload || trailer``.
+Encodes marks behind an assignor's user data: ``inner || payload || trailer``.
 
 Readers that decode from the front ignore what follows; the envelope is found from the
-tail. Decoders never raise: what does not fit is not an envelope.
+end. Decoders never raise: data that does not match is not an envelope.
 """
 
 import struct
@@ -23,8 +23,8 @@ _HEADER = struct.Struct(">IIBBHI")
 TRAILER_BYTES = _HEADER.size + len(MAGIC)
 _ZLIB = 1
 
-# A group's metadata is one record, of 1 MB at most, with every member's data in it,
-# twice. One that exceeds it can never rebalance again.
+# A group's metadata is one record, of 1 MB at most, which has every member's data
+# twice. A group that exceeds it can never rebalance again.
 MAX_PAYLOAD_BYTES = 256 * 1024
 _MAX_INFLATION = 8
 MAX_TOPICS = 50_000
@@ -32,12 +32,12 @@ MAX_RANGES = 200_000
 MAX_PARTITIONS = 250_000
 
 Marks = Mapping[TopicPartition, Register]
-"""For each partition whether it is paused, stamped with the generation that said so."""
+"""For each partition whether it is paused, stamped with the generation of the mark."""
 
 
 class Direction(IntEnum):
     """
-    Who wrote it. Some leaders send a member's own subscription back to it.
+    Says who wrote it. Some leaders send a member's own subscription back to it.
     """
 
     SUBSCRIPTION = 1
@@ -47,7 +47,7 @@ class Direction(IntEnum):
 @frozen
 class Envelope:
     """
-    What was read.
+    The content of an envelope that was read.
     """
 
     direction: int
@@ -56,9 +56,10 @@ class Envelope:
 
 def wrap(inner: bytes, marks: Marks, direction: Direction) -> bytes:
     """
-    Return user data with the marks behind it; the very same if there are none.
+    Return user data with the marks behind it; unchanged if there are no marks.
 
-    Also the same if the marks are too many: a group that cannot rebalance is worse.
+    It is also unchanged if the marks are too many: a group that cannot rebalance is
+    worse.
     """
     if not marks or len(marks) > MAX_PARTITIONS:
         return inner
@@ -77,7 +78,7 @@ def wrap(inner: bytes, marks: Marks, direction: Direction) -> bytes:
 
 def unwrap(data: bytes) -> tuple[bytes, Envelope | None]:
     """
-    Take an envelope off; what is left is the inner assignor's. Never raises.
+    Take an envelope off; the rest is the inner assignor's data. Never raises.
     """
     if len(data) < TRAILER_BYTES or not data.endswith(MAGIC):
         return data, None
@@ -89,7 +90,7 @@ def unwrap(data: bytes) -> tuple[bytes, Envelope | None]:
     bare = _HEADER.pack(length, 0, version, direction, flags, more)
     if zlib.crc32(bare, zlib.crc32(payload)) != check:
         return data, None
-    # From here on it is one of ours, of whatever version, and not the inner's.
+    # From here on it is one of our envelopes, of any version, and not the inner data.
     if version != VERSION or flags & ~_ZLIB:
         return inner, None
     if flags & _ZLIB:
@@ -148,13 +149,13 @@ def _varint(number: int) -> bytes:
 
 class _BadError(Exception):
     """
-    What is read is no payload.
+    The bytes are not a payload.
     """
 
 
 class _Cursor:
     """
-    Reads numbers and names from the front; never beyond the end.
+    Reads numbers and names from the front, and never beyond the end.
     """
 
     def __init__(self, data: bytes) -> None:

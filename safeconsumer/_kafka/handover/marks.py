@@ -1,8 +1,8 @@
 """
-A pause that travels in the metadata of a committed offset.
+Reads and writes the mark of a pause in the metadata of a committed offset.
 
-``US "sc1:" generation ":" owner ";" user's metadata``. What a user writes there by
-himself is kept, behind the mark; readers without safeconsumer see the mark too.
+Its form is ``US "sc1:" generation ":" owner ";" user's metadata``. The user's own
+metadata is kept behind the mark; readers without safeconsumer see the mark too.
 """
 
 import re
@@ -26,9 +26,10 @@ class Mark:
     Says that the partition was paused by its owner when this was committed.
 
     Attributes:
-        generation: of the group then.
-        owner: eight hexadecimal digits that tell members apart, for people.
-        version: of the mark; what a later one says more is not known, it holds.
+        generation: the group's generation at that commit.
+        owner: eight hexadecimal digits that distinguish members, for people.
+        version: the mark's version. What a later version adds is unknown here; the
+            partition is held.
     """
 
     generation: int = 0
@@ -38,7 +39,7 @@ class Mark:
 
 def attach(mark: Mark, metadata: str | None) -> str | None:
     """
-    Return the user's metadata with a mark before it; None if there is no room.
+    Return the user's metadata with a mark before it; None if there is no room for both.
     """
     generation = mark.generation & 0xFFFFFFFF
     text = f"{_START}{mark.version}:{generation:x}:{mark.owner};{metadata or ''}"
@@ -48,9 +49,9 @@ def attach(mark: Mark, metadata: str | None) -> str | None:
 
 def split(metadata: str | None) -> tuple[Mark | None, str]:
     """
-    Take a mark off; what is left is the user's. Never raises.
+    Take a mark off; the rest is the user's metadata. Never raises.
 
-    A mark of a later version counts; what merely begins like one is the user's.
+    A mark of a later version counts; text that merely begins like one is the user's.
     """
     if not isinstance(metadata, str) or not metadata.startswith(_START):
         return None, metadata if isinstance(metadata, str) else ""

@@ -1,5 +1,5 @@
 """
-Marks on committed offsets: a pause travels where the offset of its partition goes.
+Hands pauses over as marks on committed offsets.
 """
 
 import threading
@@ -33,26 +33,28 @@ from safeconsumer.holds import signals as _signals
 if TYPE_CHECKING:
     from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 
-# Seconds. A pause waits so long at most for its mark; then the IO thread goes on alone.
+# Seconds. A pause waits this long at most for its mark; then the IO thread goes on
+# alone.
 _PATIENCE = 2.0
-# Seconds between two attempts of polls to write what could not be written.
+# Seconds between two attempts of polls to write marks that could not be written.
 _RETRY = 1.0
-# Seconds. Producers' transaction.timeout.ms, by default: what a producer was given so
-# long ago it has committed by now, or never will.
+# Seconds; the default transaction.timeout.ms of producers. After it a producer has
+# committed an offset that it was given, or never will.
 _TRANSACTION = 60.0
 
 
 @frozen
 class _Given:
     """
-    What a producer was given of a partition last, and commits soon or has committed.
+    The offset that a producer was given last, and commits soon or has committed.
 
     Attributes:
-        offset: where the work was.
-        is_marked: whether with a mark.
-        shows: whether it was ahead of all that the broker could have then, so that
-            whoever asks the broker sees whether it is committed.
-        until: when it is committed, or never will be; seconds, monotonic.
+        offset: the position of the application then.
+        is_marked: whether it was given with a mark.
+        shows: whether it was higher than any offset that the broker could have then, so
+            that the broker's answer shows whether it is committed.
+        until: when it is either committed or never will be; seconds, on the monotonic
+            clock.
     """
 
     offset: int
@@ -64,15 +66,15 @@ class _Given:
 @frozen
 class _Known:
     """
-    What is known of a partition in one ownership.
+    What is known of a partition's committed offset in one ownership.
 
     Attributes:
-        epoch: of the ownership.
-        offset: what was last known to be committed; None: never heard of.
-        mark: what was last known to be on the committed offset.
-        is_sure: whether the broker has that mark, or none, for sure.
-        is_read: whether the committed offset was looked at in this ownership.
-        over: what a producer was given and has committed since, as was seen.
+        epoch: the epoch of the ownership.
+        offset: the last offset known to be committed; None: no answer yet.
+        mark: the last mark known to be on the committed offset.
+        is_sure: whether the broker certainly has that mark, or certainly none.
+        is_read: whether the committed offset was fetched in this ownership.
+        over: what a producer was given and, as an answer has shown, has committed.
     """
 
     epoch: int
@@ -87,12 +89,12 @@ class MarksOnOffsets(HandOver):
     """
     Attaches marks to every commit, and obeys those it finds.
 
-    Only the application's own pauses of single partitions travel, if they have no time
-    limit. With their partition they leave this member's ledger: on return the mark
-    decides, which another owner may have lifted meanwhile.
+    Only the application's own pauses of single partitions are handed over, if they have
+    no time limit. They leave this member's ledger with their partition: when it returns
+    the mark decides, since another owner may have lifted the pause meanwhile.
 
-    A mark by itself is a commit of the offset that is committed. To be sure that it is
-    that one, the writer, a coroutine on the IO thread, of which one runs at a time:
+    Writing a mark commits the offset that is committed already. To be sure that it is
+    that offset, the writer, a coroutine on the IO thread, of which one runs at a time:
 
     1. waits until no commit of the partition is in flight;
     2. asks the broker what is committed, and whether a transaction is about to change
@@ -100,16 +102,17 @@ class MarksOnOffsets(HandOver):
     3. sends the mark, unless a commit was begun meanwhile, which has the mark on it, or
        a producer was given an offset that is not committed yet.
 
-    What is sent later by this consumer goes through the same connection and comes
-    after it. A producer has another: so :meth:`given` waits for marks on their way.
+    Later requests of this consumer go through the same connection and come after the
+    mark. A producer has another connection: so :meth:`given` waits for marks on their
+    way.
 
     Args:
-        coordinator: of the consumer; it sends what this asks for.
-        subscription: of the consumer; its ledger has the pauses.
-        client_id: tells members apart, for people.
+        coordinator: the consumer's; it sends the requests.
+        subscription: the consumer's; its ledger has the pauses.
+        client_id: distinguishes members, for people.
 
-    Thread rules: as the parent; what is known is one immutable map, swapped under a
-    lock that is innermost and held over no call.
+    Thread rules: as the parent's. What is known is one immutable map, replaced under a
+    lock that is innermost; no call is made under it.
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class MarksOnOffsets(HandOver):
         self._lock = threading.Lock()
         self._known: HashTrieMap[TopicPartition, _Known] = HashTrieMap()
         self._owned: Mapping[TopicPartition, int] = {}
-        # lifted here, but the broker could not be told before the partition departed
+        # lifted here, but not written to the broker before the partition departed
         self._lifted: Mapping[TopicPartition, Mark] = {}
         self._given: dict[TopicPartition, _Given] = {}
         self._settled: tuple[int, object, object] | None = None
@@ -142,7 +145,7 @@ class MarksOnOffsets(HandOver):
 
     def changed(self) -> None:
         """
-        Write marks that have changed; wait for them, but once per outage only.
+        Write marks that have changed, and wait for them; once per outage at most.
 
         In a listener the join that follows waits for them; in a signal handler nothing
         is sent and no lock is taken, and a later ``poll`` writes them.
@@ -157,7 +160,7 @@ class MarksOnOffsets(HandOver):
 
     def polled(self) -> None:
         """
-        Have marks written that could not be written before; waits for nothing.
+        Start writing marks that could not be written before; it does not wait.
         """
         writer = self._writer
         is_idle = writer is None or writer.is_done
@@ -167,7 +170,7 @@ class MarksOnOffsets(HandOver):
 
     def closing(self, timeout_ms: float | None) -> None:
         """
-        Write marks that could not be written before, and none after.
+        Write marks that could not be written before; after this none is written.
         """
         seconds = _PATIENCE if timeout_ms is None else min(_PATIENCE, timeout_ms / 1000)
         if not self._is_closed and seconds > 0 and self._has_unsaved():
@@ -184,14 +187,14 @@ class MarksOnOffsets(HandOver):
 
     async def revoked(self) -> None:
         """
-        Write what the listener has changed.
+        Write the marks that the listener has changed.
         """
         if not self._is_failing:
             await self.before_join()
 
     def _write_within(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        # One that was running may have looked before the change.
+        # A writer that was running already may have looked before the change.
         for _ in range(1 if self._writer is None or self._writer.is_done else 2):
             writer, done = self._start(), threading.Event()
             if writer is None:
@@ -221,7 +224,7 @@ class MarksOnOffsets(HandOver):
         if writer is None or writer.is_done:
             try:
                 writer = self._coordinator._manager.call_soon(self._write_marks)
-            except Exception:  # noqa: BLE001 - the IO thread is gone, and poll says so
+            except Exception:  # noqa: BLE001 - the IO thread has ended, and poll raises that
                 return None
             self._writer = writer
         return writer
@@ -236,7 +239,7 @@ class MarksOnOffsets(HandOver):
         try:
             is_done = await self._write_unsaved()
             self._is_failing = False
-        except Exception:  # noqa: BLE001 - they stay unsaved: a poll or join tries again
+        except Exception:  # noqa: BLE001 - the marks stay unsaved; a poll or join tries again
             self._is_failing = True
         finally:
             if not is_done:
@@ -261,8 +264,9 @@ class MarksOnOffsets(HandOver):
         unstable: Collection[TopicPartition],
         question: Question,
     ) -> bool:
-        # 1. What is about to be sent is shown, 2. then it is looked at what producers
-        # were given; given() does it the other way round: one of them sees the other.
+        # Step 1 publishes what is about to be sent, step 2 reads what producers were
+        # given. given() does it the other way round, so that one of the two sees the
+        # other.
         done = Future()
         self._on_their_way = (frozenset(question.epochs), done)
         try:
@@ -285,8 +289,9 @@ class MarksOnOffsets(HandOver):
     async def _ask_stable(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], set[TopicPartition]]:
-        # As upstream does, but it asks for stable offsets with read_committed only.
-        # Brokers before 2.5 do not know the difference: there the floor has to do.
+        # As upstream does, but upstream asks for stable offsets with read_committed
+        # only. Brokers before 2.5 do not know the difference: there the floor has to
+        # do.
         coordinator = self._coordinator
         node = coordinator.coordinator()
         if node is None:
@@ -321,7 +326,7 @@ class MarksOnOffsets(HandOver):
         return [tp for tp in self._ledger.ownership().epochs if self._is_unsaved(tp)]
 
     def _has_unsaved(self) -> bool:
-        # Every poll asks; each partition is looked at only after something changed.
+        # Every poll calls this; partitions are looked at only after something changed.
         ledger = self._ledger
         version, ownership = ledger.view().state.version, ledger.ownership()
         known, settled = self._known, self._settled
@@ -343,12 +348,12 @@ class MarksOnOffsets(HandOver):
         return travelling(self._ledger, tp)
 
     def _start_of(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        # Nothing committed yet: the mark goes to where reading began, whatever is read
-        # since, and pins what auto_offset_reset decided.
+        # Nothing is committed yet: the mark goes to where reading began, even if more
+        # was read since, and fixes what auto_offset_reset decided.
         state = self._subscription.assignment.get(tp)
         now = None if state is None else state.delivered_position()
         if now is None or state.began_at is None:
-            return None  # a reset that is under way may lead to before all that
+            return None  # a reset under way may lead to an earlier offset
         return OffsetAndMetadata(min(state.began_at, now.offset), "", -1)
 
     # ------------------------------------------------------------ what passes by
@@ -370,8 +375,9 @@ class MarksOnOffsets(HandOver):
         Return offsets as a producer may commit them, once no mark is on its way.
 
         Raises:
-            BlockingCallInListenerError: on the IO thread, and one is.
-            KafkaTimeoutError: one did not arrive within ``request_timeout_ms``.
+            BlockingCallInListenerError: called on the IO thread while a mark is on its
+            way.
+            KafkaTimeoutError: a mark did not arrive within ``request_timeout_ms``.
         """
         complete = self.outgoing(offsets)
         _, found = unmarked(complete)
@@ -380,7 +386,7 @@ class MarksOnOffsets(HandOver):
             shows = self._is_ahead(tp, one.offset)
             self._given[tp] = _Given(one.offset, tp in found, shows, until)
         self._wait_for_marks(offsets)
-        # Now, not before: a mark that was on its way has told by now what it wrote.
+        # Only now: a mark that was on its way has recorded what it wrote by now.
         for tp in complete:
             known = self._of(tp)
             if known is not None and (known.mark is not None) != (tp in found):
@@ -389,7 +395,7 @@ class MarksOnOffsets(HandOver):
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """
-        Take note of what the broker has now.
+        Note which offsets the broker has now.
         """
         _, found = unmarked(offsets)
         for tp, one in offsets.items():
@@ -397,7 +403,7 @@ class MarksOnOffsets(HandOver):
 
     def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """
-        Take note that nobody knows whether the broker has these.
+        Note that it is unknown whether the broker has these offsets.
         """
         for tp in offsets:
             if self._of(tp) is not None:
@@ -405,7 +411,7 @@ class MarksOnOffsets(HandOver):
 
     def asking(self, partitions: Iterable[TopicPartition]) -> Question:
         """
-        Remember in which ownership, and after how many commits, it is asked.
+        Remember the present ownership of each partition, and the count of its commits.
         """
         owned = self._ledger.ownership().epochs
         epochs = {tp: owned[tp] for tp in partitions if tp in owned}
@@ -415,18 +421,19 @@ class MarksOnOffsets(HandOver):
         self, offsets: dict[TopicPartition, OffsetAndMetadata], question: Question
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Obey the marks on committed offsets; return them as the user wrote them.
+        Obey the marks on committed offsets; return the offsets as the user wrote them.
 
-        A new owner fetches them before it has a position, and so before any record;
-        if the application sets the position itself, a mark comes soon after it.
+        A new owner fetches them before it has a position, and so before any record; if
+        the application sets the position itself, the mark is read soon after that.
         """
         return self._hear(offsets, question)
 
     def reassigned(self) -> None:
         """
-        Forget what is known of ended ownerships; say which pauses were left behind.
+        Forget what is known of ended ownerships; report which pauses were left behind.
 
-        Also of what comes back at once: others may have committed meanwhile.
+        Partitions that come back at once count too: others may have committed
+        meanwhile.
         """
         owned = self._ledger.ownership().epochs
         before, self._owned = self._owned, owned
@@ -436,7 +443,7 @@ class MarksOnOffsets(HandOver):
                 known = self._known.get(tp)
                 if known is not None and known.epoch != owned.get(tp):
                     self._known = self._known.remove(tp)
-        left = [tp for tp in gone if self._is_travelling(tp)]  # else it went along
+        left = [tp for tp in gone if self._is_travelling(tp)]  # not carried
         if left:
             self._ledger.emit(
                 control_events.PauseNotHandedOver,
@@ -492,7 +499,8 @@ class MarksOnOffsets(HandOver):
             self._known = self._known.insert(tp, evolve(known, **changed))
 
     def _note_mark(self, tp: TopicPartition, offset: int, mark: Mark | None) -> None:
-        # A producer may still commit what it was given, with or without a mark.
+        # A producer may still commit an offset that it was given, with or without a
+        # mark.
         given = self._given.get(tp)
         is_sure = (
             given is None
@@ -502,7 +510,8 @@ class MarksOnOffsets(HandOver):
         self._note(tp, offset=offset, mark=mark, is_sure=is_sure)
 
     def _is_ahead(self, tp: TopicPartition, offset: int) -> bool:
-        # of what the broker has, and of what it may be sent still
+        # Ahead of the broker's offset, and of every offset that may still be sent to
+        # it.
         known, before = self._of(tp), self._given.get(tp)
         return (
             known is not None
@@ -527,8 +536,8 @@ class MarksOnOffsets(HandOver):
     def _note_over(
         self, tp: TopicPartition, known: _Known | None, offset: int, mark: Mark | None
     ) -> None:
-        # The broker has what a producer was given, where this member had left another
-        # mark, or none: so the producer has committed it.
+        # The broker has an offset that a producer was given, and this member had left
+        # another mark on it, or none: so the producer has committed it.
         given = self._given.get(tp)
         if (
             given is not None
@@ -540,7 +549,7 @@ class MarksOnOffsets(HandOver):
             self._note(tp, over=given)
 
     def _note_sought(self) -> None:
-        # The application set a position itself, and nobody asked what is committed.
+        # The application set a position itself, so no committed offset was fetched.
         for tp in self._ledger.ownership().epochs:
             if self._of(tp) is None:
                 state = self._subscription.assignment.get(tp)
@@ -550,7 +559,7 @@ class MarksOnOffsets(HandOver):
 
     def _note_lifted(self) -> None:
         # Resumed, and the mark is still on the broker. If this member regains the
-        # partition and finds that very mark, nobody has paused it since.
+        # partition and finds that same mark, nobody has paused it since.
         self._lifted = {
             tp: known.mark
             for tp, known in self._known.items()
@@ -599,7 +608,7 @@ def _stable_offsets(
         ],
         require_stable=True,
         min_version=0,
-        max_version=8,  # as upstream's
+        max_version=8,  # as in upstream's request
     )
 
 

@@ -1,5 +1,5 @@
 """
-What is fetched and not delivered yet: whose it is, how much it is, what went back.
+Keeps fetched data that is not delivered yet, with its ownership and its size.
 """
 
 import struct
@@ -18,7 +18,7 @@ _BATCH_HEAD = 61
 _COUNTED_MAGIC = 2
 
 
-# Stamped on what was asked for before its partition was gained: never current.
+# The stamp of requests from before their partition was gained: never current.
 NO_EPOCH = -1
 
 
@@ -26,9 +26,9 @@ class StampedOffset(int):
     """
     A fetch offset that remembers in which ownership it was asked for.
 
-    It is a plain int to upstream, which carries it from the request through the
-    answer into the parsed records; so every fetch can be told from one of an
-    earlier ownership, also when both were made at the same offset.
+    It is a plain int to upstream, which carries it from the request through the answer
+    into the parsed records; so every fetch can be distinguished from one of an earlier
+    ownership, also when both were made at the same offset.
     """
 
     epoch: int
@@ -72,8 +72,8 @@ def count_records(data: bytes | memoryview | None) -> int | None:
     Count the records in the batches of one answer by their headers alone.
 
     Returns:
-        The number, control records and records below the fetch offset included;
-        None if a batch of an old format (before Kafka 0.11) does not tell.
+        The number, control records and records below the fetch offset included; None if
+        a batch of an old format (before Kafka 0.11) has no count.
     """
     total, at = 0, 0
     size = len(data) if data is not None else 0
@@ -87,13 +87,13 @@ def count_records(data: bytes | memoryview | None) -> int | None:
 
 Purged = tuple[TopicPartition, int | None, int]
 """
-Whose data was thrown away, how many records (None: unknown), how many bytes.
+The partition, how many records were thrown away (None: unknown), and how many bytes.
 """
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
     """
-    Throw an answer away that nobody has read.
+    Throw away an answer that was not parsed yet.
     """
     tp, data = answer.topic_partition, answer.partition_data.records
     if answer.metric_aggregator:
@@ -105,14 +105,14 @@ class ParkedData:
     """
     Fetched data of quiet partitions, which waits for their resume, and its size.
 
-    Of a partition there may be a batch, read in part or put back, and an answer that
-    nobody has looked at, which comes behind it.
+    For one partition there may be a batch, partly read or put back, and behind it an
+    answer that was not parsed yet.
 
     Args:
         parts: upstream's dictionary of batches.
         answers: upstream's dictionary of answers. No fetch is sent for a partition that
             is in one of the two.
-        max_bytes: the most that is kept, as it came from the broker.
+        max_bytes: the most bytes to keep, as they came from the broker.
 
     Thread rules: everything on the polling thread.
     """
@@ -131,7 +131,7 @@ class ParkedData:
 
     def keep_part(self, part: Any, size: int) -> None:  # noqa: ANN401 - either class
         """
-        Keep a batch; its partition is the newest now.
+        Keep a batch; its partition becomes the newest.
         """
         tp = part.topic_partition
         self._parts[tp], self._part_bytes[tp] = part, size
@@ -140,7 +140,7 @@ class ParkedData:
 
     def keep_answer(self, answer: CompletedFetch) -> None:
         """
-        Keep an answer; its partition is the newest now.
+        Keep an answer; its partition becomes the newest.
         """
         tp = answer.topic_partition
         self._answers[tp] = answer
@@ -175,28 +175,28 @@ class ParkedData:
 
     def parts(self) -> list[TopicPartition]:
         """
-        Return the partitions of which a batch is kept.
+        Return the partitions with a batch that is kept.
         """
         return list(self._parts)
 
     def answers(self) -> list[TopicPartition]:
         """
-        Return the partitions of which an answer is kept.
+        Return the partitions with an answer that is kept.
         """
         return list(self._answers)
 
     def bytes_kept(self) -> int:
         """
-        Return how much is kept.
+        Return how many bytes are kept.
         """
         return sum(self._bytes.values())
 
     def drop_excess(self) -> dict[TopicPartition, int]:
         """
-        Throw away the oldest until no more is kept than may be.
+        Throw away the oldest data until no more is kept than allowed.
 
         Returns:
-            How many bytes of which partitions that was.
+            How many bytes of which partitions were thrown away.
         """
         dropped: dict[TopicPartition, int] = {}
         left = self.bytes_kept()
@@ -213,7 +213,7 @@ class ParkedData:
 
     def changes(self) -> dict[TopicPartition, int]:
         """
-        Return the sizes that differ from those of the last call; 0: no longer kept.
+        Return the sizes that changed since the last call; 0: no longer kept.
         """
         before, self._reported = self._reported, dict(self._bytes)
         now = self._reported
@@ -233,15 +233,15 @@ class ReturnedRecords:
     """
     Records that were taken from the buffer and put back.
 
-    They have the shape that upstream's fetcher drains; behind them stands the rest of
-    the batch they came from.
+    They have the methods that upstream's fetcher uses; behind them is the rest of the
+    batch they came from.
 
     Args:
         tp: their partition.
-        records: the records, at least one, ready made.
+        records: the records, at least one, as they will be delivered.
         position: the partition's position before they were taken.
-        rest: what is left of the batch, an object of upstream's
-            ``PartitionRecords`` or of this class, or None.
+        rest: the rest of the batch, an object of upstream's ``PartitionRecords`` or of
+            this class, or None.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ class ReturnedRecords:
     @property
     def next_fetch_offset(self) -> int:
         """
-        The position at which the next record counts as next in line.
+        The offset that upstream compares with the partition's position.
         """
         if self._at < len(self._records) or self.rest is None:
             return self._offset
@@ -279,14 +279,14 @@ class ReturnedRecords:
 
     def records_left(self, total: int | None) -> int | None:
         """
-        Return how many records are here; ``total`` is what the whole batch had.
+        Return how many records are here; ``total`` is the count of the whole batch.
         """
         rest = records_left(self.rest, total)
         return None if rest is None else len(self) + rest
 
     def payload_bytes(self) -> int:
         """
-        Return how long keys and values of the records here are, without the rest.
+        Return the bytes of keys and values of the records here, without the rest.
         """
         return sum(map(_size, self.unread()))
 
@@ -295,8 +295,7 @@ class ReturnedRecords:
         Take up to ``n`` records, out of the rest of the batch too.
 
         Raises:
-            Exception: whatever the rest of the batch raises, after the records that
-                stand before it.
+            Exception: what the rest of the batch raises, after the records before it.
         """
         if self._error is not None:
             raise self._error

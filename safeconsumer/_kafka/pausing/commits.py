@@ -1,5 +1,5 @@
 """
-What a coordinator knows of commits: who has none, which are in flight or outdated.
+Keeps what a coordinator knows of commits: missing ones, and those in flight.
 """
 
 from collections import Counter
@@ -16,9 +16,9 @@ class KnownCommits:
     """
     Counts commits by partition, and remembers which partitions have none.
 
-    An answer about committed offsets that nobody waited for is used only while nothing
-    has changed since it was asked for; upstream 3.0.12 keeps it, and may start from it
-    hours and generations later.
+    An answer about committed offsets for which nobody waited is used only if nothing
+    has changed since the request; upstream 3.0.12 keeps it, and may start from it hours
+    and generations later.
 
     Thread rules: the coroutines on the IO thread; :meth:`given_to_producer`,
     :meth:`elsewhere`, :meth:`without`, :meth:`forget_all_but`, :meth:`floor` and
@@ -42,7 +42,7 @@ class KnownCommits:
         """
         Count a commit as in flight while the block runs.
         """
-        keys = tuple(partitions)  # of a mapping a Counter would add up the values
+        keys = tuple(partitions)  # with a mapping a Counter would add up the values
         self._begun.update(keys)
         self._in_flight.update(keys)
         try:
@@ -75,7 +75,7 @@ class KnownCommits:
 
     def answered(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Note that the broker answered a commit, whatever it said.
+        Note that the broker answered a commit, in whatever way.
         """
         self._answered.update(tuple(partitions))
 
@@ -87,7 +87,7 @@ class KnownCommits:
 
     def lack(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Note that the broker said of these that they have no committed offset.
+        Note that, by the broker's answer, these partitions have no committed offset.
         """
         self._without.update(partitions)
 
@@ -102,19 +102,19 @@ class KnownCommits:
 
     def elsewhere(self) -> None:
         """
-        Note that offsets may be committed without passing this consumer.
+        Note that offsets may be committed by somebody other than this consumer.
         """
         self._is_elsewhere = True
 
     def floor(self, tp: TopicPartition) -> int:
         """
-        Return the highest offset of the partition that a producer was given; else -1.
+        Return the highest offset of the partition given to a producer; -1 if none was.
         """
         return self._given.get(tp, -1)
 
     def without(self, partitions: Partitions) -> Partitions:
         """
-        Return those that have no committed offset for sure.
+        Return those that certainly have no committed offset.
         """
         if self._is_elsewhere:
             return frozenset()
@@ -122,7 +122,7 @@ class KnownCommits:
 
     def forget_all_but(self, partitions: Collection[TopicPartition]) -> None:
         """
-        Forget what is known of all others: their next owners commit.
+        Forget what is known of all other partitions: their next owners commit.
         """
         self._without.intersection_update(partitions)
 
@@ -135,15 +135,15 @@ class KnownCommits:
         waiting: Collection[Partitions],
     ) -> bool:
         """
-        Tell whether the question about these partitions must be asked anew; note it.
+        Tell whether the request about these partitions must be sent again; note it.
 
-        Upstream files a question under its partitions alone. One that outlasted its
-        poll must be found by the next, and must not be found after that.
+        Upstream keeps a request under its partitions alone. One that outlasted its poll
+        must be found by the next poll, and must not be found after that.
 
         Args:
-            partitions: what is asked about.
-            since: equal as long as an answer asked for then can be used.
-            waiting: the questions that upstream has on file.
+            partitions: the partitions of the request.
+            since: equal as long as the answer to an earlier request can be used.
+            waiting: the requests that upstream keeps.
         """
         counts = tuple(self._answered[tp] for tp in sorted(partitions))
         now = (since, counts)
@@ -156,6 +156,6 @@ class KnownCommits:
 
     def forget_question(self, partitions: Partitions) -> None:
         """
-        Forget a question that was answered.
+        Forget a request that was answered.
         """
         self._asked.pop(partitions, None)

@@ -1,5 +1,5 @@
 """
-Upstream's group coordinator: joins are never forgotten, and every one is seen.
+Extends upstream's group coordinator: no join is forgotten, and each is reported.
 """
 
 import threading
@@ -31,20 +31,20 @@ from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
 
-# What upstream passes for a member without a generation.
+# The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
 
 
 class CommitJournal(Protocol):
     """
-    What a coordinator tells a journal; the IO thread.
+    The call by which a coordinator reports to a journal; the IO thread.
     """
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
     ) -> AbstractContextManager[object]:
         """
-        Take note of a commit, and of how it ended.
+        Note a commit, and its result.
         """
 
 
@@ -57,15 +57,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     - A join that outlasts the ``poll`` that began it is finished by later ones,
       however short they are; upstream forgets it, keeps its old assignment with
       heartbeats off, and goes on delivering partitions that others own by then.
-    - A join that succeeded between two polls is used, not begun anew, and the
-      member's heartbeats go on meanwhile.
-    - A join that assigns what is subscribed no more is not applied.
+    - A join that succeeded between two polls is used, not repeated, and the member's
+    heartbeats go on meanwhile.
+    - A join that assigns topics that are no longer subscribed is not applied.
     - A fenced static member raises on every ``poll``.
     - An answer about committed offsets is used only in the ownership in which it was
       asked for, and not over a position that was set meanwhile.
 
-    Works constructed as upstream's class is and adopted by ``__class__`` (then call
-    :meth:`prepare`), beside a plain ``SubscriptionState`` too.
+    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
+    :meth:`prepare`), also beside a plain ``SubscriptionState``.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
@@ -73,7 +73,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     Attributes:
         commits: what is known of commits.
         handover: attaches marks to commits or joins, and obeys those it finds.
-        journal: is told of every commit; None: nobody is.
+        journal: gets every commit; None: there is no journal.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -84,7 +84,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def prepare(self) -> None:
         """
-        Make what this class needs beyond upstream's attributes.
+        Make the attributes that this class needs beyond upstream's.
         """
         ours = isinstance(self._subscription, LedgerSubscription)
         self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
@@ -97,7 +97,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
         self._has_stale_join = False
-        self._applied: int | None = None  # the generation whose assignment is here
+        self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
 
@@ -105,15 +105,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """
-        Do what upstream does; answer False while a join must be repeated first.
+        Do what upstream does; return False while a join must be repeated first.
 
-        Also when a connection broke or a broker was silent: a member that subscribed to
-        a pattern asks for metadata before it joins, and upstream (3.0.12) raises if
-        that fails, into programs that did nothing wrong and can do nothing but poll
-        again. It asks ``retry_backoff_ms`` apart. A refused login is no such failure.
+        It also returns False if a connection broke or a broker did not answer: a member
+        that subscribed to a pattern asks for metadata before it joins, and upstream
+        (3.0.12) raises if that fails, into programs that did nothing wrong and can only
+        poll again. It asks every ``retry_backoff_ms``. A refused login still raises.
 
         Raises:
-            Exception: what a callback of ``commit_async`` raised.
+            Exception: an exception of a callback of ``commit_async``.
             FencedInstanceIdError: on every call, once another member took over this
                 one's ``group_instance_id``.
         """
@@ -138,7 +138,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         try:
             super()._invoke_completed_offset_commit_callbacks()
-        except RetriableError as error:  # what a commit met, say, passed on
+        except RetriableError as error:  # for example a commit's error, passed on
             self._raised_by_callback = error
             raise
 
@@ -146,8 +146,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Tell whether a join is needed, or under way and not applied yet.
 
-        Upstream asks only what could *start* a join. Once JoinGroup is sent nothing
-        of that is left, so a ``poll`` that gave up waiting was the last to care.
+        Upstream checks only what could *start* a join. Once JoinGroup is sent none of
+        that is left, so a ``poll`` that gave up waiting would be the last to care.
         """
         if super().need_rejoin():
             return True
@@ -161,9 +161,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Join; ask ``before_join`` where a join would begin.
 
-        A heartbeat's answer can ask for a join in the middle of a ``poll``, so no look
-        before the call would do. What ``before_join`` raises ends the ``poll``, which
-        has taken nothing then, and counts as a poll for ``max_poll_interval_ms``.
+        A heartbeat's answer can ask for a join in the middle of a ``poll``, so a check
+        before the call is not enough. An exception of ``before_join`` ends the
+        ``poll``, which has taken nothing then, and counts as a poll for
+        ``max_poll_interval_ms``.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -176,14 +177,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Do what upstream does, and count it.
 
-        Whoever saw another count has lost what it owned, however that came about.
+        A caller that sees another count than before has lost its partitions in between.
         """
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
-        Leave the group as upstream does; write marks that are not written yet before.
+        Write marks that are not written yet; then leave the group as upstream does.
         """
         self.handover.closing(timeout_ms)
         super().close(autocommit=autocommit, timeout_ms=timeout_ms)
@@ -205,7 +206,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             assignment: bytes = await super()._do_join_and_sync_async()
         except InconsistentGroupProtocolError:
-            if self._generation.is_lost():  # it compared with a membership that is over
+            if (
+                self._generation.is_lost()
+            ):  # it compared with a membership that has ended
                 raise UnjoinedGroupException from None
             raise
         if self._generation.is_lost():  # unsubscribed, say, and subscribed again
@@ -225,7 +228,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         try:
             if self._rebalance_protocol == RebalanceProtocol.EAGER:
-                self._subscription.assign_from_subscribed([])  # the listener was told
+                self._subscription.assign_from_subscribed([])  # the listener was called
             else:
                 await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
@@ -244,7 +247,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            self._subscription.assign_from_subscribed([])  # the listener was told
+            self._subscription.assign_from_subscribed([])  # the listener was called
             self._watch.also_lost(owned)
             self.handover.reassigned()
 
@@ -255,8 +258,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
-            # Upstream would take a finished task for none and join once more: a
-            # member that polls briefly and rarely would never leave that circle.
+            # Upstream would treat a finished task as none and join once more: a member
+            # that polls briefly and rarely would repeat this forever.
             if not self.rejoin_needed and joined.is_current(
                 self._generation,
                 self.heartbeat.last_receive,
@@ -314,8 +317,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._deliver()
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
-        # Only if it assigns what is subscribed no more. To topics that came after it
-        # the next join leads: upstream sees that the subscription is another.
+        # Only if it assigns topics that are no longer subscribed. Topics that were
+        # added later need another join: upstream sees that the subscription differs.
         current = self._subscription.subscription
         if current is None:
             return True
@@ -325,10 +328,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return any(tp.topic not in current for tp in assigned)
 
     def _drop_join(self) -> None:
-        # What it assigned was asked for by a subscription, or given to a member, that
-        # is no more. Until the next join completes nothing may flow, and nothing may be
-        # committed in the generation just joined: others own the old partitions now. So
-        # this member is in the middle of joining still; what prepares a join is not
+        # Its assignment was requested for a subscription, or given to a member, that no
+        # longer exists. Until the next join completes nothing may flow, and nothing may
+        # be committed in the generation just joined: others own the old partitions now.
+        # So this member is still joining; the preparation of a join is not repeated.
         # done again.
         self._has_stale_join = self._subscription.partitions_auto_assigned()
         with self._lock:
@@ -343,7 +346,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # a membership that is over
+            if member != self._generation.member_id:  # for a membership that has ended
                 raise UnknownMemberIdError from error
             self._fenced = error  # upstream only stops its heartbeats
             raise
@@ -353,8 +356,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_offset_commit_request(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> Any:  # noqa: ANN401 - upstream's
-        # The one way of every commit: by hand, automatic, in a listener, at the end,
-        # and those of marks.
+        # Every commit passes here: manual, automatic, in a listener, at the end, and
+        # those of marks.
         offsets = self.handover.outgoing(offsets)
         with self._journaled(offsets), self.commits.sending(offsets):
             kind, member = (
@@ -367,8 +370,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self.handover.failed(offsets)
                 is_over = member != self._generation.member_id
                 if is_over or kind == SubscriptionType.NONE:
-                    # Sent as no member, or as one that this is no more. Upstream would
-                    # raise that it is fenced from every later poll.
+                    # It was sent by a former member, or by no member. Upstream would
+                    # raise at every later poll that this member is fenced.
                     raise CommitFailedError from error
                 raise
             except Exception:
@@ -379,8 +382,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Commit as upstream does, and return once all commits asked for so far are sent.
 
-        Upstream sends them on the IO thread some time later, after ``unsubscribe`` for
-        instance: as no member of the group, so that the broker refuses them.
+        Upstream sends them on the IO thread some time later, for instance after
+        ``unsubscribe``: then from no member of the group, so that the broker refuses
+        them.
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
@@ -414,7 +418,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Fetch committed offsets as the user wrote them, and remember who has none.
+        Fetch committed offsets as the user wrote them, and remember which are missing.
         """
         asked = frozenset(partitions)
         states = self._states(asked)
@@ -458,7 +462,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for tp in offsets.keys() & now.keys():
                 if now[tp] is missing[tp]:
                     self._subscription.seek(tp, offsets[tp].offset)
-        # What is without an offset for sure is reset next; the rest is asked about.
+        # Partitions that certainly have no offset are reset next; the others are
+        # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
     def _states(
@@ -479,7 +484,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return what a producer needs to commit for this member; it may do so from now.
+        Return what a producer needs to commit for this member, as it may from now on.
         """
         self.commits.elsewhere()
         return super().group_metadata()

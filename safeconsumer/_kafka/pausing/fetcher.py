@@ -1,5 +1,5 @@
 """
-Upstream's fetcher: parked data comes back, data of an ended ownership never does.
+Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from safeconsumer._kafka.pausing.buffers import (
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ownership import Ownership
 
-# A little over one full answer of upstream's default fetch_max_bytes (50 MiB).
+# Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -46,17 +46,17 @@ _OVER_LIMIT = "parked_max_bytes"
 
 class FetchJournal(Protocol):
     """
-    What a fetcher reports to, where a journal is kept; on the polling thread.
+    The calls by which a fetcher reports to a journal; on the polling thread.
     """
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
         """
-        Take note of fetched records thrown away; None: nobody knows how many.
+        Note fetched records that were thrown away; None: it is not known how many.
         """
 
     def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
         """
-        Take note of how much fetched data of a partition is kept.
+        Note how many bytes of fetched data of a partition are kept.
         """
 
 
@@ -66,18 +66,18 @@ class PauseSafeFetcher(Fetcher):
 
     Differences from upstream 3.0.12, each with a regression test:
 
-    - Half-read data of a resumed partition is taken up again whatever was read
-      meanwhile; upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with the ownership epoch it was made in; answers and
-      buffers of another epoch are dropped, in flight too.
-    - One snapshot of what is quiet rules a whole drain.
+    - Half-read data of a resumed partition is read on whatever was read meanwhile;
+    upstream waits for a slot that never becomes free.
+    - Each fetch is stamped with the ownership epoch it was made in; answers and buffers
+    of another epoch are dropped, those in flight too.
+    - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
 
-    Works constructed as upstream's class is and adopted by ``__class__`` (then call
-    :meth:`prepare`), beside a plain ``SubscriptionState`` too.
+    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
+    :meth:`prepare`), also beside a plain ``SubscriptionState``.
 
-    Thread rules: everything on the polling thread, but :meth:`wake` on any and
+    Thread rules: the polling thread; :meth:`wake` on any, and
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
     """
 
@@ -94,12 +94,12 @@ class PauseSafeFetcher(Fetcher):
         reports_delivery: bool = False,
     ) -> None:
         """
-        Make what this class needs beyond upstream's attributes.
+        Make the attributes that this class needs beyond upstream's.
 
         Args:
-            parked_max_bytes: how much data of quiet partitions is kept.
-            reports_delivery: whether whoever polls calls :meth:`delivered` at the end;
-                otherwise what a drain returns counts as delivered.
+            parked_max_bytes: how many bytes of quiet partitions' data are kept.
+            reports_delivery: whether the polling code calls :meth:`delivered` at the
+                end; otherwise what a drain returns counts as delivered.
         """
         ours = isinstance(self._subscriptions, LedgerSubscription)
         self._ours: LedgerSubscription | None = self._subscriptions if ours else None
@@ -121,7 +121,7 @@ class PauseSafeFetcher(Fetcher):
         ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         self.journal: FetchJournal | None = None
-        # Not an Event: whoever an interrupt throws out of one leaves its lock taken.
+        # Not an Event: an interrupt that leaves one would leave its lock taken.
         self._was_lifted = False
         self._alarm: threading.Lock | None = None
         self._waker: Future | None = None
@@ -137,8 +137,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Drain, send the next fetches, and wait for an answer or a lifted hold.
 
-        As upstream's method of this name, but a hold that is lifted or expires while
-        it waits ends the wait, with nothing to wait for too.
+        It is like upstream's method of this name, but a hold that is lifted or expires
+        ends the wait, also if no answer is awaited.
         """
         self._was_lifted = False
         records, partial = self.fetched_records(max_records, update_offsets)
@@ -166,7 +166,7 @@ class PauseSafeFetcher(Fetcher):
         self._was_lifted = True
         alarm = self._alarm
         if alarm is not None:
-            with contextlib.suppress(RuntimeError):  # somebody else was quicker
+            with contextlib.suppress(RuntimeError):  # another thread was quicker
                 alarm.release()
         wakeup = self._waker
         if wakeup is not None and not wakeup.is_done:
@@ -191,8 +191,8 @@ class PauseSafeFetcher(Fetcher):
             self._waker = None
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
-        # Nothing in flight: upstream sleeps one backoff and looks again, blind to a
-        # resume from another thread. This waits as long, but can be woken.
+        # Nothing is in flight: upstream sleeps one backoff and checks again, without
+        # noticing a resume from another thread. This waits as long, but can be woken.
         backoff_ms = self.config["retry_backoff_ms"]
         wait_ms = backoff_ms if timeout_ms is None else min(timeout_ms, backoff_ms)
         self._alarm = alarm = threading.Lock()
@@ -210,7 +210,7 @@ class PauseSafeFetcher(Fetcher):
         left = self._ours.ledger.seconds_to_next_expiry()
         if left == math.inf:
             return timeout_ms
-        left_ms = max(0.0, left * 1000 + 1)  # one on top: never early
+        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
         return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
 
     # ------------------------------------------------------------ draining
@@ -223,7 +223,7 @@ class PauseSafeFetcher(Fetcher):
         """
         Return buffered records of partitions that may flow, and advance positions.
 
-        As upstream's method of this name; see the class for what differs.
+        It is like upstream's method of this name; the class lists the differences.
         """
         if max_records is None:
             max_records = self.config["max_poll_records"]
@@ -242,8 +242,8 @@ class PauseSafeFetcher(Fetcher):
                 self._ours.unpin()
         if not self._reports_delivery:
             self.delivered()
-        # Before the next fetches are sent. A poll ends what an iteration held back,
-        # also if that was interrupted and could not.
+        # This is before the next fetches are sent. A poll ends what an iteration held
+        # back, also if that was interrupted and could not.
         self.hold_back(() if update_offsets else drained)
         self._bound_parked()
         return drained, bool(self._completed_fetches)
@@ -252,18 +252,18 @@ class PauseSafeFetcher(Fetcher):
         """
         Note that the records of the last drain reach the application now.
 
-        To be called at the very end of a ``poll``. Until then a commit names the
-        positions from before the drain; if it is not called, because the ``poll``
-        raised, the next drain begins at them again.
+        Call it at the very end of a ``poll``. Until then a commit uses the positions
+        from before the drain; if it is not called, because the ``poll`` raised, the
+        next drain starts at those positions again.
         """
         if self._ours is not None:
             with self._ours._lock:
                 self._ours.undelivered.clear()
 
     def _recover_undelivered(self) -> None:
-        # Something is noted here only if the last poll raised behind its drain. Its
-        # records are gone; what is buffered behind them no longer fits the position
-        # and is dropped, so they are fetched again.
+        # There is something here only if the last poll raised after its drain. Its
+        # records are gone; the data buffered behind them no longer fits the position
+        # and is dropped, so all of it is fetched again.
         if self._ours is not None:
             with self._ours._lock:
                 self._ours.undelivered.move_all_back()
@@ -299,7 +299,7 @@ class PauseSafeFetcher(Fetcher):
                 elif (completion := self._next_completion()) is None:
                     break
                 elif _resets(completion) and completion.topic_partition in drained:
-                    later.append(completion)  # with no position nothing could go back
+                    later.append(completion)  # without a position nothing could go back
                 else:
                     source = completion.topic_partition, completion.fetched_offset
                     self._next_partition_records = self._parse_fetched_data(completion)
@@ -312,9 +312,9 @@ class PauseSafeFetcher(Fetcher):
         return dict(drained)
 
     def _next_part(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
-        # Upstream leaves a fully read batch in its slot, falsy but not None, and
-        # waits for None before it gives parked batches back: they starve (3.0.0 to
-        # 3.0.12). Here an exhausted slot is a free slot.
+        # Upstream leaves a fully read batch in its slot, falsy but not None, and waits
+        # for None before it gives parked batches back: they starve (3.0.0 to 3.0.12).
+        # Here an exhausted slot counts as free.
         while True:
             part = self._next_partition_records or self._unparked()
             self._next_partition_records = part
@@ -354,8 +354,8 @@ class PauseSafeFetcher(Fetcher):
         data = completed_fetch.partition_data.records
         tp = completed_fetch.topic_partition
         self._sizes[tp] = len(data or b""), count_records(data)
-        # Upstream asks twice what is assigned and where it stands. In between another
-        # thread could take it away: a KeyError out of poll. Nothing is decoded here.
+        # Upstream looks twice at the assignment and the position. In between another
+        # thread could remove them: a KeyError out of poll. Nothing is decoded here.
         with self._subscriptions._lock:
             return super()._parse_fetched_data(completed_fetch)
 
@@ -374,13 +374,14 @@ class PauseSafeFetcher(Fetcher):
         try:
             records = part.take(max_records)  # user code: under no lock
         except BaseException:
-            # A generator that has raised is exhausted, and upstream would ask it
-            # again for ever. Without the batch the position is fetched again.
+            # A generator that has raised is exhausted, and upstream would call it again
+            # forever. Without the batch the position is fetched again.
             part.drain()
             raise
         end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
         with self._subscriptions._lock:
-            # One step against a seek on another thread, which upstream would undo.
+            # One step with respect to a seek on another thread, which upstream would
+            # undo.
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 part.drain()
@@ -389,7 +390,9 @@ class PauseSafeFetcher(Fetcher):
                 self._note_taken(part, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
-                state.position = end  # else iteration moves it, record by record
+                state.position = (
+                    end  # otherwise the iteration moves it, record by record
+                )
         self._record_lag(state, end)
         return len(records)
 
@@ -407,7 +410,7 @@ class PauseSafeFetcher(Fetcher):
         self,
         part: Any,  # noqa: ANN401 - upstream's or ours, same shape
     ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
-        # Nothing if the partition may not be read or stands elsewhere by now.
+        # None if the partition may not be read or its position differs by now.
         tp = part.topic_partition
         with self._subscriptions._lock:
             if not self._subscriptions.is_fetchable(tp):
@@ -428,9 +431,9 @@ class PauseSafeFetcher(Fetcher):
         """
         Make the final check of a ``poll``: put back what a hold covers by now.
 
-        A pause that returned after the drain's snapshot was taken is obeyed here. The
-        position moves back with the records. If a seek has moved it meanwhile, they
-        are dropped.
+        This obeys a pause that returned after the drain's snapshot was taken. The
+        position moves back with the records. If a seek has moved it meanwhile, they are
+        dropped.
         """
         if self._ours is None:
             return records
@@ -455,8 +458,8 @@ class PauseSafeFetcher(Fetcher):
         with ours._lock:
             position = ours.undelivered.move_back(tp, ours.assignment)
             if position is not None:
-                # After a seek between two batches, to where the drain stood just then,
-                # only what came behind it belongs to the new position.
+                # After a seek between two batches, only the records after it belong to
+                # the new position.
                 ahead = [one for one in records if one.offset >= position.offset]
                 self._put_in_front(tp, ahead, position)
 
@@ -472,8 +475,8 @@ class PauseSafeFetcher(Fetcher):
         Args:
             tp: the partition.
             records: in order, at least one.
-            position: the very object that is the partition's position. If another one
-                is by now, after a seek or in a new ownership, nothing happens: the
+            position: the very object that is the partition's position. If it is another
+                one by now, after a seek or in a new ownership, nothing happens: the
                 records are dropped.
         """
         with self._subscriptions._lock:
@@ -502,7 +505,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Send no fetch for partitions whose taken records iteration has yet to yield.
 
-        Their position lags behind; what a fetch would bring now is thrown away.
+        Their position is lower than that of the buffer; a fetch from it would be thrown
+        away.
         """
         self._held_back = frozenset(partitions)
 
@@ -535,7 +539,7 @@ class PauseSafeFetcher(Fetcher):
 
     def drop_decoded(self) -> None:
         """
-        Throw away what is deserialized already; it is fetched again. No poll is on.
+        Throw away deserialized records; they are fetched again. No poll may be running.
         """
         slot, self._next_partition_records = self._next_partition_records, None
         for part in (slot, *map(self.parked.pop_part, self.parked.parts())):
@@ -544,7 +548,7 @@ class PauseSafeFetcher(Fetcher):
 
     def close(self) -> None:
         """
-        Throw all buffered data away, and tell what it was.
+        Throw all buffered data away, and report what it was.
         """
         self._is_closed = True
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
@@ -564,8 +568,9 @@ class PauseSafeFetcher(Fetcher):
         partitions: Collection[TopicPartition],
     ) -> None:
         # 1. A broker is asked where a partition begins. 2. The partition is lost, read
-        # and committed by others, regained, and waits for the same again. 3. The first
-        # answer comes. Upstream takes it, and what is committed comes a second time.
+        # and committed by others, regained, and waits for the same answer again. 3. The
+        # first answer comes. Upstream would use it, and committed records would come
+        # again.
         assignment = self._subscriptions.assignment
         stamped = {
             tp: (_AskedFor.of(strategy, assignment.get(tp)), epoch)
@@ -576,7 +581,7 @@ class PauseSafeFetcher(Fetcher):
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:
-        with self._subscriptions._lock:  # one step against a seek on another thread
+        with self._subscriptions._lock:  # one step with respect to a seek
             state = self._subscriptions.assignment.get(partition)
             asked, reset = getattr(timestamp, "reset", None), None
             if state is not None:
@@ -599,7 +604,7 @@ class PauseSafeFetcher(Fetcher):
         # Epochs first: what is gained while the request is built is not in it.
         epochs = self._epochs()
         requests: dict[int, tuple[object, dict[Any, int]]]
-        with self._subscriptions._lock:  # upstream reads each position in steps
+        with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
         if self._ours is None:
             return requests
@@ -610,7 +615,7 @@ class PauseSafeFetcher(Fetcher):
 
     def _purge(self) -> None:
         """
-        Throw away what belongs to an ownership that has ended.
+        Throw away the data of ownerships that have ended.
         """
         if self._ours is None:
             return
@@ -677,8 +682,8 @@ class PauseSafeFetcher(Fetcher):
 
 
 class _AskedFor(int):
-    # A reset strategy that remembers which reset a broker is asked for. It is a plain
-    # int to upstream, which carries it from the question to the answer.
+    # A reset strategy that remembers for which reset a broker is asked. It is a plain
+    # int to upstream, which carries it from the request to the answer.
 
     reset: int | None
 

@@ -15,8 +15,8 @@ from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 
-# A poll of an iteration that gates what it gains ends after this long: nobody could
-# pause it meanwhile, and the gates open when it ends.
+# Milliseconds; a poll of an iteration that gates gained partitions ends after this:
+# nobody could pause them meanwhile, and the gates open when it ends.
 GATING_STEP_MS = 500
 
 _Taken = tuple[
@@ -28,26 +28,26 @@ _new = tuple.__new__  # what a named tuple's own __new__ calls, without the fram
 
 class Iteration:
     """
-    What ``for record in consumer`` and the one poll at a time need, for one consumer.
+    Implements ``for record in consumer``, and allows one poll at a time.
 
-    Differences from upstream 3.0.12: a pause in the middle of a batch parks the rest
-    of it instead of having it fetched again, no fetch is sent for records that are
-    here already, and a ``poll`` after a step of an iteration gets the rest of what
-    the iteration had taken; upstream's fetches it anew, and the iteration goes on to
-    yield it a second time.
+    Differences from upstream 3.0.12: a pause in the middle of a batch parks the rest of
+    it instead of having it fetched again, no fetch is sent for records that are here
+    already, and a ``poll`` after a step of an iteration gets the rest of what the
+    iteration had taken; upstream fetches that again, and the iteration then yields it a
+    second time.
 
     Args:
         consumer: an adopted consumer.
 
-    Thread rules: whatever polls is guarded by one lock, which is tried and never waited
-    for. A step that only yields takes none: each poll begins by closing the generator
-    of the iteration, which Python refuses while it runs.
+    Thread rules: polling is guarded by one lock, which is tried and never waited for. A
+    step that only yields takes no lock: each poll begins by closing the generator of
+    the iteration, which Python refuses while it runs.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream's attributes
         self._consumer = consumer
-        # Has at most one entry, of whoever polls. ``setdefault`` takes it in one step
-        # that neither a thread nor a signal can come into.
+        # It has at most one entry, of the thread that polls. ``setdefault`` takes it in
+        # one step that neither a thread nor a signal can interrupt.
         self._guard: dict[str, object] = {}
         # The thread whose step of an iteration polls now, and so has the guard already.
         self._stepping: int | None = None
@@ -71,7 +71,7 @@ class Iteration:
             with self.alone():
                 yield
             return
-        # An application's own poll() may ask several times in one step.
+        # An application's own poll() may call this several times in one step.
         if self._polls_in_step:
             refuse_second_poll()
         self._polls_in_step = True
@@ -83,17 +83,18 @@ class Iteration:
     @contextmanager
     def alone(self, *, goes_on: bool = False) -> Iterator[None]:
         """
-        Do it while nobody polls, and end the iteration that it breaks into.
+        Run the block while no other thread polls, and end the iteration it interrupts.
 
         Args:
-            goes_on: it is a step of that iteration, which does not end.
+            goes_on: whether the block is a step of that iteration, which then does not
+            end.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
         """
-        # What an iteration had taken goes back to its places first, so that this poll
-        # finds it. A step needs no lock against that: its generator cannot be closed
-        # while it runs, and once closed it yields no more.
+        # The records of an iteration are put back first, so that this poll finds them.
+        # A step needs no lock against that: its generator cannot be closed while it
+        # runs, and yields no more once it is closed.
         mine = object()
         try:
             if self._guard.setdefault("polls", mine) is not mine:
@@ -102,8 +103,8 @@ class Iteration:
                 self._end()
             yield
         finally:
-            # No call in here: after one, a signal handler could raise and nobody could
-            # poll any more.
+            # There must be no call in here: after one, a signal handler could raise,
+            # and no thread could poll any more.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -124,7 +125,7 @@ class Iteration:
 
     def running(self) -> Iterator[ConsumerRecord] | None:
         """
-        Return what an earlier step left to yield; None if there is nothing.
+        Return the iterator that an earlier step left unfinished; None if there is none.
         """
         consumer = self._consumer
         return None if consumer._closed else consumer._iterator
@@ -140,8 +141,8 @@ class Iteration:
         """
         Poll once, and yield the records whose partitions still flow.
 
-        What is paused in the middle goes back to its place, and what is left over when
-        the generator is closed.
+        Records whose partition is paused in the middle go back to their place, and so
+        do those that are left when the generator is closed.
         """
         consumer = self._consumer
         waiting = list(self._taken(self._poll()))
@@ -154,7 +155,7 @@ class Iteration:
                 tp, records, state, position = waiting[-1]
                 at, checked, moves = 0, None, state.moves
                 for record in records:
-                    # Asked each time; one and the same set is looked into once.
+                    # Read at each record; lookups of one record use the same set.
                     if (snapshot := quiet()) is not checked:
                         if tp in snapshot:
                             break
@@ -169,7 +170,7 @@ class Iteration:
                         OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
                     )
                     state._position = position  # is_fetchable: it has a valid one
-                    if state.moves != moves:  # a seek between the look and this
+                    if state.moves != moves:  # a seek came in between
                         state.settle()
                         break
                     at += 1
@@ -177,8 +178,8 @@ class Iteration:
                 self._put_back(tp, records[at:], state, position)
                 waiting.pop()
         finally:
-            # Something waits here only if the generator is closed: by a seek, a new
-            # subscription or another iterator.
+            # The generator is closed at this point only by a seek, a new subscription
+            # or another iterator.
             consumer._fetcher.hold_back(())
             if waiting:
                 tp, records, state, _ = waiting.pop()
@@ -187,8 +188,8 @@ class Iteration:
                 self._put_back(*unread)
 
     def _taken(self, batches: Drained) -> Iterator[_Taken]:
-        # States and positions as they were in the drain: a seek since is not undone.
-        # An application's own poll() may return what another drain took, or more.
+        # States and positions as they were in the drain: a later seek is not undone. An
+        # application's own poll() may return what another drain took, or more.
         drained_from = self._consumer._fetcher.drained_from
         assignment = self._consumer._subscription.assignment
         for tp, found in batches.items():
@@ -220,7 +221,7 @@ class Iteration:
         state: OwnedPartitionState,
         position: OffsetAndMetadata,
     ) -> None:
-        # Only into the same ownership, and only if nobody moved the position.
+        # Only in the same ownership, and only if the position was not moved.
         same = self._consumer._subscription.assignment.get(tp) is state
         if records and same and state.position is position:
             self._consumer._fetcher.give_back(tp, records, position)
@@ -239,7 +240,7 @@ def refuse_if_executing(error: ValueError) -> None:
 
 def refuse_second_poll() -> NoReturn:
     """
-    Say that a poll is under way.
+    Raise because a poll is under way.
 
     Raises:
         ConcurrentPollError: always.

@@ -1,5 +1,5 @@
 """
-What a join leaves behind: its answer until a ``poll`` applies it, and what it changed.
+Remembers a join's answer until a ``poll`` applies it, and compares before and after.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Joined:
 
     Attributes:
         generation: upstream's object; it is replaced when the membership changes.
-        assignment: the answer to SyncGroup, encoded.
-        at: on the monotonic clock, in seconds.
+        assignment: the encoded answer to SyncGroup.
+        at: when it succeeded, in seconds on the monotonic clock.
     """
 
     generation: object
@@ -40,8 +40,8 @@ class Joined:
         """
         Tell whether it can still be applied.
 
-        Heartbeats told in the meantime if the generation was over, but not if none of
-        them got through.
+        Heartbeats in the meantime would have shown that the generation has ended, but
+        not if none of them got through.
         """
         silent = time.monotonic() - max(self.at, last_heartbeat)
         return self.generation is generation and silent < session_timeout
@@ -62,10 +62,10 @@ class RebalanceWatch:
     Takes a snapshot when a join is prepared, and compares when it has completed.
 
     Args:
-        ledger: of the consumer; None beside a plain subscription: nothing is done.
+        ledger: the consumer's; None beside a plain subscription: it does nothing then.
 
     A join may be prepared several times before one completes, if a listener raises, and
-    none may complete at all.
+    possibly none completes.
 
     Thread rules: the IO thread; :meth:`departed` on any.
     """
@@ -84,7 +84,7 @@ class RebalanceWatch:
             ledger = self._ledger
             now = rebalance.snapshot(ledger.view(), ledger.ownership())
             earlier = self._snapshot
-            if earlier is not None:  # what it has and is gone by now, no join has told
+            if earlier is not None:  # no join has reported what left since that one
                 gone = earlier.quiet.difference(now.epochs)
                 epochs = {**earlier.epochs, **now.epochs}
                 now = evolve(now, epochs=epochs, quiet=now.quiet | gone)
@@ -92,7 +92,7 @@ class RebalanceWatch:
 
     def lost(self) -> None:
         """
-        Count what has left the assignment since as lost.
+        Count partitions that have left the assignment since then as lost.
         """
         if self._ledger is not None and self._snapshot is not None:
             owned = self._ledger.ownership().epochs
@@ -108,13 +108,14 @@ class RebalanceWatch:
         self, quiet_before: frozenset[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """
-        Return what was quiet before and is gone, where no join has told it.
+        Return partitions that were quiet before and left, unless a join reported it.
 
-        Also what went with a join that has not completed, and may never do.
+        This includes those that left in a join that has not completed, and may never
+        do.
         """
         if self._ledger is None:
             return frozenset()
-        # Not upstream's assignment: after close() it stands as it was.
+        # It is not upstream's assignment, which stays as it was after close().
         snapshot, owned = self._snapshot, self._ledger.ownership().epochs
         if snapshot is None:
             return quiet_before.difference(owned)
@@ -125,7 +126,9 @@ class RebalanceWatch:
 
     def completed(self, generation: int, member_id: str) -> frozenset[TopicPartition]:
         """
-        Emit what the join changed; return what was quiet and has departed.
+        Emit what the join changed.
+
+        Return the partitions that were quiet and have departed.
         """
         snapshot, self._snapshot = self._snapshot, None
         lost, self._lost = self._lost, frozenset()

@@ -21,10 +21,10 @@ def is_on_io_thread(consumer: KafkaConsumer) -> bool:
 
 def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
     """
-    Return if this thread may wait for the network.
+    Refuse a call on the thread that must not wait for the network.
 
     Raises:
-        BlockingCallInListenerError: names the call, and what works instead.
+        BlockingCallInListenerError: the message has the call, and what works instead.
     """
     if is_on_io_thread(consumer):
         message = (
@@ -40,7 +40,7 @@ def not_in_listener(name: str) -> Callable[..., Any]:
     """
     Make upstream's method of that name refuse to be called in a listener.
 
-    Some of them change something before they notice; refused, they change nothing.
+    Some of them change something before they notice; when refused, they change nothing.
     """
     upstream = getattr(KafkaConsumer, name)
 

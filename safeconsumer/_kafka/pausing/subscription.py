@@ -1,5 +1,5 @@
 """
-Upstream's subscription state, with every question about pausing put to the ledger.
+Extends upstream's subscription state: the ledger answers what is paused.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from safeconsumer.holds.view import PartitionSet
 
 class PositionJournal(Protocol):
     """
-    What a subscription tells a journal; any thread.
+    The call by which a subscription reports to a journal; any thread.
     """
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """
-        Take note of a position that was set: committed, reset or the user's.
+        Note a position that was set: the committed one, a reset, or the user's.
         """
 
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
-    # Upstream's method, for those partitions that are still assigned.
+    # Calls upstream's method only for those partitions that are still assigned.
     @functools.wraps(upstream)
     def call(
         self: SubscriptionState, partitions: Iterable[TopicPartition], at: float
@@ -43,13 +43,13 @@ def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
 
 class LedgerSubscription(SubscriptionState):
     """
-    Derives "is it paused?" from the ledger instead of keeping a flag per partition.
+    Computes whether a partition is paused from the ledger, not from a flag.
 
-    A flag lives as long as upstream's state object of one ownership; a hold lives as
-    long as its owner says. So there is nothing to restore after a rebalance, and no
-    instant between "assigned" and "restored" in which a fetch could start.
+    A flag lives as long as upstream's state object of one ownership; a hold lives until
+    its owner lifts it. So there is nothing to restore after a rebalance, and no moment
+    between "assigned" and "restored" in which a fetch could start.
 
-    Works constructed as upstream's class is, and adopted by ``__class__``.
+    It may be constructed as upstream's class is, or adopted by ``__class__``.
     """
 
     _ledger: PauseLedger | None = None
@@ -61,7 +61,7 @@ class LedgerSubscription(SubscriptionState):
     @property
     def ledger(self) -> PauseLedger:
         """
-        The ledger that answers; one of its own until it is given another.
+        The ledger that is used; a new one until another is set.
         """
         if self._ledger is None:
             self._ledger = PauseLedger()
@@ -74,7 +74,9 @@ class LedgerSubscription(SubscriptionState):
     @property
     def undelivered(self) -> Undelivered:
         """
-        What a poll has taken and not returned; to be used under upstream's lock.
+        The records that a poll has taken and not returned.
+
+        Use it under upstream's lock.
         """
         if self._undelivered is None:
             self._undelivered = Undelivered()
@@ -84,23 +86,23 @@ class LedgerSubscription(SubscriptionState):
 
     def quiet(self) -> PartitionSet:
         """
-        Return the quiet partitions: of this moment, or of the drain under way.
+        Return the quiet partitions of this moment, or of the drain under way.
         """
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
     def pin(self) -> None:
         """
-        Answer from one snapshot until :meth:`unpin`, whatever is paused meanwhile.
+        Use one snapshot until :meth:`unpin`, whatever is paused meanwhile.
 
-        Upstream asks twice per batch. If a pause came between, the second answer
-        would throw the batch away instead of parking it.
+        Upstream asks twice per batch. If a pause came between, the second answer would
+        make it throw the batch away instead of parking it.
         """
         self._pinned = self.ledger.quiet()
 
     def unpin(self) -> None:
         """
-        Answer from the ledger again.
+        Use the ledger again.
         """
         self._pinned = None
 
@@ -143,14 +145,14 @@ class LedgerSubscription(SubscriptionState):
 
     def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return what every commit without offsets commits: what polls have returned.
+        Return the offsets for every commit without offsets: what polls have returned.
 
-        Upstream's positions move when a poll drains its records. A commit meanwhile,
-        by another thread or by a rebalance, must not have the end of records that the
-        poll may yet give back, or never return.
+        Upstream's positions move when a poll drains its records. A commit meanwhile, by
+        another thread or by a rebalance, must not include records that the poll may yet
+        give back, or never return.
 
         Raises:
-            Exception: what :attr:`refusal` makes, where somebody else commits.
+            Exception: the exception of :attr:`refusal`, if a worker or pump commits.
         """
         refusal = self.refusal
         if refusal is not None:
@@ -164,7 +166,7 @@ class LedgerSubscription(SubscriptionState):
 
     def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """
-        Return where the next record to be delivered stands.
+        Return the position of the next record to be delivered.
 
         Returns:
             None if it is not known yet, or the partition is not assigned.
@@ -175,8 +177,8 @@ class LedgerSubscription(SubscriptionState):
             position = None if state is None else state.delivered_position()
             return position
 
-    # Answers name what was asked for, and some of it may have departed: upstream's
-    # KeyError would leave the rest waiting for request_timeout_ms.
+    # Answers name the requested partitions, and some of them may have departed:
+    # upstream's KeyError would leave the rest waiting for request_timeout_ms.
 
     set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
     reset_failed = _of_assigned(SubscriptionState.reset_failed)
@@ -206,7 +208,8 @@ class LedgerSubscription(SubscriptionState):
         partitions: Iterable[TopicPartition],
         randomize: bool = False,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> None:
-        # Under upstream's lock, before any fetch and before the user's listener.
+        # It runs under upstream's lock, before any fetch and before the user's
+        # listener.
         super()._apply_assignment(partitions, randomize)
         for state in self.assignment.values():
             if not isinstance(state, OwnedPartitionState):

@@ -1,5 +1,5 @@
 """
-Remembers where partitions stood before a poll took records that it still holds.
+Remembers the positions before a poll took records, until it returns them.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ _resets = itertools.count(1)
 
 class OwnedPartitionState(TopicPartitionState):
     """
-    Upstream's state of one owned partition, with the position up to where it delivered.
+    Upstream's state of one owned partition, with the position of what was delivered.
 
-    Upstream sets positions without a lock: a drain that has just looked at one would
-    set its own over that of a seek on another thread. Here a seek is one step against
+    Upstream sets positions without a lock: a drain that has just read a position would
+    overwrite that of a seek on another thread. Here a seek is one step with respect to
     a drain, and ends what a poll could have put back.
 
-    Adopted by ``__class__``; then call :meth:`prepare`.
+    It is adopted by ``__class__``; then call :meth:`prepare`.
     """
 
     lock: AbstractContextManager[object]
     before: OffsetAndMetadata | None = None
     """
-    The position before a poll took records that it has not returned. None: it holds
+    The position before a poll took records that it has not returned. None: it has taken
     none, or the position was moved since.
     """
 
     moves: int = 0
     """
-    How often the position was set or reset, counted before it is.
+    The number of times the position was set or reset, counted before it is.
     """
 
     moved_to: OffsetAndMetadata | None = None
     """
-    Where the last of these moves led.
+    The position that the last of these moves set.
     """
 
     began_at: int | None = None
     """
-    The lowest offset at which reading began in this ownership, whoever set it.
+    The lowest offset at which reading began in this ownership, however it was set.
     """
 
     reset_number: int = 0
     """
-    Which of all resets of this process the last one was.
+    The number of its last reset, among all resets of this process.
     """
 
     def prepare(self, lock: AbstractContextManager[object]) -> None:
         """
-        Make what this class needs beyond upstream's attributes.
+        Make the attributes that this class needs beyond upstream's.
 
         Args:
             lock: upstream's subscription lock.
@@ -75,9 +75,9 @@ class OwnedPartitionState(TopicPartitionState):
 
     def reset(self, strategy: int) -> None:
         """
-        Give the position up until a broker has said where to begin; as upstream's.
+        Drop the position until a broker has answered where to begin; as upstream's.
 
-        Asking for the same again while it is awaited is the same reset.
+        Asking for the same reset again while its answer is awaited is the same reset.
         """
         with self.lock:
             if self.reset_strategy != strategy:
@@ -88,17 +88,17 @@ class OwnedPartitionState(TopicPartitionState):
 
     def settle(self) -> None:
         """
-        Undo that a step of an iteration has set its position over a seek.
+        Undo it if a step of an iteration has set its position over that of a seek.
 
         A step takes no lock: that would cost a tenth of its time. It sets the position,
-        and then looks whether somebody has moved it since it looked at it.
+        and then checks whether it was moved in between.
         """
         with self.lock:
             self._position = self.moved_to
 
     def delivered_position(self) -> OffsetAndMetadata | None:
         """
-        Return up to where polls have returned records; None if that is not known.
+        Return the position up to which polls have returned records; None if unknown.
         """
         position: OffsetAndMetadata | None = self.position
         return position if self.before is None else self.before
@@ -108,7 +108,7 @@ class OwnedPartitionState(TopicPartitionState):
         Set the position to what it was before the drain.
 
         Returns:
-            That position; None, and nothing was done, if somebody moved it since.
+            That position; None, and nothing was done, if it was moved since.
         """
         before = self.before
         if before is not None:
@@ -121,12 +121,12 @@ class Undelivered:
     """
     The partitions of which a poll has taken records and not returned them yet.
 
-    A drain moves positions at once, so that the next fetches go on from its end.
-    Delivered is what the poll returns, and only that may be committed.
+    A drain moves positions at once, so that the next fetches go on from its end. Only
+    records that the poll returns are delivered, and only those may be committed.
 
     Thread rules: every method under upstream's subscription lock. A signal handler that
-    commits on the thread that drains finds nothing committed too far: what is taken is
-    noted before the position moves, and forgotten after it has moved back.
+    commits on the thread that drains commits nothing too far: taken records are noted
+    before the position moves, and forgotten after it has moved back.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Undelivered:
         self, tp: TopicPartition, state: OwnedPartitionState, epoch: int | None
     ) -> None:
         """
-        Remember the position of now, unless an earlier one of this poll still counts.
+        Remember the present position, unless an earlier one of this poll still counts.
         """
         self._taken[tp] = state, epoch
         if state.before is None:
@@ -155,7 +155,7 @@ class Undelivered:
         Set one partition's position to what it was before the drain.
 
         Returns:
-            That position; None, and nothing was done, if somebody moved it since or the
+            That position; None, and nothing was done, if it was moved since or the
             ownership has ended.
         """
         state, _ = self._taken[tp]
@@ -163,7 +163,7 @@ class Undelivered:
 
     def move_all_back(self) -> None:
         """
-        Set all positions to what they were: nothing of it reached the application.
+        Set all positions back: none of these records reached the application.
         """
         for state, _ in self._taken.values():
             state.move_back()
@@ -171,7 +171,7 @@ class Undelivered:
 
     def clear(self) -> None:
         """
-        Forget it: all of it was delivered.
+        Forget all of them: they were delivered.
         """
         for state, _ in self._taken.values():
             state.before = None

@@ -35,14 +35,14 @@ _MOST_ROWS = 5
 CHARACTER = 0.6
 
 MEANINGS = {
-    "S1": "delivered while held",
-    "S2": "lost",
-    "S3": "a gap",
-    "S4": "a step back, or begun too late",
-    "S5": "committed without delivering",
-    "S6": "twice, though committed",
-    "S7": "paused() is wrong",
-    "S8": "too much parked",
+    "A1": "delivered while held",
+    "A2": "lost",
+    "A3": "a gap",
+    "A4": "a step back, or begun too late",
+    "A5": "committed without delivering",
+    "A6": "twice, though committed",
+    "A7": "paused() is wrong",
+    "A8": "too much parked",
     "L1": "silent after the resume",
     "G2": "delivered against a group's hold",
     "W4": "committed without being complete",

@@ -63,7 +63,7 @@ class Owned:
 @frozen(kw_only=True)
 class Run:
     """
-    Records delivered at once; ``is_wrong`` if they were held, by S1 or by G2.
+    Records delivered at once; ``is_wrong`` if they were held, by A1 or by G2.
     """
 
     at: float

@@ -16,6 +16,7 @@ from safeconsumer.audit.facts import OVER, Address, Fact, facts
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED, Entry, Source
 from safeconsumer.audit.ownerships import Epoch
+from safeconsumer.audit.reading import is_partition
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
     Fault,
@@ -168,9 +169,9 @@ def _level_of(placed: Placed) -> Level:
         return Level.GROUP
     if placed.scope == "@all":
         return Level.CONSUMER
-    if placed.scope.startswith("re:"):
-        return Level.PATTERN
-    return Level.PARTITION if ":" in placed.scope else Level.TOPIC
+    if is_partition(placed.scope):
+        return Level.PARTITION
+    return Level.PATTERN if placed.scope.startswith("re:") else Level.TOPIC
 
 
 @define(kw_only=True)
@@ -326,7 +327,7 @@ class Watching:
         held = [one for name, seen in members.items() for one in seen.held(name)]
         held += _of_the_group(verdict, members, self._skew)
         wrong = {
-            (one.member, one.entry) for one in verdict.findings if one.check == "S1"
+            (one.member, one.entry) for one in verdict.findings if one.check == "A1"
         }
         wrong.update(_against_the_group(verdict, members, self._skew))
         runs = [
@@ -406,7 +407,7 @@ def _of_the_group(
     verdict: Verdict, members: Mapping[str, _Seen], skew: float
 ) -> Iterator[Held]:
     # What binds an ownership is the judge's to say (G2), and what a member let go too
-    # early (S1). Whoever had the partition before the hold obeys as soon as it hears
+    # early (A1). Whoever had the partition before the hold obeys as soon as it hears
     # of it, which its own journal tells.
     for span in verdict.group_holds:
         for name, seen in members.items():

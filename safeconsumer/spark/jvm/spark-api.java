@@ -1,6 +1,6 @@
 // What the shim uses of Spark 3.5 to 4.2 and of slf4j, declared and nothing more: with this
 // a wheel is built by javac alone, without 100 MB of Spark. That the classes are the same,
-// byte for byte, as those compiled against each Spark is tested (tests/spark/test_shim.py).
+// byte for byte, as those compiled against each Spark is tested (tests/system/spark/test_shim.py).
 // Each "package" below begins a file of its own; shim.py cuts them.
 
 package org.apache.spark;

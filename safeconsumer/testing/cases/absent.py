@@ -1,5 +1,5 @@
 """
-How an adapter says that its client cannot do something at all.
+The error by which an adapter reports that its client cannot do something at all.
 """
 
 ONLY_PARTITIONS = "only partitions can be paused"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from kafka.structs import TopicPartition
 
-from tests.conformance.process import Process
+from safeconsumer.testing.cases.outcomes import NotReachedError
+from safeconsumer.testing.cases.process import Process
 
 ROUND = 0.1
 """Seconds that a poll waits for records."""
@@ -24,12 +25,6 @@ BOUND = 20.0
 """Seconds after which something awaited is taken for something that never comes."""
 
 Condition = Callable[[], object]
-
-
-class NotReachedError(Exception):
-    """
-    The situation of a case did not come about; no statement about the client.
-    """
 
 
 class Record(NamedTuple):
@@ -52,18 +47,33 @@ class Consumer:
         self.is_open = True
 
     def subscribe(self, *topics: str) -> None:
+        """
+        Subscribe to topics.
+        """
         self.process.call("subscribe", topics=topics)
 
     def subscribe_pattern(self, pattern: str) -> None:
+        """
+        Subscribe to the topics that match, present and future ones.
+        """
         self.process.call("subscribe_pattern", pattern=pattern)
 
     def unsubscribe(self) -> None:
+        """
+        Subscribe to nothing.
+        """
         self.process.call("unsubscribe")
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Assign partitions by hand.
+        """
         self.process.call("assign", partitions=list(partitions))
 
     def assignment(self) -> set[TopicPartition]:
+        """
+        Return what is assigned to it.
+        """
         return _tps(self.process.call("assignment"))
 
     def poll(self, timeout: float = ROUND, limit: int = 500) -> list[Record]:
@@ -74,9 +84,15 @@ class Consumer:
         return self.end_poll()
 
     def begin_poll(self, timeout: float = ROUND, limit: int = 500) -> None:
+        """
+        Let it begin to read; :meth:`end_poll` waits for the records.
+        """
         self.process.begin("poll", timeout=timeout, limit=limit)
 
     def end_poll(self) -> list[Record]:
+        """
+        Return what the poll that was begun gave.
+        """
         taken = [
             Record(TopicPartition(topic, partition), offset)
             for topic, partition, offset in self.process.answer("poll")
@@ -85,46 +101,80 @@ class Consumer:
         return taken
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Pause partitions.
+        """
         self.process.call("pause", partitions=list(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Resume partitions.
+        """
         self.process.call("resume", partitions=list(partitions))
 
     def paused(self) -> set[TopicPartition]:
+        """
+        Return what it calls paused.
+        """
         return _tps(self.process.call("paused"))
 
     def pause_topic(self, topic: str) -> None:
+        """
+        Pause a topic.
+        """
         self.process.call("pause_topic", topic=topic)
 
     def pause_pattern(self, pattern: str) -> None:
+        """
+        Pause the topics that match, present and future ones.
+        """
         self.process.call("pause_pattern", pattern=pattern)
 
     def pause_all(self) -> None:
+        """
+        Pause whatever is assigned, now and later.
+        """
         self.process.call("pause_all")
 
     def position(self, tp: TopicPartition) -> int | None:
-        return self.process.call("position", partition=tp)
+        """
+        Return the offset of the next record.
+        """
+        position: int | None = self.process.call("position", partition=tp)
+        return position
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Go on at this offset.
+        """
         self.process.call("seek", partition=tp, offset=offset)
 
     def commit(self) -> None:
+        """
+        Commit where it is.
+        """
         self.process.call("commit")
 
     def committed(self, tp: TopicPartition) -> int | None:
-        return self.process.call("committed", partition=tp)
+        """
+        Return what its group committed.
+        """
+        committed: int | None = self.process.call("committed", partition=tp)
+        return committed
 
     def events(self) -> list[str]:
         """
-        Return what the group told it since the last call: "assigned", "revoked".
+        Return what the group gave and took since the last call: "assigned", "revoked".
         """
-        return self.process.call("events")
+        events: list[str] = self.process.call("events")
+        return events
 
     def cpu(self) -> float:
         """
         Return the seconds of CPU that its process has used.
         """
-        return self.process.call("cpu")
+        seconds: float = self.process.call("cpu")
+        return seconds
 
     def close(self) -> None:
         """
@@ -134,10 +184,16 @@ class Consumer:
         self.end_close()
 
     def begin_close(self) -> None:
+        """
+        Let it begin to close; :meth:`end_close` waits for the end.
+        """
         self.is_open = False
         self.process.begin("close")
 
     def end_close(self) -> None:
+        """
+        Wait until it is closed.
+        """
         self.process.answer("close")
 
     def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
@@ -145,6 +201,12 @@ class Consumer:
         Return the offsets that came of a partition, in order.
         """
         return [one.offset for one in self.log[since:] if one.tp == tp]
+
+    def has_more_than(self, count: int) -> bool:
+        """
+        Tell whether it gave more than ``count`` records, of whatever partition.
+        """
+        return len(self.log) > count
 
     def count(self, partitions: Iterable[TopicPartition], since: int = 0) -> int:
         """

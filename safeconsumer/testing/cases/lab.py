@@ -1,20 +1,25 @@
 """
-What the cases of one client need: topics, records, and consumers in processes.
+Topics, records, and consumers in processes, for the cases of one client.
 """
 
 import contextlib
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from kafka import KafkaProducer
 from kafka.structs import TopicPartition
 
-from tests.conformance.clients import Client
-from tests.conformance.consumer import BOUND, Consumer, until
-from tests.conformance.process import ClientError, HangsError, Process
+from safeconsumer.testing.cases.consumer import BOUND, Consumer, Record, until
+from safeconsumer.testing.cases.process import (
+    ClientError,
+    HangsError,
+    Launch,
+    Process,
+)
 
 
 class Lab:
@@ -22,14 +27,24 @@ class Lab:
     Lends a client's processes to one case after the other; ends them with the block.
 
     Args:
-        broker: a real one, of any kind that the test suite runs on.
-        client: whose consumers are made.
+        broker: of any kind that the test kit has.
+        launch: how a process with one of the client's consumers is started.
+        protocol: how its groups share partitions: an assignor's name.
         log: what the client's processes write to stderr.
+
     """
 
-    def __init__(self, broker: Any, client: Client, log: Path) -> None:  # noqa: ANN401 - one of several kinds
-        self.client = client
+    def __init__(
+        self,
+        broker: Any,  # noqa: ANN401  one of several kinds
+        launch: Launch,
+        protocol: str,
+        log: Path,
+    ) -> None:
         self.broker = broker
+        self.remarks: list[str] = []
+        self._launch = launch
+        self._protocol = protocol
         self._log = log
         self._idle: list[Process] = []
         self._lent: list[Consumer] = []
@@ -45,7 +60,7 @@ class Lab:
         for process in self._idle:
             process.kill()
         self._producer.close(5)
-        if self._topics:
+        if self._topics and self.broker.is_real:
             with self.broker.admin() as admin:
                 admin.delete_topics(self._topics)
 
@@ -55,7 +70,14 @@ class Lab:
         """
         process = self._process()
         self._idle.append(process)
-        return process.call("versions")
+        versions: dict[str, str] = process.call("versions")
+        return versions
+
+    def remark(self, text: str) -> None:
+        """
+        Note which of several allowed ways the client took.
+        """
+        self.remarks.append(text)
 
     # ------------------------------------------------------------ topics, records
 
@@ -134,7 +156,8 @@ class Lab:
         wanted = {
             "bootstrap": self.broker.bootstrap,
             "group": group,
-            "protocol": self.client.protocol,
+            "api_version": self.broker.client_config.get("api_version"),
+            "protocol": self._protocol,
             "session": quick["session_timeout_ms"] / 1000,
             "heartbeat": quick["heartbeat_interval_ms"] / 1000,
             "max_poll_interval": 300.0,
@@ -148,7 +171,11 @@ class Lab:
         process.call("open", settings=wanted)
         return consumer
 
-    def assigned(self, tps: list[TopicPartition], **settings: object) -> Consumer:
+    def assigned(
+        self,
+        tps: list[TopicPartition],
+        **settings: Any,  # noqa: ANN401  as consumer()
+    ) -> Consumer:
         """
         Make a consumer with these partitions assigned by hand, in no group.
         """
@@ -164,10 +191,10 @@ class Lab:
         """
         for _ in range(times):
             self.produce(tp)
-            wanted = (tp, self.end(tp) - 1)
+            wanted = Record(tp, self.end(tp) - 1)
             until(
                 [consumer],
-                lambda wanted=wanted: wanted in consumer.log,
+                partial(consumer.log.__contains__, wanted),
                 "a record that was just written",
             )
 
@@ -182,6 +209,7 @@ class Lab:
             if consumer.process.is_alive:
                 self._idle.append(consumer.process)
         self._lent.clear()
+        self.remarks.clear()
 
     def _new_producer(self) -> KafkaProducer:
         return KafkaProducer(
@@ -189,4 +217,4 @@ class Lab:
         )
 
     def _process(self) -> Process:
-        return self._idle.pop() if self._idle else Process(self.client, self._log)
+        return self._idle.pop() if self._idle else Process(self._launch, self._log)

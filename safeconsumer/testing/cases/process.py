@@ -1,32 +1,40 @@
 """
-A client's process, as the cases see it.
+A process with one consumer in it, as the cases see it.
+
+A member of a group that is frozen, killed or measured must be a process of its own.
 """
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.adapters.refusal import AbsentError
-from tests.conformance.clients import Client
-from tests.conformance.environments import python_of
+from attrs import frozen
 
-_ROOT = Path(__file__).parents[2]
+from safeconsumer.testing.cases.absent import AbsentError
+
 _LONG = 30.0
 """Seconds after which a call that should have ended long ago counts as hanging."""
+
+_START = 120.0
+"""The same for the first call: the process has to start and to import its client."""
 
 
 class ClientError(Exception):
     """
-    The client raised.
+    The client raised; where it did so is in the notes of the error.
 
     Attributes:
         kind: the class of the error.
         is_own: whether the client defined that class, rather than Python.
+
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -38,26 +46,82 @@ class ClientError(Exception):
 
 class HangsError(Exception):
     """
-    A call did not end within half a minute, or the process did.
+    A call did not end within half a minute, the first one in two, or the process did.
     """
+
+
+@frozen(kw_only=True)
+class Launch:
+    """
+    How a process is started that has one adapter.
+
+    Attributes:
+        python: the interpreter whose environment has the client.
+        adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
+        arguments: what the adapter is made with.
+        path: folders for the ``PYTHONPATH`` of the process.
+
+    """
+
+    python: Path
+    adapter: str
+    arguments: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        """
+        The command line.
+        """
+        member = "safeconsumer.testing.cases.member"
+        return [str(self.python), "-m", member, self.adapter, *self.arguments]
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """
+        What it finds in its environment: this process's own, with the path.
+        """
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(self.path)}
+
+
+def launch_of(consumer: str) -> Launch:
+    """
+    Return how a class with kafka-python's methods is started: as it is found here.
+
+    Args:
+        consumer: ``module:Class``.
+
+    """
+    return Launch(
+        python=Path(sys.executable),
+        adapter="safeconsumer.testing.cases.adapter:Adapter",
+        arguments=(consumer,),
+        path=tuple(str(Path(folder).absolute()) for folder in sys.path),
+    )
 
 
 class Process:
     """
-    One process of ``python -m tests.conformance.adapters``.
+    One process of ``python -m safeconsumer.testing.cases.member``.
+
+    Args:
+        launch: what to start.
+        log: what the process writes to stderr is appended to this file.
+
     """
 
-    def __init__(self, client: Client, log: Path) -> None:
+    def __init__(self, launch: Launch, log: Path) -> None:
         with log.open("ab") as errors:
-            self._process = subprocess.Popen(  # noqa: S603 - our own command line
-                [python_of(client), "-m", "tests.conformance.adapters", client.adapter],
+            self._process = subprocess.Popen(  # noqa: S603  our own command line
+                launch.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                cwd=_ROOT,
+                env=launch.environment,
                 text=True,
             )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._limit = _START
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -67,7 +131,7 @@ class Process:
         """
         return self._process.poll() is None
 
-    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401 - a JSON value
+    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401  a JSON value
         """
         Do one call and return what it returned.
 
@@ -75,6 +139,7 @@ class Process:
             ClientError: the client raised.
             AbsentError: it has no such call.
             HangsError: it did not answer.
+
         """
         self.begin(name, **args)
         return self.answer(name)
@@ -83,20 +148,23 @@ class Process:
         """
         Let the client begin a call; :meth:`answer` waits for it.
         """
-        with contextlib.suppress(BrokenPipeError):  # answer() tells
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        with contextlib.suppress(BrokenPipeError):  # answer() reports it
             self._process.stdin.write(json.dumps({"call": name, "with": args}) + "\n")
             self._process.stdin.flush()
 
-    def answer(self, name: str) -> Any:  # noqa: ANN401 - a JSON value
+    def answer(self, name: str) -> Any:  # noqa: ANN401  a JSON value
         """
         Wait for the call that was begun.
         """
+        __tracebackhide__ = True
         try:
-            line = self._answers.get(timeout=_LONG)
+            line = self._answers.get(timeout=self._limit)
         except queue.Empty:
             self.kill()  # what it would answer later belongs to no call any more
-            message = f"{name} did not end in {_LONG:g} s"
+            message = f"{name} did not end in {self._limit:g} s"
             raise HangsError(message) from None
+        self._limit = _LONG
         if not line:
             message = f"the process ended in {name}"
             raise HangsError(message)
@@ -104,7 +172,9 @@ class Process:
         if "absent" in answer:
             raise AbsentError(answer["absent"])
         if "error" in answer:
-            raise ClientError(answer["error"], answer["text"])
+            error = ClientError(answer["error"], answer["text"])
+            error.add_note(answer["trace"])
+            raise error
         return answer["result"]
 
     def has_answered(self) -> bool:
@@ -129,12 +199,14 @@ class Process:
         """
         End the process at once, without a word to the group.
         """
+        assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 
     def _listen(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  it is a pipe
         with self._process.stdout as lines:
             for line in lines:
                 self._answers.put(line)

@@ -1,5 +1,5 @@
 """
-How a case proves that nothing came of what is paused, and that the rest comes later.
+Proofs that nothing came of what is paused, and that the rest comes later.
 """
 
 from collections.abc import Iterable
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from attrs import mutable
 from kafka.structs import TopicPartition
 
-from tests.conformance.consumer import Consumer, reaches, until
-from tests.conformance.lab import Lab
-from tests.conformance.outcomes import LeakedError, StarvedError, expect
+from safeconsumer.testing.cases.consumer import Consumer, reaches, until
+from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.outcomes import LeakedError, StarvedError, expect
 
 STARVES_AFTER = 5.0
 """Seconds in which a resumed partition must give what is there."""

@@ -8,9 +8,15 @@ from typing import Any
 from attrs import mutable
 from kafka.structs import TopicPartition
 
-from tests.conformance.consumer import JOINING, ROUND, Condition, Consumer, until
-from tests.conformance.lab import Lab
-from tests.conformance.quiet import Pause, pause, take
+from safeconsumer.testing.cases.consumer import (
+    JOINING,
+    ROUND,
+    Condition,
+    Consumer,
+    until,
+)
+from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 
 @mutable
@@ -30,7 +36,8 @@ class Team:
         """
         The topic that others compete for.
         """
-        return self.tps[0].topic
+        topic: str = self.tps[0].topic
+        return topic
 
     def pause(self, tps: Iterable[TopicPartition] | None = None) -> Pause:
         """

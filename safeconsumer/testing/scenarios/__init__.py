@@ -1,5 +1,5 @@
 """
-What happens to consumers in production, as scenarios that any client can play.
+Plays what happens to consumers in production, with any client.
 """
 
 from safeconsumer.testing.scenarios.catalogue import SCENARIOS, Scenario

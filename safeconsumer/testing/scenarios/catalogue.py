@@ -1,5 +1,5 @@
 """
-Every scenario, with what it shows and where the stock client is known to fail.
+Lists every scenario, with what it shows and where the stock client fails.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Scenario:
     Something that happens to consumers, the same for every client.
 
     Attributes:
-        name: how it is picked.
+        name: the scenario's name.
         title: what happens, in a few words.
         story: what happens, in two lines at most.
         stock_code: how a program pauses or polls with kafka-python's client.

@@ -1,5 +1,5 @@
 """
-The two clients that play the scenarios, and how a program pauses with each.
+Defines the two clients that play the scenarios, and how a program pauses with each.
 """
 
 import re

@@ -1,5 +1,5 @@
 """
-A join that lasts longer than one ``poll()``.
+Plays a join that lasts longer than one ``poll()``.
 """
 
 from safeconsumer.testing.scenarios.member import Member

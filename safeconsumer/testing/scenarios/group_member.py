@@ -1,8 +1,8 @@
 """
-One member of the scenario ``group``, in a process of its own.
+Runs one member of the scenario ``group``, in its own process.
 
 ``python -m safeconsumer.testing.scenarios.group_member JSON``. Each line on stdin is a
-word: ``pause`` and ``resume`` are for the stock client, whose program must be told;
+word: ``pause`` and ``resume`` are for the stock client, whose program needs the order;
 ``end`` leaves the group. Each line on stdout is what happened, as JSON.
 """
 
@@ -44,7 +44,7 @@ class Program:
 
     def run(self) -> None:
         """
-        Consume until told to end.
+        Consume until the order to end comes.
         """
         consumer = self._make()
         consumer.subscribe([self._options["topic"]], listener=_Repause(self, consumer))

@@ -1,5 +1,5 @@
 """
-The member of a scenario's group that is watched.
+Runs the member of a scenario's group that is observed.
 """
 
 import threading

@@ -1,5 +1,5 @@
 """
-What a scenario reports while it runs, and what it ends with.
+Defines a scenario's reports while it runs, and its result.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """
-Slow handlers, a rebalance, and a crash.
+Plays slow handlers, a rebalance, and a crash.
 """
 
 import json

@@ -1,5 +1,5 @@
 """
-Where one client plays one scenario: its topics, its group, its members.
+Provides one client in one scenario with topics, a group and members.
 """
 
 import re

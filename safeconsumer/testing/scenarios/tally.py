@@ -1,5 +1,5 @@
 """
-Counts what became of each record: the referee of every scenario.
+Counts for each record whether it was lost, leaked or delivered twice.
 """
 
 import threading

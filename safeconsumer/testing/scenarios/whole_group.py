@@ -54,7 +54,7 @@ def whole_group(stage: Stage) -> None:
 
 class _Process:
     """
-    One member's process, and the last it said of itself.
+    One member's process, and its last report.
     """
 
     def __init__(self, name: str, popen: "subprocess.Popen[str]") -> None:

@@ -1,5 +1,5 @@
 """
-Where handlers run: threads, processes, an event loop, or somebody else's executor.
+Runs handlers in threads, processes, an event loop, or an executor of the user.
 """
 
 from collections.abc import Callable
@@ -19,15 +19,15 @@ from safeconsumer.worker.tracebacks import shown
 
 ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
-# Time for the records of a hand-over that goes elsewhere: what it costs to get there
-# must not matter.
+# Seconds of work in one hand-over to another process: long enough that the cost of
+# getting there does not matter.
 _ELSEWHERE_SECONDS = 0.02
 _ELSEWHERE_QUANTUM = 512
 
 
 def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Runner:
     """
-    Make what runs ``count`` handlers at a time.
+    Make the runner that runs ``count`` handlers at a time.
 
     Raises:
         WorkerSettingError: there is no such executor, or it cannot run this handler.
@@ -52,10 +52,10 @@ def cut(
     executor: object, batch: int | None, *, is_traced: bool = False
 ) -> dict[str, Any]:
     """
-    Return the parts of a policy that say how much is handed over at once.
+    Return the fields of a policy that limit how many records are handed over at once.
 
-    One record at a time where its span is made here and it is handled elsewhere: when
-    it begins there nobody here knows.
+    It is one record at a time if the span is made here and the record is handled in
+    another process, whose start of the next record is not seen here.
     """
     is_here = executor in ("thread", "asyncio")
     quantum = batch or (QUANTUM if is_here else _ELSEWHERE_QUANTUM)
@@ -67,16 +67,17 @@ def cut(
 
 def check_kind(handle: Callable[..., Any], executor: object) -> None:
     """
-    Return if the executor calls handlers of this kind.
+    Refuse a handler of a kind that the executor does not call.
 
     Raises:
-        WorkerSettingError: it awaits, and the handler is no coroutine function, or the
-            other way round; or the handler is a generator, which nobody iterates over.
+        WorkerSettingError: the executor awaits and the handler is not a coroutine
+            function, or the other way round; or the handler is a generator, over which
+            nothing iterates.
     """
     if is_generator(handle):
         message = (
-            f"{shown(handle)} is a generator function: calling it runs none of it; let "
-            f"it return instead of yield"
+            f"{shown(handle)} is a generator function: calling it does not run its "
+            f"body; let it return instead of yield"
         )
         raise WorkerSettingError(message)
     is_coroutine = is_async(handle)
@@ -85,7 +86,7 @@ def check_kind(handle: Callable[..., Any], executor: object) -> None:
         raise WorkerSettingError(message)
     if executor == "asyncio" and not is_coroutine:
         message = (
-            f"executor='asyncio' calls coroutine functions, and {handle!r} is none: "
+            f"executor='asyncio' calls coroutine functions, and {handle!r} is not one: "
             f"make it async def, or use executor='thread'"
         )
         raise WorkerSettingError(message)

@@ -1,5 +1,5 @@
 """
-Where coroutine handlers run: an event loop in a thread of its own, or the user's.
+Runs coroutine handlers, on an event loop in a separate thread or on the user's loop.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.results import Schedule
 
-# Of the time to end: what handlers and the lifespan get, until they are cancelled once
-# more; and with them the tasks that handlers left over.
+# The part of the time to end that handlers and the lifespan get before they are
+# cancelled once more, together with the tasks that handlers left behind.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
 class Coroutines:
     """
-    As many coroutines at a time as asked for, on one event loop.
+    Runs a given number of coroutines at a time, on one event loop.
     """
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
@@ -65,14 +65,16 @@ class Coroutines:
 
     def run_in(self, loop: asyncio.AbstractEventLoop) -> None:
         """
-        Have handlers run in a loop that runs already. Call it there, before the start.
+        Run handlers in a loop that runs already.
+
+        Call it in that loop, before the start.
         """
         self._theirs = loop
         self._context = contextvars.copy_context()
 
     def start(self) -> None:
         """
-        Start the loop, or begin in theirs.
+        Start the loop, or begin in the user's loop.
         """
         if self._theirs is None:
             threading.Thread(
@@ -83,7 +85,7 @@ class Coroutines:
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Tell whether the lifespan is entered, within so many seconds.
+        Tell whether the lifespan was entered within so many seconds.
         """
         is_over = self._entered.wait(seconds)
         if self._error is not None:
@@ -92,24 +94,24 @@ class Coroutines:
 
     def recall(self) -> None:
         """
-        Do nothing: what a coroutine has claimed it begins at once.
+        Do nothing: a coroutine begins at once with a record that it has claimed.
         """
 
     def recall_held(self) -> None:
         """
-        Do nothing: what a coroutine has claimed it begins at once.
+        Do nothing: a coroutine begins at once with a record that it has claimed.
         """
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
-        Cancel what still runs, leave the lifespan, and end the loop if it is ours.
+        Cancel what still runs, leave the lifespan, and end our own loop.
         """
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
-        if self._loop is None:  # it has not begun, and will end at once
+        if self._loop is None:  # it has not begun, and ends when it does
             return
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
@@ -125,7 +127,7 @@ class Coroutines:
             while not main.done():
                 self._run_until(loop, main)
             loop.run_until_complete(self._end_left_over())
-        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             self._fail(error)
         finally:
             loop.close()
@@ -134,14 +136,15 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # Out of a task that a handler began these end the loop, not just the task.
+        # In a task that a handler began these end the loop, not just the task.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._schedule.fail(error)
 
     def _begin(self) -> None:
-        # In a loop of theirs: what handlers left over goes on as their tasks do.
+        # In the user's loop, tasks that handlers left behind go on as the user's own
+        # do.
         assert self._theirs is not None  # noqa: S101 - it runs this
         main = self._begin_in(self._theirs)
         main.add_done_callback(lambda _: self._ended.set())
@@ -166,7 +169,7 @@ class Coroutines:
         try:
             if not self._is_over:
                 await self._work_all()
-        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             self._fail(error)
         try:
             await stack.aclose()
@@ -213,7 +216,7 @@ class Coroutines:
     # ------------------------------------------------------------ waking
 
     def _wake(self) -> None:
-        # Called under the schedule's lock, by any thread: one call for many.
+        # Called under the schedule's lock, by any thread: one call serves many records.
         if not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - it is listened from there
@@ -246,7 +249,8 @@ class Coroutines:
             try:
                 await self._work_once(slot)
             except asyncio.CancelledError:
-                # By somebody who has this task from a handler that is over.
+                # Cancelled by another task, which still has this one from a handler
+                # that is over.
                 if self._is_over:
                     raise
                 _forget_cancelling(ours)
@@ -335,8 +339,8 @@ class Coroutines:
         )
 
     async def _clear_cancelling(self) -> None:
-        # A handler that cancels the task it is in and returns would have the next one
-        # cancelled in its place.
+        # A handler that cancels its own task and returns would otherwise cancel the
+        # next handler in its place.
         ours = asyncio.current_task()
         assert ours is not None  # noqa: S101 - it runs this
         if ours.cancelling() and not self._is_over:
@@ -347,7 +351,7 @@ class Coroutines:
 
 def in_time(handle: Handler, limit: float | None) -> Handler:
     """
-    Return a coroutine handler, each of whose calls is cancelled after so many seconds.
+    Return a coroutine handler whose calls are cancelled after so many seconds.
     """
     if limit is None:
         return handle

@@ -1,5 +1,5 @@
 """
-What every executor is: places where handlers run, and what is called there.
+Defines what all executors have in common: slots for handlers, and the calls there.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from safeconsumer.worker.tracebacks import shown
 if TYPE_CHECKING:
     from safeconsumer.worker.tracing import Tracer
 
-# For what ends a handler at its limit, before people are told that it did not.
+# Seconds for ending a handler at its limit, before its stall is reported.
 _GRACE = 1.0
-# For the imports of a process, and the user's lifespan there, at least.
+# Seconds, at least, for a process to import its modules and enter the lifespan.
 START_SECONDS = 60.0
-# One wait, whatever settings say: where it is for a pipe or a process, the system
+# Seconds of one wait, whatever the settings are: for a pipe or a process the system
 # counts milliseconds in 31 bits.
 LONGEST = 86_400.0
-# What ending may take where nobody says how long.
+# Seconds to end in, where no other time is given.
 END_SECONDS = 1.0
 
 
@@ -34,49 +34,49 @@ class Runner(Protocol):
     @property
     def slots(self) -> Sequence[Slot]:
         """
-        Where handlers run.
+        The slots in which handlers run.
         """
 
     def start(self) -> None:
         """
-        Begin, without waiting for it.
+        Begin; does not wait until it has begun.
         """
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Tell whether it has begun, within so many seconds.
+        Tell whether it has begun within so many seconds.
 
         Raises:
-            LifespanError: it never will.
+            LifespanError: the lifespan could not be entered, so it never will.
         """
 
     def recall(self) -> None:
         """
-        Have come back what was handed over and has not begun; nothing is from now on.
+        Return everything handed over that has not begun; nothing begins from now on.
         """
 
     def recall_held(self) -> None:
         """
-        Have come back what is held by now and has not begun. Any thread.
+        Return what has not begun and is held by now. Any thread.
         """
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
-        End within so many seconds, without waiting for handlers that do not.
+        End within so many seconds; handlers that take longer are not waited for.
         """
 
 
 @frozen(kw_only=True)
 class Calls:
     """
-    What is called, and how.
+    The handler, and how it is called.
 
     Attributes:
-        deadline: when running handlers are no longer waited for; None while nobody is.
+        deadline: when running handlers are no longer waited for; None: not draining.
         timeout: seconds that a handler may take; None for no limit.
-        lifespan: makes what is entered before the first call.
-        start_seconds: how long a process may take until it is ready.
-        trace: makes spans of the calls; None for nobody.
+        lifespan: makes the context manager that is entered before the first call.
+        start_seconds: seconds that a process may take until it is ready.
+        trace: makes spans of the calls; None: no spans.
     """
 
     handle: Handler
@@ -91,21 +91,21 @@ class Calls:
 
     def around(self, handle: Handler) -> Handler:
         """
-        Return the handler, to be called in this process: with a span if there are any.
+        Return the handler to be called in this process, in a span if spans are made.
         """
         return handle if self.trace is None else self.trace.around(handle)
 
     @property
     def overdue(self) -> float | None:
         """
-        After how many seconds a handler has outlived the end of its time.
+        After how many seconds a handler has outlived its time limit.
         """
         return None if self.timeout is None else self.timeout + _GRACE
 
 
 def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
     """
-    Note that nothing runs there any more, and have the worker stop for it.
+    Note that a slot runs nothing any more, and stop the worker for that reason.
     """
     slot.task, slot.ended = None, error
     wrong = HandlersFailError(f"{slot.name} has ended: {shown(error)}")

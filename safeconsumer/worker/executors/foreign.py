@@ -1,5 +1,5 @@
 """
-Handlers in an executor that is somebody else's.
+Runs handlers in an executor that belongs to the user.
 """
 
 import functools
@@ -43,7 +43,7 @@ class _Call:
     A call in the executor.
 
     Attributes:
-        is_recalled: whether we have cancelled it, and not the executor.
+        is_recalled: whether this package cancelled the call, and not the executor.
     """
 
     task: Task
@@ -52,7 +52,7 @@ class _Call:
 
     def recall(self) -> None:
         """
-        Have it come back, unless it runs.
+        Cancel it, unless it runs already.
         """
         self.is_recalled = True
         self.future.cancel()
@@ -60,7 +60,7 @@ class _Call:
 
 class Foreign(Elsewhere):
     """
-    Handlers run in somebody's ``concurrent.futures`` executor, which stays theirs.
+    Runs handlers in the user's ``concurrent.futures`` executor, which stays open.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -92,7 +92,7 @@ class Foreign(Elsewhere):
 
     def recall_held(self) -> None:
         """
-        Cancel those of what is held.
+        Cancel the waiting calls whose partitions are held.
         """
         for call in list(self._calls_there.values()):
             if call.task.epoch.is_held:
@@ -100,7 +100,7 @@ class Foreign(Elsewhere):
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
-        Cancel what waits, and let the threads end.
+        Cancel the waiting calls, and let the threads end.
         """
         self.recall()
         super().stop(seconds)
@@ -116,7 +116,8 @@ class Foreign(Elsewhere):
         _about: About,
         **settings: Any,  # noqa: ANN401 - passed on
     ) -> Answer:
-        # It may have waited there for long, and can be cancelled no more.
+        # The call may have waited in the executor for long, and can no longer be
+        # cancelled.
         task = slot.task
         if task is None or task.epoch.is_held:
             raise NotBegunError
@@ -126,7 +127,7 @@ class Foreign(Elsewhere):
             slot.began = time.monotonic()
             if count < len(task.indexes):
                 slot.index = task.indexes[count]
-            return not task.epoch.is_held  # asked once it is said that this one begins
+            return not task.epoch.is_held  # checked after the start was noted
 
         context = context_of(task, self._calls.deadline, self._lifespan.state)
         try:
@@ -140,15 +141,15 @@ class Foreign(Elsewhere):
         assert task is not None  # noqa: S101 - it was just set
         call = _Call(task, self._submit(slot, records, about))
         self._calls_there[id(slot)] = call
-        if self._is_recalled or task.epoch.is_held:  # before it was known to be there
+        if self._is_recalled or task.epoch.is_held:  # before the call was noted here
             call.recall()
         try:
             return opened(call.future.result())
         except (BrokenExecutor, CancelledError) as error:
             if call.is_recalled and isinstance(error, CancelledError):
                 raise NotBegunError from error
-            # With all that was in it, whoever is to blame.
-            message = f"the executor broke, or cancelled what it took: {shown(error)}"
+            # The executor broke with all its calls, whichever one was the cause.
+            message = f"the executor broke, or cancelled a call: {shown(error)}"
             raise HandlersFailError(message) from error
         finally:
             del self._calls_there[id(slot)]
@@ -159,7 +160,7 @@ class Foreign(Elsewhere):
         if self._is_here:
             handle = self._handle
             call = functools.partial(self._call_there, slot)
-            slot.began = math.inf  # it may wait there, and that is no handler's time
+            slot.began = math.inf  # waiting there is not a handler's time
         try:
             return self._executor.submit(
                 call,
@@ -170,5 +171,5 @@ class Foreign(Elsewhere):
                 seconds=self._calls.seconds,
             )
         except RuntimeError as error:  # shut down or broken, and stays so
-            message = f"the executor takes nothing more: {shown(error)}"
+            message = f"the executor accepts no more calls: {shown(error)}"
             raise HandlersFailError(message) from error

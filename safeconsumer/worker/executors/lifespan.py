@@ -1,5 +1,5 @@
 """
-Enters what a worker's ``lifespan`` makes, and leaves it again, where handlers run.
+Enters and leaves the context manager of a worker's ``lifespan`` where handlers run.
 """
 
 import inspect
@@ -27,10 +27,10 @@ MakeLifespan: TypeAlias = Callable[
 
 def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
     """
-    Return if the executor can enter it where its handlers run.
+    Refuse a lifespan that the executor cannot enter where its handlers run.
 
     Raises:
-        WorkerSettingError: it cannot.
+        WorkerSettingError: the executor cannot enter it.
     """
     if lifespan is None:
         return
@@ -39,13 +39,14 @@ def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
         raise WorkerSettingError(message)
     if inspect.isgeneratorfunction(lifespan) or inspect.isasyncgenfunction(lifespan):
         message = (
-            f"lifespan makes a context manager, and {lifespan!r} makes a generator: "
-            f"decorate it with contextlib.contextmanager or asynccontextmanager"
+            f"lifespan must return a context manager, and {lifespan!r} makes a "
+            f"generator: decorate it with contextlib.contextmanager or "
+            f"asynccontextmanager"
         )
         raise WorkerSettingError(message)
     if isinstance(executor, Executor) and not isinstance(executor, ThreadPoolExecutor):
         message = (
-            f"lifespan cannot be entered in {executor!r}: use what it has itself, such "
+            f"lifespan cannot be entered in {executor!r}: use its own means, such "
             f"as ProcessPoolExecutor(initializer=...), or executor='process'"
         )
         raise WorkerSettingError(message)
@@ -58,18 +59,18 @@ def _check_picklable(lifespan: MakeLifespan) -> None:
         pickle.dumps(lifespan)
     except Exception as error:
         message = (
-            f"executor='process' sends lifespan by name, and {lifespan!r} has none "
-            f"that can be imported: define it at the top of a module"
+            f"executor='process' sends lifespan by name, and {lifespan!r} cannot be "
+            f"imported: define it at the top of a module"
         )
         raise WorkerSettingError(message) from error
 
 
 def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Enter it; return its value.
+    Enter the context manager; return its value.
 
     Raises:
-        LifespanError: that did not go well.
+        LifespanError: making or entering it raised.
     """
     if lifespan is None:
         return None
@@ -78,8 +79,8 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
         if not isinstance(made, AbstractContextManager):
             is_async = isinstance(made, AbstractAsyncContextManager)
             only = ", which only executor='asyncio' can enter" if is_async else ""
-            message = f"it made {shown(made)}, no context manager{only}"
-            raise TypeError(message)  # noqa: TRY301 - told as what enters it raises
+            message = f"it made {shown(made)}, which is not a context manager{only}"
+            raise TypeError(message)  # noqa: TRY301 - treated as an error of entering it
         return stack.enter_context(made)
     except BaseException as error:
         raise _not_entered(error) from error
@@ -87,10 +88,10 @@ def enter(stack: ExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN4
 
 async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> Any:  # noqa: ANN401 - the user's own
     """
-    Enter it, whichever kind it is; return its value.
+    Enter the context manager, sync or async; return its value.
 
     Raises:
-        LifespanError: that did not go well.
+        LifespanError: making or entering it raised.
     """
     if lifespan is None:
         return None
@@ -109,7 +110,7 @@ def _not_entered(error: BaseException) -> LifespanError:
 
 def not_left(error: BaseException) -> LifespanError:
     """
-    Return what says that it could not be left.
+    Return the error for a lifespan that could not be left.
     """
     wrong = LifespanError(f"lifespan could not be left: {shown(error)}")
     wrong.__cause__ = error
@@ -118,13 +119,13 @@ def not_left(error: BaseException) -> LifespanError:
 
 class LifespanThread:
     """
-    Enters and leaves it in a daemon thread of its own.
+    Enters and leaves the lifespan in its own daemon thread.
 
-    So nobody who waits for it waits longer than he wants to, and both are on one
-    thread, as a database's connection may ask.
+    So callers can limit how long they wait for it, and both happen on one thread, as a
+    database connection may require.
 
     Attributes:
-        state: its value, once it is entered.
+        state: the lifespan's value, once it is entered.
     """
 
     def __init__(
@@ -141,17 +142,17 @@ class LifespanThread:
 
     def start(self) -> None:
         """
-        Begin to enter it, if there is one.
+        Begin to enter the lifespan, if there is one.
         """
         if self._lifespan is not None:
             self._thread.start()
 
     def wait_entered(self, seconds: float) -> bool:
         """
-        Tell whether it is entered, within so many seconds.
+        Tell whether the lifespan was entered within so many seconds.
 
         Raises:
-            LifespanError: it could not be.
+            LifespanError: it could not be entered.
         """
         is_over = self._lifespan is None or self._entered.wait(seconds)
         if self._error is not None:
@@ -160,7 +161,7 @@ class LifespanThread:
 
     def leave(self, seconds: float) -> None:
         """
-        Leave it, and wait for that for so many seconds.
+        Leave the lifespan, and wait up to so many seconds until it is left.
         """
         self._leaving.set()
         if self._thread.is_alive():

@@ -1,5 +1,5 @@
 """
-Handlers in processes of their own.
+Runs handlers in separate processes.
 """
 
 import atexit
@@ -42,8 +42,8 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
-# What a child and its parent both see: how many records of the hand-over are finished,
-# and when the next one was begun, by the clock that all processes share.
+# Shared by a child and its parent: how many records of the hand-over are finished, and
+# when the next one was begun, by the clock that all processes share.
 _FINISHED, _BEGAN = 0, 1
 _NOT_TAKEN = -1.0
 
@@ -58,7 +58,7 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
     lifespan: MakeLifespan | None,
 ) -> None:
     """
-    Work in a child process until the pipe is closed; meanwhile say where it stands.
+    Work in a child process until the pipe is closed; answer where the handler is.
     """
     _leave_signals_to_the_worker()
     threading.Thread(
@@ -66,7 +66,7 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
     ).start()
 
     def begin(count: int) -> None:
-        progress[_BEGAN] = time.monotonic()  # first, so that it is never too early
+        progress[_BEGAN] = time.monotonic()  # first, never too early
         progress[_FINISHED] = count
 
     with contextlib.ExitStack() as stack:
@@ -76,7 +76,7 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
             pipe.send(sendable((0, error))[1])
             return
         with contextlib.suppress(EOFError, ConnectionError):
-            pipe.send(None)  # the handler is here
+            pipe.send(None)  # the handler was imported
             while True:
                 records, about = pipe.recv()
                 answer = call_in_process(
@@ -92,14 +92,14 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
 
 
 def _leave_signals_to_the_worker() -> None:
-    # What a terminal or a service manager sends to all processes at once is for the one
-    # that owns the consumer: it drains, and needs this one meanwhile. Not SIG_IGN:
-    # programs that the handler starts would inherit that.
+    # Signals that a terminal or a service manager sends to all processes at once are
+    # for the process that owns the consumer: it drains, and needs this one meanwhile.
+    # This does not use SIG_IGN, which programs that the handler starts would inherit.
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, _pass_by)
-            signal.siginterrupt(number, False)  # noqa: FBT003 - its signature
+            signal.siginterrupt(number, False)  # noqa: FBT003 - the parameter has no keyword
 
     def restore() -> None:
         for number, handler in before.items():
@@ -124,41 +124,40 @@ def _tell_stack(questions: Connection, thread: int) -> None:
 
 def call_and_send(*args: Any, **settings: Any) -> tuple[int, Parcel | None]:  # noqa: ANN401 - passed on
     """
-    Call the handler in a process of somebody's executor.
+    Call the handler in a process of the user's executor.
 
-    An error that cannot be sent back would break that executor with all it has.
+    An error that cannot be sent back would break the whole executor.
     """
     return sendable(call_in_process(*args, **settings))
 
 
 def check_picklable(handle: Handler) -> None:
     """
-    Return if a handler can be sent to another process.
+    Refuse a handler that cannot be sent to another process.
 
     Raises:
-        WorkerSettingError: it cannot.
+        WorkerSettingError: it cannot be sent.
     """
     try:
         pickle.dumps(handle)
     except Exception as error:
         message = (
-            f"the handler goes to another process by name, and {handle!r} has none "
-            f"that can be imported: define it at the top of a module"
+            f"the handler is sent to another process by name, and {handle!r} cannot "
+            f"be imported: define it at the top of a module"
         )
         raise WorkerSettingError(message) from error
 
 
-# For one that was killed, or has closed its pipe, to be gone.
+# Seconds for a process to end after it was killed or has closed its pipe.
 _GONE_SECONDS = 1.0
-# Whoever asks where a handler stands may be the one that polls.
+# Seconds to wait for a stack; the polling thread may be the one that asks.
 _LOOK_SECONDS = 0.25
-# What ends a process, such as a Ctrl-C, may be for the worker, which is told when its
-# loop turns.
+# Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
+# may also be for the worker, which notices it when its loop turns.
 _TOLD_SECONDS = 1.0
-# How often it is looked at which record a process is at.
+# Seconds between two looks at which record a process works on.
 _WATCH_SECONDS = 1.0
-# So many processes one after the other that end before they take a record are no
-# accident.
+# If this many processes in a row end before they take a record, that is no accident.
 _STARTS = 3
 
 
@@ -174,26 +173,26 @@ class _Child:
 
     def close(self) -> None:
         """
-        Have it end, if it is not in a handler.
+        Let it end, unless it is in a handler.
         """
         with contextlib.suppress(OSError):
-            self.pipe.close()  # which one that waits takes for the end
+            self.pipe.close()  # a waiting process then ends
             self.questions.close()
 
     def kill(self) -> None:
         """
-        End it by force, and wait for that.
+        Kill it, and wait until it has ended.
         """
         self.process.kill()
         self.process.join(_GONE_SECONDS)
 
     def ask(self) -> None:
         """
-        Have it say where its handler stands.
+        Ask it where its handler is; it answers later.
         """
         with self.looking, contextlib.suppress(EOFError, OSError):
             if self.is_asked and self.questions.poll(0):
-                self.questions.recv()  # it came too late, and says where it stood then
+                self.questions.recv()  # a late answer to an earlier question
                 self.is_asked = False
             self._ask()
 
@@ -204,7 +203,7 @@ class _Child:
 
     def stack(self) -> str | None:
         """
-        Return where its handler stands; None if it does not say so soon.
+        Return the stack of its handler; None if it does not answer soon.
         """
         with self.looking, contextlib.suppress(EOFError, OSError):
             self._ask()
@@ -218,26 +217,28 @@ class _Child:
     @property
     def finished(self) -> int:
         """
-        How many records of its hand-over are finished; below 0: it has not taken it.
+        How many records of its hand-over are finished.
+
+        It is below 0 while the process has not taken it.
         """
         return int(self.progress[_FINISHED])
 
     @property
     def began(self) -> float:
         """
-        When it began with the next one.
+        When it began with its current record.
         """
         return float(self.progress[_BEGAN])
 
 
 class Processes(Elsewhere):
     """
-    Handlers run in processes of their own, one task at a time in each.
+    Runs handlers in separate processes, one task at a time in each.
 
-    Made by ``forkserver`` where there is one, else by ``spawn``: never by a plain
-    fork, since kafka-python's thread is alive. One that dies, or is killed since a
-    record takes too long, is replaced, and only the record that it was at has failed;
-    of a batch nobody can tell which, so its records are tried again one by one.
+    They are made by ``forkserver`` where it exists, else by ``spawn``: never by a plain
+    fork, since kafka-python's thread is alive. A process that dies, or is killed
+    because a record takes too long, is replaced, and only its current record has
+    failed; in a batch that record is not known, so all are tried again one by one.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -262,9 +263,10 @@ class Processes(Elsewhere):
 
     def start(self) -> None:
         """
-        Start the threads; processes when there is work for them.
+        Start the threads; processes are started when there is work for them.
         """
-        # Before multiprocessing's own, which asks them to end and waits for good.
+        # It runs before multiprocessing's own exit handler, which waits without a
+        # limit.
         atexit.register(self._kill)
         super().start()
 
@@ -274,19 +276,19 @@ class Processes(Elsewhere):
 
     def recall(self) -> None:
         """
-        Start no process any more: what waits for one has not begun.
+        Start no more processes: records that wait for one have not begun.
         """
         self._recalled.set()
-        self._recalling.close()  # whoever waits for a first word sees the end of it
+        self._recalling.close()  # ends the waits for a first answer
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
-        End the processes; those in a handler by force.
+        End the processes; those that are in a handler are killed.
         """
         until = time.monotonic() + seconds
         self.recall()
         atexit.unregister(self._kill)
-        with self._starting:  # one that starts is there, or never will be
+        with self._starting:  # no process is being started now
             self._is_stopped = True
             children = list(self._children.items())
         super().stop(seconds)
@@ -321,7 +323,7 @@ class Processes(Elsewhere):
             if answer is not None:
                 return answer
             self._prepare(slot)
-            if slot.task is None or slot.task.epoch.is_held:  # since the last one
+            if slot.task is None or slot.task.epoch.is_held:  # held just now
                 raise NotBegunError
         message = (
             f"{_STARTS} processes one after the other ended before they took a record"
@@ -331,9 +333,9 @@ class Processes(Elsewhere):
     def _ask_child(
         self, slot: Slot, child: _Child, question: tuple[Sequence[Any], Any]
     ) -> Answer | None:
-        # None if it has ended before it took them.
-        # A copy: a traceback may keep this frame, and a view in it, for the collector,
-        # which Python 3.13 tells as an error of the buffer behind the view.
+        # Returns None if the process has ended before it took them. The array is
+        # copied: a traceback may keep this frame, and a view in it, for the collector,
+        # and Python 3.13 reports an error of the buffer behind the view then.
         sent = bytes(ForkingPickler.dumps(question))
         child.progress[_FINISHED] = _NOT_TAKEN
         try:
@@ -344,7 +346,7 @@ class Processes(Elsewhere):
             slot.began = child.began
         except (EOFError, OSError) as error:
             return self._bury(slot, child, len(question[0]), error)
-        except BaseException:  # its answer would be taken for that to the next question
+        except BaseException:  # else its answer would count for the next question
             self._forget(slot, child)
             raise
         return answer
@@ -374,11 +376,11 @@ class Processes(Elsewhere):
     def _end_late(self, slot: Slot, child: _Child) -> Answer:
         self._forget(slot, child)
         finished = child.finished
-        if child.began != slot.began:  # it went on in the last moment: none has failed
+        if child.began != slot.began:  # it finished in time after all
             return finished, None
         message = (
             f"the handler took longer than {self._calls.timeout:g} s: its process was "
-            f"killed, and is replaced"
+            f"killed and is replaced"
         )
         return finished, HandlerTimeoutError(message)
 
@@ -387,7 +389,7 @@ class Processes(Elsewhere):
     ) -> Answer | None:
         self._children.pop(id(slot), None)
         child.process.join(_GONE_SECONDS)
-        if child.process.exitcode is None:  # it has closed its pipe, and goes on
+        if child.process.exitcode is None:  # it has closed its pipe but still runs
             child.kill()
         finished, code = child.finished, child.process.exitcode
         is_taken = finished >= 0
@@ -449,7 +451,7 @@ class Processes(Elsewhere):
         return child
 
     def _wait_ready(self, slot: Slot, child: _Child) -> None:
-        # One that ends before it was given a record is the fault of none.
+        # If a process ends before it was given a record, no record has failed.
         try:
             wrong = self._first_word(child)
         except BaseException:
@@ -478,13 +480,13 @@ class Processes(Elsewhere):
                 raise NotBegunError from None
             return HandlersFailError(
                 f"a process ended with {child.process.exitcode} before it took a "
-                f"record; what it wrote says why: the handler must be importable "
+                f"record; its stderr says why: the handler must be importable "
                 f"there, and a script needs if __name__ == '__main__':"
             )
         stack = child.stack()
         child.kill()
         where = "in its imports" if stack is None else f"at\n{stack}"
         return HandlersFailError(
-            f"a process was not ready within {limit:g} s, and was killed: it stood "
+            f"a process was not ready within {limit:g} s, and was killed: it was "
             f"{where}; a longer Limits.age gives imports and lifespan more time"
         )

@@ -1,5 +1,5 @@
 """
-Handlers in threads of this process, and threads that drive handlers elsewhere.
+Runs handlers in threads of this process, and drives handlers that run elsewhere.
 """
 
 import functools
@@ -31,7 +31,7 @@ from safeconsumer.worker.results import Schedule
 
 class Threads:
     """
-    Handlers run in daemon threads of this process, so that a stuck one stops no exit.
+    Runs handlers in daemon threads of this process; a stuck one does not block exit.
     """
 
     _ends_late = False  # whether a handler that takes too long can be ended
@@ -63,23 +63,23 @@ class Threads:
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Tell whether the lifespan is entered, within so many seconds.
+        Tell whether the lifespan was entered within so many seconds.
         """
         return self._lifespan.wait_entered(seconds)
 
     def recall(self) -> None:
         """
-        Do nothing: what a thread has claimed it begins at once.
+        Do nothing: a thread begins at once with a record that it has claimed.
         """
 
     def recall_held(self) -> None:
         """
-        Do nothing: what a thread has claimed it begins at once.
+        Do nothing: a thread begins at once with a record that it has claimed.
         """
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """
-        Let the threads end; one that is in a handler ends after it.
+        Let the threads end; a thread that is in a handler ends after it.
         """
         self._schedule.queue.end()
         self._lifespan.leave(seconds)
@@ -90,13 +90,13 @@ class Threads:
         try:
             while (tasks := wait_claim()) is not None:
                 complete([self._run_safely(task, slot) for task in tasks])
-        except BaseException as error:  # noqa: BLE001 - told by run(), and by healthy()
+        except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             end_slot(slot, self._schedule, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
         try:
             return self._run(task, slot)
-        except BaseException as error:  # noqa: BLE001 - ours: what handlers raise is seen
+        except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None
             return broken(task, error)
 
@@ -113,16 +113,16 @@ class Threads:
 
 class NotBegunError(Exception):
     """
-    What was handed over is back: nothing of it was begun, and it has not failed.
+    Records that were handed over are back: none of them was begun or has failed.
     """
 
 
 class Elsewhere(Threads, ABC):
     """
-    A thread per place drives it and waits for its answer; subclasses know the place.
+    Has one thread per slot that drives it and waits for answers; subclasses run them.
     """
 
-    _is_here = False  # whether that is in this process
+    _is_here = False  # whether handlers run in this process
 
     def _stack_of(self, slot: Slot) -> StackOf:
         return functools.partial(self._look, slot)
@@ -130,7 +130,7 @@ class Elsewhere(Threads, ABC):
     @abstractmethod
     def _look(self, slot: Slot) -> str | None:
         """
-        Return the stack of what runs there; None if it cannot be seen.
+        Return the stack of what runs in a slot; None if it cannot be seen.
         """
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
@@ -141,12 +141,12 @@ class Elsewhere(Threads, ABC):
             self._prepare(slot)
             slot.index, slot.began = self._first(task), (began := time.monotonic())
             slot.task = task
-            if task.epoch.is_held:  # since it was claimed
+            if task.epoch.is_held:  # held since it was claimed
                 return Outcome(task=task, left=task.indexes)
             answer = self._ask_traced(task, slot, records)
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
-        except BaseException as error:  # noqa: BLE001 - what came back from there
+        except BaseException as error:  # noqa: BLE001 - the error of the other side
             answer = (0, blamed(error))
         finally:
             slot.task = None
@@ -163,8 +163,8 @@ class Elsewhere(Threads, ABC):
         )
 
     def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
-        # The span lives here, and its context travels. One that is not ended was not
-        # begun for anybody: no exporter gets it.
+        # The span lives here, and its context is sent along. A span that is not ended
+        # is never exported.
         epoch, tracer = task.epoch, self._calls.trace
         about: About = (epoch.tp, task.attempt, epoch.number, None)
         if tracer is None or self._is_here:
@@ -184,16 +184,16 @@ class Elsewhere(Threads, ABC):
 
     def _first(self, task: Task) -> int:
         """
-        Return the index of the record that is begun with; -1 if nobody ever knows.
+        Return the index of the record that is begun first; -1 if it is never known.
         """
         return task.indexes[0]
 
     def _prepare(self, slot: Slot) -> None:
         """
-        Get ready what takes its time, and is not the handler's.
+        Prepare what takes time that is not the handler's.
 
         Raises:
-            NotBegunError: it is too late for that.
+            NotBegunError: it is too late to begin.
         """
 
     @abstractmethod
@@ -202,5 +202,5 @@ class Elsewhere(Threads, ABC):
         Have the records handled there, and wait for the answer.
 
         Raises:
-            NotBegunError: nobody has begun with them.
+            NotBegunError: none of the records was begun.
         """

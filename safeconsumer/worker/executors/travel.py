@@ -1,5 +1,5 @@
 """
-Sends what a handler raised to another process, with its class and its traceback.
+Sends a handler's exception to another process, with its class and its traceback.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
     """
     Return an answer that can be sent, whatever its error is.
 
-    The error arrives as one of its own class, or of the nearest parent that can be
-    imported there, so that ``Retry.never`` and ``except`` mean the same. What can be
-    is known only there, so it travels in parts.
+    The error arrives with its own class, or with the nearest parent that can be
+    imported there, so that ``Retry.never`` and ``except`` mean the same. Which classes
+    these are is known only there, so it is sent in parts.
     """
     count, error = answer
     if error is None:
@@ -32,7 +32,7 @@ def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
 
 def opened(answer: tuple[int, Any]) -> Answer:
     """
-    Return an answer that may not have left its process.
+    Return an answer as it was before it was sent; it may not have been sent at all.
     """
     count, error = answer
     return count, error.error if isinstance(error, Parcel) else error
@@ -41,7 +41,7 @@ def opened(answer: tuple[int, Any]) -> Answer:
 @define
 class Parcel:
     """
-    An error on its way: what is unpickled is the error.
+    An error on its way: unpickling it gives the error.
     """
 
     error: BaseException
@@ -126,7 +126,7 @@ def _loaded(one: Pickled) -> Any:  # noqa: ANN401 - anything
 def _remade(
     kind: object, args: tuple[Any, ...], state: Mapping[str, Any]
 ) -> BaseException | None:
-    # Its constructor may want anything, so it is not asked.
+    # Its constructor may need any arguments, so it is not called.
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return None
     try:

@@ -40,7 +40,7 @@ class Arm:
     settings: Mapping[str, object] = {}
 
 
-class Member:
+class FrameworkMember:
     """
     A process; see :mod:`tests.bench.against.member`.
     """

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tests.bench import report
-from tests.bench.against.arms import Account, Arm, Member, Roll, account
+from tests.bench.against.arms import Account, Arm, FrameworkMember, Roll, account
 from tests.bench.against.venvs import clients_of
 from tests.bench.cases import Case
 from tests.bench.figures import Figure
@@ -64,9 +64,11 @@ class Against:
     def chosen(self, arms: Sequence[Arm]) -> list[Arm]:
         return [one for one in arms if one.framework in {OURS, *self.frameworks}]
 
-    def member(self, arm: Arm, topic: str, group: str, **told: object) -> Member:
+    def member(
+        self, arm: Arm, topic: str, group: str, **told: object
+    ) -> FrameworkMember:
         shared = {"topic": topic, "group": group, "bootstrap": self.bootstrap}
-        return Member(arm, self.folder, {**shared, **told})
+        return FrameworkMember(arm, self.folder, {**shared, **told})
 
     def in_turns(
         self, arms: Sequence[Arm], topic: str, rounds: int, **told: object

@@ -2,11 +2,12 @@
 The two consumers that are compared, and what every arm does with them.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from kafka import KafkaConsumer
+
+from tests.harness.waiting import looks
 
 BOUND = 60.0
 
@@ -51,13 +52,9 @@ def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> N
     Do the step until the condition holds.
 
     Raises:
-        TimeoutError: it does not within a minute.
+        NotReachedError: it does not within a minute.
     """
-    deadline = time.monotonic() + BOUND
-    while not condition():
-        if time.monotonic() > deadline:
-            message = "what an arm waits for did not come"
-            raise TimeoutError(message)
+    for _ in looks(condition, "what an arm waits for", BOUND):
         step()
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from tests.bench.arms.clients import make, poll_until, wait_until
-from tests.regression.wire import Wire
+from tests.harness.regression.wire import Wire
 
 
 class Idle:

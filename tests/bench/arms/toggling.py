@@ -11,7 +11,7 @@ from typing import Any
 from kafka import TopicPartition
 
 from tests.bench.arms.clients import make
-from tests.regression.wire import Wire
+from tests.harness.regression.wire import Wire
 
 _EVERY = 10
 _LENGTH = struct.Struct(">i")

@@ -27,7 +27,7 @@ from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.kafka.polling import poll_until
+from tests.harness.polling import poll_until
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_record_delivered_while_held_is_found(
     monkeypatch.setattr(ledger, "quiet", frozenset)
     consumer.pause(tp)
     next(consumer)
-    assert {name for name, _ in violations(tmp_path)} == {"S1"}
+    assert {name for name, _ in violations(tmp_path)} == {"A1"}
 
 
 @pytest.mark.any_broker
@@ -170,7 +170,7 @@ def test_two_groups_of_real_consumers_are_judged_apart(
     right = tmp_path / "right"
     assert violations(right) == []
     lost = dict(violations(right, tmp_path / groups[2]))
-    assert lost["S2"].endswith(" to 12")  # from wherever the first poll ended
+    assert lost["A2"].endswith(" to 12")  # from wherever the first poll ended
     journals = [read(path) for path in tmp_path.rglob("*.journal")]
     judged = check(journals, Settings())
     assert {case.group for case, one in judged.items() if one.findings} == {groups[2]}
@@ -180,7 +180,7 @@ def test_two_groups_of_real_consumers_are_judged_apart(
 def test_what_paused_returns_is_written_and_judged(
     clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what a call names; S7 finds it if it leaves out what is held."""
+    """Of what a call names; A7 finds it if it leaves out what is held."""
     topic = filled(clients)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     consumer = clients.consumer(SafeConsumer, journal=tmp_path)
@@ -198,7 +198,7 @@ def test_what_paused_returns_is_written_and_judged(
     assert (verdict.findings, verdict.unjudged, other.unjudged) == ((), {}, {})
     monkeypatch.setattr(PauseView, "paused", lambda _: set())
     consumer.pause(second, owner="c")
-    assert {name for name, _ in violations(tmp_path)} == {"S7"}
+    assert {name for name, _ in violations(tmp_path)} == {"A7"}
 
 
 @pytest.mark.any_broker
@@ -244,7 +244,7 @@ def test_a_fleet_of_members_in_one_process(
     writers[1].write("note", {"what": "still open: it is the caller's"})
     found = violations(tmp_path)
     # The embedded broker refuses commits during a rebalance.
-    allowed = {"S6"} if is_embedded(kafka_broker) else set()
+    allowed = {"A6"} if is_embedded(kafka_broker) else set()
     assert {name for name, _ in found} <= allowed
 
 
@@ -503,7 +503,7 @@ def test_rebalances_under_load_are_clean(
     members.pop(0).close()
     poll_all(members, lambda: sum(len(one.assignment()) for one in members) == 6)
     found = violations(tmp_path)
-    allowed = {"S6"} if is_embedded(kafka_broker) else set()
+    allowed = {"A6"} if is_embedded(kafka_broker) else set()
     assert {name for name, _ in found} <= allowed
 
 

@@ -19,10 +19,10 @@ from safeconsumer.audit.recorded import Recorded
 from safeconsumer.audit.stream import sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.testing.clients import Clients
-from tests.audit.bad import TP
-from tests.audit.telling import Telling
-from tests.audit.test_built_in import filled, has
-from tests.kafka.polling import poll_until
+from tests.broker.audit.test_built_in import filled, has
+from tests.harness.audit.bad import TP
+from tests.harness.audit.telling import Telling
+from tests.harness.polling import poll_until
 
 
 @pytest.fixture
@@ -130,4 +130,4 @@ def test_a_member_that_hides_its_group_is_not_judged_by_others() -> None:
     two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
     (verdict,) = check([one.journal(), two.journal()]).values()
     assert verdict.findings == ()
-    assert set(verdict.unjudged) == {"S2", "S4", "S6", "G2"}
+    assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}

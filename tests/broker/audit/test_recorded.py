@@ -29,8 +29,9 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
-from tests.audit.telling import Telling
-from tests.kafka.polling import LIMIT, collect, poll_until
+from tests.harness.audit.telling import Telling
+from tests.harness.polling import collect, poll_until
+from tests.harness.waiting import LIMIT
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_a_real_consumer_keeps_its_promises(
     own.write("return", {"op": "pause", "id": -1, "scopes": [topic], "owner": "app"})
     run = {"from": 20, "next": 21, "first": 20, "last": 20, "count": 1}
     own.write("deliver", {"tp": f"{topic}:0", **run})
-    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"S1"}
+    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"A1"}
 
 
 @pytest.mark.any_broker
@@ -158,7 +159,7 @@ def test_what_a_client_lost_is_found_in_the_topic(
     more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
     done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
     assert done.exit_code == 1, done.output
-    assert f"S2  {topic}:0" in done.output
+    assert f"A2  {topic}:0" in done.output
     assert "acknowledged offsets 4 to 5" in done.output
 
 
@@ -169,7 +170,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     tmp_path: Path,
 ) -> None:
     """
-    Reading makes nothing; a partition that is not there is named, without waiting.
+    Reading makes nothing; a partition that does not exist is named, without waiting.
     """
     there = clients.topic(1)
     gone = f"{there}-gone"
@@ -181,9 +182,9 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
     assert time.monotonic() - began < LIMIT
     assert done.exit_code == 1, done.output
-    assert f"S1  {there}:0" in done.stdout  # what journals prove is said all the same
-    assert f"the topic {gone} is not there" in done.stderr
-    assert f"{there}:7 is not there: the topic has 1 partition" in done.stderr
+    assert f"A1  {there}:0" in done.stdout  # what journals prove is said all the same
+    assert f"the topic {gone} does not exist" in done.stderr
+    assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     admin = KafkaAdminClient(**kafka_broker.client_config)
     assert gone not in admin.list_topics()
     admin.close()

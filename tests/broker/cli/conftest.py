@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.letters import Post
+from tests.broker.cli.letters import Post
 
 
 @pytest.fixture

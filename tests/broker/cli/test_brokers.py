@@ -2,7 +2,6 @@
 Somebody's cluster: reached, used, and left as it was found.
 """
 
-import time
 import uuid
 from collections.abc import Iterable
 
@@ -12,6 +11,7 @@ from kafka import KafkaConsumer
 from safeconsumer.cli.brokers import TidyCluster, open_broker
 from safeconsumer.testing.clients import Broker, Clients
 from safeconsumer.testing.scenarios import PREFIX
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.real_broker
 
@@ -38,10 +38,9 @@ def test_topics_and_groups_of_a_demo_are_deleted(
 
     # A broker hears of a deletion after its controller has acknowledged it.
     with cluster.admin() as admin:
-        deadline = time.monotonic() + 20
-        while left(admin.list_topics(), stage) != [others]:
-            assert time.monotonic() < deadline, left(admin.list_topics(), stage)
-            time.sleep(0.02)
+        wait_for(
+            lambda: left(admin.list_topics(), stage) == [others], "the deletion", 20
+        )
         groups = left(admin.list_groups(), stage)
     cluster.delete_topic(others)
     assert groups == []

@@ -30,7 +30,7 @@ from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Replay
-from tests.cli.letters import SECONDS, Post
+from tests.broker.cli.letters import SECONDS, Post
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -128,9 +128,9 @@ def test_a_record_that_is_no_letter_is_listed(post: Post) -> None:
     post.producer.send(post.dead, b"damaged", headers=headers).get(SECONDS)
     ended = post.run("list")
     _, one, two, count = ended.stdout.splitlines()
-    assert one.endswith("it has no header dead-letter-topic")
-    assert two.endswith("its header dead-letter-partition is missing, or no number")
-    assert (ended.exit_code, count) == (0, "0 letters, 2 records that are none")
+    assert one.endswith("the record has no header dead-letter-topic")
+    assert two.endswith("header dead-letter-partition is missing or not a number")
+    assert (ended.exit_code, count) == (0, "0 letters, 2 records that are no letters")
 
 
 def test_what_others_wrote_does_not_steer_the_terminal(post: Post) -> None:
@@ -192,9 +192,9 @@ def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     foreign, nothing = post.show(0), post.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
-    assert "no letter  it has no header" in foreign.stdout
+    assert "no letter  the record has no header" in foreign.stdout
     assert "not ours" in foreign.stdout
-    assert nothing.stderr == f"safeconsumer: nothing is at {post.dead}:0@1\n"
+    assert nothing.stderr == f"safeconsumer: there is no record at {post.dead}:0@1\n"
 
 
 def test_a_letter_about_a_letter(post: Post) -> None:
@@ -294,10 +294,10 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
     assert ended.stdout == "1 sent back, 6 left; 0 sent before\n"
     start = f"safeconsumer: left {post.dead}:0@"
     assert ended.stderr.splitlines() == [
-        f"{start}0: no letter: it has no header dead-letter-topic",
+        f"{start}0: not a letter: the record has no header dead-letter-topic",
         f"{start}1: its topic {gone} does not exist",
         f"{start}3: its headers n were null, which kafka-python cannot write",
-        f"{start}4: it comes from this very topic",
+        f"{start}4: its topic is this one",
         f"{start}5: its topic no name does not exist",
         f"{start}6: its topic __safeconsumer_holds_ops is internal",
     ]

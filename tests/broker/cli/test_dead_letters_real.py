@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ import pytest
 
 from safeconsumer.cli import dead_letters
 from safeconsumer.cli.errors import Status
-from tests.cli.letters import SECONDS, Post, replayed_from
-from tests.cli.test_program import command
-from tests.cli.test_run import Program
+from tests.broker.cli.letters import SECONDS, Post, replayed_from
+from tests.broker.cli.test_program import command
+from tests.broker.cli.test_run import Program
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.real_broker
 
@@ -135,12 +135,5 @@ def replay(post: Post, *options: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)

@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from email.message import Message
 from pathlib import Path
 
 import pytest
 
 import safeconsumer
+from safeconsumer.cli import main
 from safeconsumer.cli.errors import Status
 
 SECONDS = 60
@@ -63,8 +65,53 @@ def test_another_import_error_is_not_hidden() -> None:
     """Only what the extra installs is explained."""
     ended = run("demo", first="sys.modules['json'] = None; ")
 
-    assert ended.returncode == 1
+    assert ended.returncode == Status.BROKEN
     assert "ModuleNotFoundError" in ended.stderr
+    assert "not foreseen" in ended.stderr
+
+
+RAISES = """
+import safeconsumer.cli.audit as audit
+def papers(_): raise {error}
+audit.papers = papers
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("KeyError('who knows')", "KeyError: 'who knows': that was not foreseen"),
+        ("ValueError('two\\nlines')", "ValueError: two lines: that was not foreseen"),
+        ("ValueError", "ValueError: that was not foreseen"),
+        ("OSError(28, 'full')", "this system refuses: [Errno 28] full\n"),
+    ],
+)
+def test_an_error_that_no_command_foresees_is_no_outcome(
+    error: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One line, and a status of its own: 1 would say that promises were broken."""
+    first = f"exec({RAISES.format(error=error)!r}); "
+    monkeypatch.delenv("SAFECONSUMER_TRACEBACK", raising=False)
+    ended = run("audit", str(tmp_path), first=first)
+    assert (ended.returncode, ended.stdout) == (Status.BROKEN, "")
+    assert ended.stderr.startswith(f"safeconsumer: {said}")
+    assert ended.stderr.count("\n") == 1
+    monkeypatch.setenv("SAFECONSUMER_TRACEBACK", "1")
+    whole = run("audit", str(tmp_path), first=first)
+    assert whole.returncode == Status.BROKEN
+    assert whole.stderr.startswith("Traceback (most recent call last):\n")
+    assert whole.stderr.endswith(ended.stderr)
+
+
+def test_it_says_where_to_report_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the package's own data say; a checkout has no address."""
+    told = Message()
+    told["Project-URL"] = "Homepage, https://example.com/x"
+    told["Project-URL"] = "Issues, https://example.com/x/issues"
+    monkeypatch.setattr("importlib.metadata.metadata", lambda _: told)
+    assert main._address() == " at https://example.com/x/issues"
+    del told["Project-URL"]
+    assert main._address() == ""
 
 
 def test_help_needs_nothing_but_click() -> None:
@@ -140,7 +187,7 @@ def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
             timeout=SECONDS,
             check=False,
         )
-    assert ended.returncode == Status.FAILED
+    assert ended.returncode == Status.BROKEN
     assert ended.stderr.count("\n") == 1
     assert "No space left on device" in ended.stderr
 

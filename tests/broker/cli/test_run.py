@@ -28,7 +28,8 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer._kafka import login
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.run import run
-from tests.cli.test_program import command
+from tests.broker.cli.test_program import command
+from tests.harness.waiting import wait_for
 
 SECONDS = 60
 HANDLERS = """
@@ -143,14 +144,16 @@ class Program:
             stderr=stderr,
             text=True,
             cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         )
 
     def wait_seen(self, count: int) -> None:
-        deadline = time.monotonic() + SECONDS
-        while len(self.seen()) < count:
-            assert time.monotonic() < deadline, self.seen()
-            time.sleep(0.02)
+        wait_for(
+            lambda: len(self.seen()) >= count,
+            f"{count} records seen",
+            SECONDS,
+            seen=self.seen,
+        )
 
     def seen(self) -> list[str]:
         return self._lines("seen")
@@ -450,10 +453,8 @@ def test_commit_and_drain_have_options(
     )
     program.wait_seen(2)
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
-    deadline = time.monotonic() + SECONDS
-    while asking.committed(TopicPartition(program.topic, 0)) != 1:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    tp = TopicPartition(program.topic, 0)
+    wait_for(lambda: asking.committed(tp) == 1, "a commit while it runs", SECONDS)
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
@@ -499,7 +500,7 @@ def test_an_option_that_cannot_be(program: Program, option: str) -> None:
     [
         (("--batch-within=1s",), "batch_within needs batch"),
         (("--topic-concurrency=t=0",), "concurrency of 't' must be 1 or more"),
-        (("--topic-concurrency=@all=1",), "'@all' is none"),
+        (("--topic-concurrency=@all=1",), "'@all' is not a topic"),
         (("--breaker=on=handlers:Invalid,failures=0",), "failures must be"),
         (("--breaker=on=handlers:Invalid,rate=2",), "rate must be"),
         (("--breaker=on=handlers:note",), "exception"),
@@ -637,10 +638,12 @@ def test_a_breaker_holds_the_topic(
         "--retry=first=0",
         "--hook=handlers:hook",
     )
-    deadline = time.monotonic() + SECONDS
-    while "breaker_opened" not in program.events():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(
+        lambda: "breaker_opened" in program.events(),
+        "the breaker",
+        SECONDS,
+        seen=program.events,
+    )
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
@@ -712,7 +715,7 @@ def test_it_says_where_each_partition_starts(
         _, told = process.communicate(timeout=SECONDS)
         assert process.returncode == Status.DONE, told
         said.append([line for line in told.splitlines() if " starts at " in line])
-    reset = "nothing is committed, auto_offset_reset=earliest"
+    reset = "the group has no committed offset, auto_offset_reset=earliest"
     assert [sorted(lines) for lines in said] == [
         [f"safeconsumer: {program.topic}:{n} starts at 0: {reset}" for n in (0, 1)],
         [
@@ -746,7 +749,8 @@ def test_it_says_so_when_what_is_committed_is_out_of_range(
     assert process.returncode == Status.DONE, told
     lines = [line for line in told.splitlines() if f"{tp.topic}:0 starts" in line]
     assert lines[-1].endswith(
-        ":0 starts at 0: what is committed is out of range, auto_offset_reset=earliest"
+        ":0 starts at 0: the committed offset is out of range, "
+        "auto_offset_reset=earliest"
     )
 
 
@@ -832,7 +836,7 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         )
         asked, _ = silent.accept()
         with asked:
@@ -1011,7 +1015,7 @@ def test_no_broker(tmp_path: Path) -> None:
         text=True,
         timeout=SECONDS,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert done.returncode == Status.UNREACHABLE
     assert "no Kafka broker answers" in done.stderr

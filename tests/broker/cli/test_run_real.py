@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from safeconsumer.cli.errors import Status
-from tests.brokers import choice
-from tests.cli.test_program import command
-from tests.cli.test_run import SECONDS, Program
-from tests.group.secured import PASSWORDS, SecuredBroker
+from tests.broker.cli.test_program import command
+from tests.broker.cli.test_run import SECONDS, Program
+from tests.harness.brokers import choice
+from tests.harness.group.secured import PASSWORDS, SecuredBroker
 
 pytestmark = pytest.mark.real_broker
 
@@ -32,7 +32,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=SECONDS,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
 
 

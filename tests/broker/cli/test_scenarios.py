@@ -23,7 +23,7 @@ from safeconsumer.testing.scenarios import (
     play,
     play_side_by_side,
 )
-from tests.cli.results import result, scenario
+from tests.harness.cli.results import result, scenario
 
 pytestmark = pytest.mark.any_broker
 

@@ -11,7 +11,7 @@ from kafka.errors import KafkaTimeoutError
 from safeconsumer.cli import watching
 from safeconsumer.cli.backlog import Pace
 from safeconsumer.group.operator import Operator
-from tests.group.team import Team
+from tests.harness.group.team import Team
 
 
 @pytest.mark.embedded_broker

@@ -1,5 +1,5 @@
 """
-``python -m tests.conformance``: what each client's pause does, case by case.
+``python -m tests.broker.conformance``: what each client's pause does, case by case.
 
 Ours and kafka-python 3.0 by default; ``--clients all`` makes virtual environments for
 the others with pip, once. ``--write`` puts the tables into the design and the README.
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from safeconsumer.testing import ExistingCluster
-from tests.brokers import choice
-from tests.brokers.settings import KAFKA_VERSION
-from tests.conformance import pages, report
-from tests.conformance.clients import CLIENTS, IN_CI, Client
-from tests.conformance.environments import python_of
-from tests.conformance.everything import CASES
-from tests.conformance.outcomes import Outcome, Verdict
-from tests.conformance.results import Results
-from tests.conformance.run import Tried, run
+from safeconsumer.testing.cases.catalogue import CASES
+from tests.harness.brokers import choice
+from tests.harness.brokers.settings import KAFKA_VERSION
+from tests.harness.conformance import pages, report
+from tests.harness.conformance.clients import CLIENTS, IN_CI, Client
+from tests.harness.conformance.environments import python_of
+from tests.harness.conformance.outcomes import Outcome, Verdict
+from tests.harness.conformance.results import Results
+from tests.harness.conformance.run import Tried, run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -100,7 +100,7 @@ def _cases(text: str) -> list[Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance")
+    parser = argparse.ArgumentParser(prog="python -m tests.broker.conformance")
     parser.add_argument(
         "--clients",
         type=_clients,

@@ -2,7 +2,7 @@
 What kafka-python 3.0.12 is known to do; another release that differs is noticed.
 """
 
-from tests.conformance.outcomes import Outcome, Verdict
+from tests.harness.conformance.outcomes import Outcome, Verdict
 
 _STARVES = (
     "resume-in-mid-batch",
@@ -15,10 +15,12 @@ _RAISES_A_BARE_KEY_ERROR = (
 )
 _FORGETS_WITH_THE_OWNERSHIP = (
     "assigned-away-and-back",
+    "given-up-with-a-fetch-in-flight",
+    "another-member-went-on-meanwhile",
     "moves-and-returns",
     "paused-before-each-poll",
-    "did-not-poll-in-time",
-    "frozen",
+    "evicted-for-not-polling",
+    "evicted-for-being-frozen",
     "unsubscribed-and-back",
     "another-topic-and-back",
     "topic-created-again",

@@ -9,21 +9,27 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.clients import CLIENTS, IN_CI, Client
-from tests.conformance.everything import CASES
-from tests.conformance.expected import is_known
-from tests.conformance.lab import Lab
-from tests.conformance.outcomes import Verdict
-from tests.conformance.run import tried
+from safeconsumer.testing.cases.catalogue import CASES
+from safeconsumer.testing.cases.lab import Lab
+from tests.broker.conformance.expected import is_known
+from tests.harness.conformance.clients import CLIENTS, IN_CI, Client
+from tests.harness.conformance.environments import launch_of
+from tests.harness.conformance.outcomes import Verdict
+from tests.harness.conformance.run import tried
 
 pytestmark = pytest.mark.real_broker
 
 DEAF = Client(
-    name="deaf", title="deaf", family="none", adapter="deaf", protocol="range"
+    name="deaf",
+    title="deaf",
+    family="none",
+    adapter="tests.broker.conformance.adapters.deaf:Adapter",
+    arguments=("safeconsumer:SafeConsumer",),
+    protocol="range",
 )
-NOT_ABOUT_PAUSING = "joins-by-short-polls"
+NOT_ABOUT_PAUSING = "a-join-outlasts-its-poll"
 RACES = [("stock", NOT_ABOUT_PAUSING)]
-"""What can be forced, ``regression/test_forgotten_join`` forces."""
+"""What can be forced, ``broker/regression/test_forgotten_join`` forces."""
 
 LabOf = Callable[[Client], Lab]
 
@@ -42,7 +48,8 @@ def lab_of(
 
         def found(client: Client) -> Lab:
             if client.name not in labs:
-                lab = Lab(kafka_broker, client, logs / f"{client.name}.log")
+                log = logs / f"{client.name}.log"
+                lab = Lab(kafka_broker, launch_of(client), client.protocol, log)
                 labs[client.name] = stack.enter_context(lab)
             return labs[client.name]
 
@@ -59,7 +66,7 @@ def test_a_client_does_what_is_known_of_it(
     """
     A change of either is noticed: ours gets worse, or kafka-python another.
     """
-    outcome = tried(CASES[case], lab_of(CLIENTS[client]))
+    outcome = tried(CASES[case], lab_of(CLIENTS[client]), CLIENTS[client])
     assert is_known(outcome), outcome
 
 
@@ -70,5 +77,5 @@ def test_a_client_whose_pause_does_nothing_passes_no_case(
     """
     Each case can fail, and for the reason that it is there for.
     """
-    outcome = tried(CASES[case], lab_of(DEAF))
+    outcome = tried(CASES[case], lab_of(DEAF), DEAF)
     assert outcome.verdict == Verdict.DIFFERS, outcome.seen

@@ -5,8 +5,10 @@ Forms and calls that are older than what stands: what was shown is done, and onc
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from html import unescape
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -18,12 +20,13 @@ from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
+from safeconsumer.errors import ControlWriteError
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.publisher import Change, new_hold, publish
+from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.console.harness import Served, row_of
-from tests.group.team import LIMIT, Team
-from tests.worker.lab import wait_for
+from tests.harness.console.harness import Served, row_of
+from tests.harness.group.team import LIMIT, Team
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -288,7 +291,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         try:
             return carry_out(desk, given, is_wanted, decided)
         except Problem as problem:
-            if problem.detail == "whoever asked has gone":
+            if problem.detail == "the client has gone":
                 refused.set()
             raise
 
@@ -358,3 +361,63 @@ def test_only_the_last_keys_are_remembered() -> None:
     assert once.outcome({"key": "599", "scope": "orders"}) is None
     assert once.outcome({"key": "0"}) is None
     assert once.outcome({"scope": "orders"}) is None
+
+
+class Unjournaled:
+    """
+    An operator whose journal cannot be written; it counts what it writes.
+    """
+
+    unwritten = ""
+    writes = 0
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def check(self) -> None:
+        pass
+
+    def topic_of(self, source: str) -> str:
+        return source
+
+    def write(self, *_: object) -> tuple[()]:
+        self.writes += 1
+        self.unwritten = "the disk is full"
+        if self._error is not None:
+            raise self._error
+        return ()
+
+
+def carried_out(here: Unjournaled, times: int) -> list[Problem]:
+    """
+    Send the same form so often; return how each was answered.
+    """
+    desk: Any = SimpleNamespace(
+        commands=SimpleNamespace(lend=lambda: nullcontext(here)),
+        follower=SimpleNamespace(wait_for=lambda *_: None),
+        once=Once(),
+    )
+    decided = changing._Decided(
+        source="operator", todo=changes("g", "eve", ["orders"], None), told={}
+    )
+    given = {"key": "k", "group": "g"}
+    answers = []
+    for _ in range(times):
+        with pytest.raises(Problem) as told:
+            changing._carry_out(desk, given, lambda: True, lambda _: decided)
+        answers.append(told.value)
+    return answers
+
+
+def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again() -> None:
+    """It is written once; that it was not written down is so the second time, too."""
+    here = Unjournaled()
+    first, second = carried_out(here, 2)
+    assert (first.document, here.writes) == (second.document, 1)
+    assert (first.status, first.detail) == (500, "the disk is full")
+
+
+def test_what_is_not_journaled_is_said_of_a_write_that_failed() -> None:
+    (told,) = carried_out(Unjournaled(ControlWriteError("acknowledged: a")), 1)
+    assert told.title == "acknowledged: a"
+    assert told.detail == "It could not be journaled: the disk is full"

@@ -15,8 +15,7 @@ from attrs import evolve
 from safeconsumer.console import api
 from safeconsumer.group import findings, follower
 from safeconsumer.group.judging import GOOD, Finding
-from tests.console.harness import (
-    Polled,
+from tests.harness.console.harness import (
     Served,
     console,
     row_of,
@@ -25,10 +24,11 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import big
-from tests.console.test_browser import served_still
-from tests.group.team import Team
-from tests.worker.lab import wait_for
+from tests.harness.console.synthetic import big
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
+from tests.system.console.test_browser import served_still
 
 pytestmark = pytest.mark.embedded_broker
 
@@ -160,7 +160,7 @@ def test_a_timeout_is_a_number_of_seconds(quiet: Served, timeout: str) -> None:
     answer = asked(quiet, "wait", group="g", timeout=timeout)
     assert (answer.status_code, answer.json()["title"]) == (
         400,
-        "timeout is a number of seconds",
+        "timeout must be a number of seconds",
     )
 
 

@@ -29,9 +29,8 @@ from safeconsumer.group.report_wire import (
 )
 from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
-from tests.console.harness import (
+from tests.harness.console.harness import (
     TOKEN,
-    Polled,
     Served,
     console,
     row_of,
@@ -41,10 +40,11 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.group.operating import run
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
-from tests.worker.lab import wait_for
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -396,7 +396,7 @@ def test_ranges_and_an_end_by_the_clock(team: Team, served: Served) -> None:
         assert len(done["acknowledged"]) == 3
         both = served.post("preview", **wish, until="18:30", **{"for": "1h"})
         assert both.status_code == 400
-        assert "say one of them" in both.json()["title"]
+        assert "give one of them" in both.json()["title"]
 
 
 @pytest.mark.any_broker
@@ -498,12 +498,12 @@ def _preview(served: Served, wish: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        ({"group": "g", "scopes": "", "reason": "x"}, "say what to hold"),
+        ({"group": "g", "scopes": "", "reason": "x"}, "give a scope to hold"),
         ({"group": "g", "scopes": "orders:x", "reason": "x"}, "not a partition"),
         ({"group": "g", "scopes": "re:(", "reason": "x"}, "not an RE2 pattern"),
-        ({"group": "g", "scopes": "orders", "reason": " "}, "say why"),
-        ({"group": "", "scopes": "orders", "reason": "x"}, "a group is"),
-        ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "no duration"),
+        ({"group": "g", "scopes": "orders", "reason": " "}, "give a reason"),
+        ({"group": "", "scopes": "orders", "reason": "x"}, "a group must be"),
+        ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
     ],
 )
 def test_what_is_no_wish(shared: Served, wish: dict[str, str], said: str) -> None:
@@ -530,7 +530,7 @@ def test_a_member_that_no_call_takes_is_refused(
     answer = shared.post(call, **wish, **{name: "10s"})
     said = answer.json()
     assert (answer.status_code, repr(name) in said["title"]) == (400, True), said
-    assert "its body takes group, scopes, reason, for" in said["detail"]
+    assert "its body may have group, scopes, reason, for" in said["detail"]
     assert shared.get("holds")["holds"] == []
 
 
@@ -553,7 +553,7 @@ def test_a_query_that_no_call_takes_is_refused(
     with shared.client() as client:
         answer = client.request(method, f"/api/v1/{path}", **body)
     assert answer.status_code == 400
-    assert "is not for /" in answer.json()["title"]
+    assert "is not a parameter of /" in answer.json()["title"]
 
 
 @pytest.mark.any_broker

@@ -12,10 +12,10 @@ from kafka import TopicPartition
 from safeconsumer.events import HoldsExpired, HoldsPlaced
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.holds.ledger import PauseLedger
-from tests.group.lab import SKEW, ControlLab, written
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
-from tests.shell.lab import A
+from tests.harness.group.lab import SKEW, ControlLab, written
+from tests.harness.group.team import Team
+from tests.harness.holds.lab import A
+from tests.harness.polling import poll_until
 
 HOUR = 3600.0
 
@@ -76,6 +76,7 @@ def test_what_was_over_long_ago_ends_with_the_first_report() -> None:
     assert lab.quiet() == set()
 
 
+@pytest.mark.contract("G6")
 def test_a_slow_acknowledgement_makes_it_late_and_never_early() -> None:
     """The next one, which is quicker, puts it right."""
     lab = ClockLab(1.0)

@@ -11,8 +11,8 @@ import pytest
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients
-from tests.group.team import Team
-from tests.kafka.offline import silent_broker
+from tests.harness.group.team import Team
+from tests.harness.kafka.offline import silent_broker
 
 # A machine with other things to do.
 SLACK = 0.7

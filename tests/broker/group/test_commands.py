@@ -23,10 +23,11 @@ from safeconsumer.group import topics, wire
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.group.operating import Polled, run, where
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
-from tests.worker.lab import wait_for
+from tests.harness.group.operating import run, where
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.real_broker
 
@@ -67,6 +68,25 @@ def test_an_operators_day(team: Team) -> None:
         past = json.loads(run(team, "history", *group, "--json").stdout)
         assert [one["is_held"] for one in past] == [True, False]
     poll_until(consumer, lambda: not consumer.paused())
+
+
+def test_partitions_of_a_topic_that_is_called_re(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """Each has a scope; whoever writes a pattern in its place is told of that."""
+    with Team(kafka_broker, partitions=3, topic="re") as team:
+        consumer = team.subscribed("billing-1")
+        team.settled(consumer)
+        group = ("--group", team.group)
+        with Polled(consumer):
+            wrong = run(team, "pause", "re:1", *group, "--reason", "x")
+            assert wrong.exit_code == Status.USAGE
+            assert "of the topic re, partitions are re:re:1" in wrong.stderr
+            held = run(team, "pause", "re:re:1-2", *group, "--reason", "x", "--wait")
+            assert (held.exit_code, held.stderr) == (Status.DONE, "")
+            shown = json.loads(run(team, "status", *group, "--json").stdout)
+            assert [one["scope"] for one in shown["holds"]] == ["re:re:1", "re:re:2"]
+            lifted = run(team, "resume", "re:re:2", *group)
+            assert (lifted.exit_code, "resumed re:re:2" in lifted.stdout) == (0, True)
+        poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
 def test_status_says_what_workers_have_paused(team: Team) -> None:
@@ -145,13 +165,17 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team: Team) -> None:
     consumer = team.subscribed()
     team.settled(consumer)
     arguments = ("wait", "--group", team.group, "--quiet", "--timeout", "20s")
+    found: list[Result] = []
+
+    def is_refused() -> bool:
+        found.append(run(team, *arguments))
+        return found[-1].exit_code != Status.DONE
+
     with Polled(consumer):
-        first = run(team, *arguments)
+        is_refused()
         team.operator_holds(team.topic, for_=0.2)
-        poll = time.monotonic() + 20
-        while (second := run(team, *arguments)).exit_code == Status.DONE:
-            assert time.monotonic() < poll
-    for ended in (first, second):
+        wait_for(is_refused, "the end of the hold", 20, pause=0)
+    for ended in (found[0], found[-1]):
         assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
         assert "is held: pause it first" in ended.stderr
 
@@ -227,10 +251,10 @@ def bad(team: Team, *arguments: str) -> tuple[int, str]:
         (("orders:x",), "write it as topic:number"),
         (("re:(",), "not an RE2 pattern"),
         (("re:(a)\\1",), "not an RE2 pattern"),
-        (("orders", "--for", "0s"), "no time at all"),
-        (("orders", "--for", "soon"), "no duration"),
+        (("orders", "--for", "0s"), "is not longer than 0"),
+        (("orders", "--for", "soon"), "not a duration"),
         (("orders", "--until", "9999-12-31T23:59"), "a century away"),
-        (("orders", "--until", "9999-12-31T23:59-12:00"), "is no time"),
+        (("orders", "--until", "9999-12-31T23:59-12:00"), "is not a time"),
         (("orders", "--owner", "operator:x"), "operator"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
@@ -290,7 +314,7 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(
         ended = in_a_process(team, asked, stdout=disk)
     done = {"pause": "held", "extend": "extended", "resume": "resumed"}[command]
     line = (
-        f"safeconsumer: {done} and acknowledged: @all; but the rest could not be told: "
+        f"safeconsumer: {done} and acknowledged: @all; but the rest is not shown: "
         "this system refuses: [Errno 28] No space left on device\n"
     )
     assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
@@ -468,7 +492,7 @@ def test_without_the_status_topic_the_rest_is_known(team: Team) -> None:
         groups = told("groups")
         waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
     assert looked.exit_code == Status.FAILED
-    assert "nobody can tell who obeys" in looked.stdout
+    assert "it is unknown who obeys" in looked.stdout
     assert "on the topics: 1 hold" in looked.stdout
     assert f"{team.topic}  operator:alice" in status.stdout
     assert "reports cannot be read" in waited.stderr
@@ -485,7 +509,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(
         ended = run(team, "doctor", *form)
         assert ended.exit_code == Status.REFUSED
         assert "settings are right" in ended.stdout
-        assert "the rest could not be looked at: the broker refuses" in ended.stdout
+        assert "the rest could not be checked: the broker refuses" in ended.stdout
         assert ended.stderr.count("\n") == 1
     assert json.loads(ended.stdout)[-1]["rank"] == "PROBLEM"
 

@@ -21,11 +21,12 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
-from tests.console.harness import Polled, settled
-from tests.group.team import Team
-from tests.group.test_judging import report
-from tests.kafka.polling import poll_until
-from tests.worker.lab import wait_for
+from tests.harness.console.harness import settled
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
+from tests.unit.group.test_judging import report
 
 pytestmark = pytest.mark.any_broker
 

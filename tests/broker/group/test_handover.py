@@ -24,10 +24,10 @@ from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import read
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.group.team import Team
-from tests.kafka.conftest import Maker
-from tests.kafka.polling import poll_until
-from tests.regression.wire import Wire
+from tests.harness.group.team import Team
+from tests.harness.kafka.fixtures import Maker
+from tests.harness.polling import poll_until
+from tests.harness.regression.wire import Wire
 
 ASSIGNORS = [
     RangePartitionAssignor,
@@ -68,6 +68,7 @@ def partitions_of(records: list[Any]) -> set[TopicPartition]:
     return {TopicPartition(one.topic, one.partition) for one in records}
 
 
+@pytest.mark.contract("G7")
 @any_broker
 @both_ways
 @pytest.mark.parametrize("assignor", ASSIGNORS)
@@ -265,6 +266,7 @@ def test_a_producers_transaction_gets_the_marks_too(team: Team) -> None:
     assert offsets[second] == plain[second]
 
 
+@pytest.mark.contract("G7")
 @any_broker
 @both_ways
 def test_only_the_applications_own_pauses_travel(team: Team, handover: str) -> None:
@@ -280,6 +282,7 @@ def test_only_the_applications_own_pauses_travel(team: Team, handover: str) -> N
     assert second.holds() == ()
 
 
+@pytest.mark.contract("G7")
 @any_broker
 def test_off_hands_nothing_over(team: Team) -> None:
     """A slow worker's backpressure must not stop its successor."""

@@ -2,24 +2,32 @@
 Operators' commands keep a journal, so that an audit can judge what a group did (G2).
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner, Result
+from kafka.producer.producer_batch import ProducerBatch
 
 from safeconsumer import ControlWriteError, SafeConsumer
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
+from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.errors import JournalError, ScopeSyntaxError
+from safeconsumer.group import publisher
 from safeconsumer.group.operator import OPERATOR, Operator
-from safeconsumer.group.publisher import changes, new_hold
-from tests.group.operating import Polled, run
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from safeconsumer.group.overtaking import overtaken, put_back, timed
+from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.testing import EmbeddedBroker
+from tests.harness.group.operating import run
+from tests.harness.group.team import LIMIT, Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 
 real_broker = pytest.mark.real_broker
 embedded_broker = pytest.mark.embedded_broker
@@ -115,6 +123,34 @@ def test_who_does_not_obey_is_found(team: Team, tmp_path: Path) -> None:
     assert f"delivered though {team.topic} was held for the group before" in done.stdout
 
 
+@embedded_broker
+@pytest.mark.parametrize(
+    ("answered", "written"), [(-1, None), (1_700_000_000_123, 1_700_000_000.123)]
+)
+def test_only_a_brokers_time_is_written_down_as_one(
+    team: Team,
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answered: int,
+    written: float | None,
+) -> None:
+    """Where a topic has its producers' times kafka-python answers with this host's."""
+    upstreams = ProducerBatch.done
+
+    def done(self: Any, **said: Any) -> Any:  # noqa: ANN401 - upstream's
+        return upstreams(self, **{**said, "timestamp_ms": answered})
+
+    monkeypatch.setattr(ProducerBatch, "done", done)
+    with operator(team, path) as one:
+        one.write(OPERATOR, changes(team.group, "eve", ["a"], new_hold("x", 60.0)))
+    asked, hold = read(path).entries
+    assert (hold["written"], "written" in hold.fields) == (written, True)
+    assert hold["offset"] == 0
+    assert hold["until"] - 60 == pytest.approx(written or hold.at, abs=5)
+    # Killed in between it would be known until when it may stand.
+    assert asked["until"] - asked.at == pytest.approx(60, abs=5)
+
+
 @real_broker
 def test_what_commands_write_down(team: Team, path: Path) -> None:
     """Each call with what came of it; what is only looked at, nothing."""
@@ -159,11 +195,11 @@ def test_what_was_done_and_cannot_be_written_down_is_said(
     """It is held; and no audit will be sure of it."""
     write = SharedJournal.write
 
-    def full(self: SharedJournal, entries: Any) -> None:  # noqa: ANN401 - lines
+    def full(self: SharedJournal, entries: Any, cluster: str | None = None) -> None:  # noqa: ANN401 - lines
         if entries[0][0] != "group-asked":
             message = "the disk is full"
             raise JournalError(message)
-        write(self, entries)
+        write(self, entries, cluster)
 
     monkeypatch.setattr(SharedJournal, "write", full)
     group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
@@ -221,6 +257,138 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
     assert told(path)[2:] == [(event, "orders")]
 
 
+class Full:
+    """
+    A journal that takes so many calls, and then no more.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+        self.told: list[str] = []
+
+    def write(self, entries: Any, *_: object) -> None:  # noqa: ANN401 - lines
+        self.left -= 1
+        if self.left < 0:
+            message = "the disk is full"
+            raise JournalError(message)
+        self.told += [event for event, _ in entries]
+
+    def check(self, cluster: str | None = None) -> None:
+        pass
+
+
+def standing(team: Team) -> list[tuple[str, int | None]]:
+    with Operator(team.broker.client_config, team.settings) as here:
+        found = [one.hold for one in here.standing() if one.hold is not None]
+    return [(str(one.reason), one.ttl_ms) for one in found]
+
+
+@embedded_broker
+def test_what_is_put_back_is_put_back_though_it_cannot_be_journaled(
+    team: Team,
+) -> None:
+    """A colleague's hold, overwritten in the moment in which the disk is full."""
+    theirs, ours = (
+        changes(team.group, "eve", ["orders"], new_hold(reason, for_))
+        for reason, for_ in (("theirs", None), ("ours", 300.0))
+    )
+    journal = Full(2)
+    with Operator(team.broker.client_config, team.settings, journal=journal) as here:
+        publish(lambda: team.writer, team.settings.operator_topic, theirs, LIMIT)
+        done = here.write(OPERATOR, ours)
+        wrong = overtaken(here, OPERATOR, done, 0)
+        assert put_back(here, OPERATOR, wrong)
+        assert standing(team) == [("theirs", None)]
+        assert "the disk is full" in here.unwritten
+    assert journal.told == ["group-asked", "group-hold"]
+
+
+@embedded_broker
+def test_an_end_is_set_right_though_that_cannot_be_journaled(team: Team) -> None:
+    """What it is then: said, and not that nothing was changed."""
+    wanted = changes(team.group, "eve", ["orders"], new_hold("x", 300.0))
+    journal = Full(2)
+    with Operator(team.broker.client_config, team.settings, journal=journal) as here:
+        (first,) = here.write(OPERATOR, wanted)
+        first = evolve(first, at_ms=1_700_000_000_000)
+        (done,) = timed(here, OPERATOR, [first], 1_700_000_100.0)
+        assert standing(team) == [("x", 100_000)]
+        assert done.change.hold is not None
+        assert done.change.hold.ttl_ms == 100_000
+        assert "the disk is full" in here.unwritten
+
+
+@embedded_broker
+def test_who_interrupts_the_writing_down_is_told_what_stands(team: Team) -> None:
+    """The hold is acknowledged, and its journal is waited for."""
+
+    class Slow(Full):
+        def write(self, entries: Any, *_: object) -> None:  # noqa: ANN401 - lines
+            if self.told:
+                raise KeyboardInterrupt
+            super().write(entries)
+
+    wanted = changes(team.group, "eve", ["orders"], new_hold("x", None))
+    where = team.broker.client_config
+    said = "interrupted: acknowledged: orders. Running it again is safe"
+    with Operator(where, team.settings, journal=Slow(1)) as here:
+        with pytest.raises(KeyboardInterrupt, match=said):
+            here.write(OPERATOR, wanted)
+        assert here.unwritten == "interrupted"
+
+
+@real_broker
+def test_a_pause_that_overwrote_puts_back_where_the_disk_is_full_meanwhile(
+    team: Team, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command says what it did, and that the journal lacks it."""
+    write, first = SharedJournal.write, Operator.write
+    theirs = changes(team.group, "eve", ["orders"], new_hold("theirs", None))
+
+    def late(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's
+        monkeypatch.setattr(Operator, "write", first)
+        publish(lambda: team.writer, team.settings.operator_topic, theirs, LIMIT)
+        return first(*arguments)
+
+    def full(self: SharedJournal, *arguments: Any) -> None:  # noqa: ANN401 - its own
+        if path.exists() and "group-hold" in path.read_text():
+            message = "the disk is full"
+            raise JournalError(message)
+        write(self, *arguments)
+
+    monkeypatch.setattr(Operator, "write", late)
+    monkeypatch.setattr(SharedJournal, "write", full)
+    group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
+    keep = ("--journal", str(path), "--for", "5m")
+    done = run(team, "pause", "orders", *group, "--reason", "x", *keep)
+    assert done.exit_code == Status.FAILED
+    assert "overwritten before it was seen, and put back" in done.stderr
+    assert "the disk is full" in done.stderr
+    assert "nothing was changed" not in done.stderr
+    assert standing(team) == [("theirs", None)]
+
+
+@embedded_broker
+def test_another_clusters_journal_is_refused(team: Team, path: Path) -> None:
+    """Nothing is changed, and nothing is written into it."""
+    wanted = changes(team.group, "eve", ["orders"], new_hold("x", None))
+    with operator(team, path) as here:
+        here.write(OPERATOR, wanted)
+        here.check_journal()
+    before = path.read_bytes()
+    with EmbeddedBroker() as staging, Team(staging) as other:
+        wanted = changes(other.group, "eve", ["orders"], None)
+        with operator(other, path) as there:
+            for ask in (there.check_journal, lambda: there.write(OPERATOR, wanted)):
+                with pytest.raises(JournalError, match="is of the cluster"):
+                    ask()
+            assert there.standing() == ()
+    assert path.read_bytes() == before
+    with operator(team, path) as here:
+        here.write(OPERATOR, changes(team.group, "eve", ["orders"], None))
+    assert len(told(path)) == 4
+
+
 @embedded_broker
 def test_two_operators_share_a_journal(team: Team, path: Path) -> None:
     """Each call is told apart, and none is lost."""
@@ -257,3 +425,58 @@ def test_what_a_member_asks_for_the_group_is_written_down_before(
         "group-asked",
     ]
     assert [len({one["id"] for one in said[n : n + 2]}) for n in (0, 2)] == [1, 1]
+
+
+@embedded_broker
+def test_how_long_a_members_hold_lasts_counts_from_before_its_record(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that comes late does not make it last longer for the judge."""
+    late = [0.0]
+    writer = JournalWriter(tmp_path, clock=lambda: time.monotonic() + late[0])
+    settle = publisher._Writing.settle
+
+    def settled(self: Any, until: float) -> None:  # noqa: ANN401 - private
+        settle(self, until)
+        late[0] = 4.0
+
+    settings = team.with_settings(status_topic=None)
+    consumer = team.subscribed(control=settings, journal=writer)
+    team.settled(consumer)
+    monkeypatch.setattr(publisher._Writing, "settle", settled)
+    consumer.pause_group(team.topic, for_=60.0)
+    consumer.close()
+    asked, held = (
+        one for one in read(writer.path).entries if one.event.startswith("group-")
+    )
+    assert held.at - asked.at >= 4
+    assert held["until"] <= asked.at + 60
+
+
+@real_broker
+def test_a_pause_that_stands_already_is_not_written_down(
+    team: Team, path: Path
+) -> None:
+    """Whoever forgot the journal at first is told how it comes into it."""
+    group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
+    again = ("pause", "orders", *group, "--reason", "x")
+    run(team, *again)
+    keep = ("--journal", str(path))
+    done = run(team, *again, *keep)
+    assert (done.exit_code, path.exists()) == (Status.DONE, False)
+    assert "nothing was written to the journal" in done.stderr
+    assert run(team, *again, *keep, "--replace").exit_code == Status.DONE
+    assert told(path) == [("group-asked", "orders"), ("group-hold", "orders")]
+
+
+@real_broker
+def test_a_dry_run_says_that_it_could_not_be_journaled(
+    team: Team, tmp_path: Path
+) -> None:
+    """And leaves no file."""
+    group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
+    again = ("pause", "orders", *group, "--reason", "x", "--dry-run")
+    for name, status in (("no/ops.journal", Status.USAGE), ("a.journal", Status.DONE)):
+        done = run(team, *again, "--journal", str(tmp_path / name))
+        assert done.exit_code == status, done.output
+    assert list(tmp_path.iterdir()) == []

@@ -14,8 +14,8 @@ from safeconsumer._kafka.handover import assignor
 from safeconsumer.events.group import PauseNotHandedOver
 from safeconsumer.testing import EmbeddedBroker
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
 
 both_ways = pytest.mark.parametrize("handover", ["offsets", "assignor"])
 RANGE = {"partition_assignment_strategy": [RangePartitionAssignor]}

@@ -21,11 +21,11 @@ from safeconsumer import BlockingCallInListenerError, SafeConsumer
 from safeconsumer._kafka.handover import offsets
 from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.group.team import Team
-from tests.kafka.conftest import Maker
-from tests.kafka.polling import poll_until
-from tests.regression.members import InListener
-from tests.regression.wire import Wire
+from tests.harness.group.team import Team
+from tests.harness.kafka.fixtures import Maker
+from tests.harness.polling import poll_until
+from tests.harness.regression.members import InListener
+from tests.harness.regression.wire import Wire
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker

@@ -21,8 +21,8 @@ from safeconsumer.group.facts import Standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.group.team import LIMIT, Team, control_threads
-from tests.kafka.polling import poll_until
+from tests.harness.group.team import LIMIT, Team, control_threads
+from tests.harness.polling import poll_until
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
@@ -34,6 +34,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
         yield made
 
 
+@pytest.mark.contract("G1")
 def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
     """Nothing is delivered; after it is lifted everything is, from the first on."""
     team.operator_holds(team.topic)
@@ -46,6 +47,24 @@ def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
     assert got == {tp: list(range(5)) for tp in team.partitions}
 
 
+@pytest.mark.contract("G1")
+def test_a_partition_of_a_topic_called_re_is_held(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
+    """For every member, by the call, by the text, and until that is lifted."""
+    with Team(kafka_broker, partitions=2, topic="re") as team:
+        consumer = team.subscribed()
+        team.settled(consumer)
+        first, second = team.partitions
+        consumer.pause_group(second)
+        poll_until(consumer, lambda: consumer.paused() == {second})
+        (hold,) = consumer.holds()
+        assert hold.lifted_by() == "resume_group('re:re:1')"
+        assert consumer.resume_group("re:re:1") == ()
+        poll_until(consumer, lambda: not consumer.paused())
+        team.operator_holds("re:re:0")
+        poll_until(consumer, lambda: consumer.paused() == {first})
+
+
+@pytest.mark.contract("G3")
 def test_an_owner_stops_and_resume_lifts_only_its_own(team: Team) -> None:
     """resume() says what remains; paused() and explain() show the operator's hold."""
     consumer = team.subscribed()
@@ -87,6 +106,7 @@ def test_it_ends_by_itself(team: Team) -> None:
     assert hold.expires_at - hold.placed_at == pytest.approx(1.0)
 
 
+@pytest.mark.contract("G1")
 @pytest.mark.parametrize(
     "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
 )
@@ -110,6 +130,7 @@ def test_what_moves_to_another_member_stays_held(team: Team, assignor: type) -> 
     assert team.settled(second) == {}
 
 
+@pytest.mark.contract("G1")
 def test_a_group_hold_of_one_member_is_obeyed_by_all(team: Team) -> None:
     """Any member lifts it; an operator's hold of the same scope stays."""
     first, second = team.subscribed("a"), team.subscribed("b")
@@ -148,6 +169,7 @@ def test_a_group_call_in_a_listener_is_refused(team: Team) -> None:
     assert len(raised) >= 2
 
 
+@pytest.mark.contract("G2")
 def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
     """The barrier is about assignments, not about joins."""
     team.operator_holds(f"{team.topic}:0")
@@ -158,6 +180,7 @@ def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
     assert team.partitions[0] not in got
 
 
+@pytest.mark.contract("G4")
 def test_garbage_does_not_reach_poll(team: Team) -> None:
     """Skipped, counted, reported; the hold behind it is obeyed."""
     consumer = team.subscribed()
@@ -172,6 +195,7 @@ def test_garbage_does_not_reach_poll(team: Team) -> None:
     assert consumer._safe_control._state.skipped == 5_000  # type: ignore[union-attr]  # controlled
 
 
+@pytest.mark.contract("G8")
 def test_members_report_what_they_obey(team: Team) -> None:
     """Also that it is quiet, soon after it is."""
     consumer = team.subscribed("reporter")
@@ -248,6 +272,7 @@ def late_start(team: Team, **configs: Any) -> tuple[SafeConsumer, Any]:  # noqa:
     return team.subscribed(**configs), late
 
 
+@pytest.mark.contract("G2")
 @embedded
 def test_a_member_with_a_late_view_delivers_nothing(team: Team) -> None:
     """It keeps its membership, and is quiet by its gates until it has read."""
@@ -258,6 +283,9 @@ def test_a_member_with_a_late_view_delivers_nothing(team: Team) -> None:
         assert consumer.poll(50) == {}
     assert consumer.paused() == set(team.partitions)
     assert "control topics" in consumer.explain(team.partitions[0])[0]
+    fetched = {tp for one in team.broker.requests("Fetch") for tp in one.partitions}
+    assert not fetched & set(team.partitions)  # nothing of it was asked for
+    assert {consumer.position(tp) for tp in team.partitions} == {0}
     late.release()
     poll_until(consumer, lambda: len(consumer.holds()) == 1)
     assert team.settled(consumer) == {}
@@ -280,6 +308,7 @@ def test_without_the_barrier_the_same_member_leaks(
     late.release()
 
 
+@pytest.mark.contract("G5")
 @embedded
 def test_run_lets_new_partitions_flow_after_its_time(team: Team) -> None:
     """An alarm says so; once the topics are read the hold is obeyed again."""
@@ -293,6 +322,7 @@ def test_run_lets_new_partitions_flow_after_its_time(team: Team) -> None:
     poll_until(consumer, team.is_quiet(consumer))
 
 
+@pytest.mark.contract("G5")
 @embedded
 def test_unreachable_keeps_the_last_state_and_gates_what_is_new(team: Team) -> None:
     """The member stays in its group, and what flowed goes on."""
@@ -349,15 +379,21 @@ def test_a_group_hold_that_is_renewed_stands_since_it_was_placed(team: Team) -> 
             (one,) = operator.standing(team.group)
         return one
 
+    def heard(member: SafeConsumer) -> bool:
+        return [one.placed_at for one in member.holds()] == [first.at]
+
     consumer.pause_group(team.topic, reason="lease", for_=600)
     first = standing()
+    # What it has not heard of it does not renew, but places.
+    poll_until(consumer, lambda: heard(consumer))
     consumer.pause_group(team.topic, reason="lease", for_=601)
     other = team.subscribed("b", control=control)
-    poll_until(other, lambda: bool(other.holds()))
+    poll_until(other, lambda: heard(other))
     other.pause_group(team.topic, reason="lease", for_=602)
     last = standing()
     assert (last.since, last.offset) == (first.at, first.offset + 2)
-    assert other.holds()[0].placed_at == consumer.holds()[0].placed_at == first.at
+    poll_until(other, lambda: heard(other))
+    poll_until(consumer, lambda: heard(consumer))
     consumer.resume_group(team.topic)
     consumer.pause_group(team.topic, reason="lease", for_=600)
     again = standing()

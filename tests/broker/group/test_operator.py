@@ -25,9 +25,9 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.wire import ControlHold
 from safeconsumer.holds.scope import Everything
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
-from tests.worker.lab import wait_for
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 HOUR_MS = 3_600_000
 
@@ -153,9 +153,7 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
     )
     try:
         consumer.subscribe([team.topic])
-        deadline = time.monotonic() + 30
-        while consumer.poll(0.1) is None:
-            assert time.monotonic() < deadline
+        wait_for(lambda: consumer.poll(0.1), "a first record", pause=0)
         with Operator(team.broker.client_config, team.quick) as operator:
             picture = operator.look(team.group)
             listed = [one for one in operator.survey() if one.group == team.group]

@@ -20,9 +20,10 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.overtaking import Overtaken
 from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.group.operating import Polled, run
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 
 real = pytest.mark.real_broker
 SEEN_LATE = "overwritten before it was seen, and put back: "
@@ -275,7 +276,7 @@ def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
     idle.operator_holds("@all", for_=0.001, owner="oncall")
     ended = asked(idle, "extend", "@all", "--for", "2h")
     assert ended.exit_code == Status.FAILED
-    assert "@all is not held any more: its time is over" in ended.stderr
+    assert "@all is not held any more: it has expired" in ended.stderr
     assert not past(idle)[-1]["is_held"]
 
 

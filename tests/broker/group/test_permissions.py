@@ -23,10 +23,11 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.events import group as control_events
 from safeconsumer.group import topics
-from tests.brokers import choice
-from tests.group.secured import PASSWORDS, SecuredBroker, allow, properties
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from safeconsumer.group.operator import Operator
+from tests.harness.brokers import choice
+from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow, properties
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
 
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
@@ -78,6 +79,7 @@ def run(team: Team, file: Path, *arguments: str) -> Any:  # noqa: ANN401 - click
     )
 
 
+@pytest.mark.contract("G3")
 def test_a_member_obeys_an_operator_and_cannot_be_one(
     team: Team, tmp_path: Path
 ) -> None:
@@ -102,6 +104,16 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(
     assert len(consumer.holds()) == 2
     doctor = run(team, operator, "doctor")
     assert "written by: super users only" in doctor.stdout
+
+
+def test_which_cluster_it_is_is_told_without_any_right(team: Team) -> None:
+    """Operators' journals are of one cluster; what they need more is only this."""
+    told = set()
+    for user in ("operator", "watcher"):
+        with Operator(team.broker.client_of(user), team.settings) as one:
+            told.add(one.cluster)
+    assert len(told) == 1
+    assert None not in told
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from kafka.producer.future import FutureRecordMetadata
 
-from safeconsumer import ControlWriteError
+from safeconsumer import Control, ControlWriteError
 from safeconsumer.errors import ControlSettingError
-from safeconsumer.group import apart, clients, wire
+from safeconsumer.group import apart, wire
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import Change, changes, new_hold, publish
-from tests.group.team import LIMIT, Team
+from tests.harness.group.team import LIMIT, Team
 
 pytestmark = pytest.mark.embedded_broker
 
@@ -127,13 +127,15 @@ def test_what_may_be_written_late_is_said_so(
     monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
     wanted = (placing if is_placing else lifting)(team, "orders")
     would = "hold then" if is_placing else "lift what is placed again meanwhile"
-    said = f"it may still be written later, and would {would}: look at status"
+    said = f"it may still be written later, and would {would}: check status"
     with operator(team) as here:
         here.write(OPERATOR, lifting(team, "warm"))
         team.broker.freeze()
-        with pytest.raises(ControlWriteError, match=said):
-            here.write(OPERATOR, wanted)
-        team.broker.unfreeze()
+        try:
+            with pytest.raises(ControlWriteError, match=said):
+                here.write(OPERATOR, wanted)
+        finally:
+            team.broker.unfreeze()  # others use it after this
 
 
 def test_an_interrupt_says_what_was_written(
@@ -162,7 +164,35 @@ def test_an_interrupt_before_anything_was_sent(team: Team) -> None:
         publish(connect, "ops", placing(team, "orders"), LIMIT)
 
 
+def test_a_second_interrupt_does_not_say_that_what_was_sent_was_not_written(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody is impatient: nobody waited for its answer."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
+    said = "interrupted: whether orders was written to"
+    with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
+        here.write(OPERATOR, placing(team, "orders"))
+
+
+def test_what_no_client_was_made_for_was_not_written() -> None:
+    """Whatever went wrong: whoever keeps a journal is told so."""
+
+    def connect() -> Any:  # noqa: ANN401 - a producer
+        message = "no such file: ca.pem"
+        raise ValueError(message)
+
+    told: list[Any] = []
+    wanted = changes("g", "alice", ["orders", "other"], None)
+    with pytest.raises(ValueError, match=r"ca\.pem"):
+        publish(connect, "ops", wanted, LIMIT, tell=lambda *one: told.append(one))
+    assert told == [((), wanted)]
+
+
 @pytest.mark.parametrize("name", ["acks", "enable_idempotence", "retries"])
 def test_how_holds_are_written_is_not_to_be_chosen(name: str) -> None:
-    with pytest.raises(ControlSettingError, match=f"{name} is not to be chosen"):
-        clients.connection({}, {name: 1}, "control")
+    with pytest.raises(ControlSettingError, match=f"{name} cannot be set"):
+        Control(client_configs={name: 1})

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
@@ -18,8 +20,9 @@ from safeconsumer.group import clients, topics, wire
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
-from tests.group.team import LIMIT, Team, control_threads
-from tests.kafka.polling import poll_until
+from tests.harness.group.team import LIMIT, Team, control_threads
+from tests.harness.polling import poll_until
+from tests.harness.waiting import retried, wait_for
 
 pytestmark = pytest.mark.real_broker
 
@@ -37,25 +40,15 @@ def delete(team: Team, name: str) -> None:
     """Delete a topic, and return once the broker no longer knows it."""
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_topics([name])
-        deadline = time.monotonic() + LIMIT
-        while name in admin.list_topics():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: name not in admin.list_topics(), "the deletion", LIMIT)
 
 
 def create(team: Team, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
     """Create a topic, again if the broker is still busy deleting the last one."""
-    deadline = time.monotonic() + LIMIT
-    while True:
-        try:
-            team.create(name, settings)
-        except KafkaError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+    retried(lambda: team.create(name, settings), KafkaError, limit=LIMIT)
 
 
+@pytest.mark.contract("G4")
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_that_loses_holds_with_time_is_refused(team: Team, policy: str) -> None:
     """The constructor says what to do, and leaves no thread behind."""
@@ -109,6 +102,7 @@ def test_a_topic_that_is_missing_gates_and_is_found_later(team: Team) -> None:
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
 
 
+@pytest.mark.contract("G5")
 def test_a_topic_deleted_and_made_again_lifts_nothing(team: Team) -> None:
     """Last state and an alarm; a tombstone on the new one lifts."""
     consumer = team.subscribed()
@@ -148,14 +142,7 @@ def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(
 
 def again(team: Team, scope: str) -> None:
     """Lift a scope; the writer may still have the deleted topic's metadata."""
-    deadline = time.monotonic() + LIMIT
-    while True:
-        try:
-            team.operator_lifts(scope)
-        except ControlWriteError:
-            assert time.monotonic() < deadline
-        else:
-            return
+    retried(lambda: team.operator_lifts(scope), ControlWriteError, limit=LIMIT)
 
 
 def test_compaction_that_really_runs(team: Team) -> None:
@@ -182,17 +169,15 @@ def wait_until_cleaned(team: Team, scope: str) -> None:
     """Hold and lift a scope until the log begins to lose what came before."""
     from safeconsumer.group.operator import Operator  # noqa: PLC0415 - here only
 
-    deadline = time.monotonic() + CLEANED_WITHIN
-    written = 0
-    while True:
+    written = count()
+
+    def is_shorter() -> bool:
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        written += 2
         with Operator(team.broker.client_config, team.settings) as operator:
-            if len(operator.records(team.group)) < written:
-                return
-        assert time.monotonic() < deadline, "the broker's cleaner did not run"
-        time.sleep(0.2)
+            return len(operator.records(team.group)) < 2 * next(written)
+
+    wait_for(is_shorter, "the broker's cleaner", CLEANED_WITHIN, pause=0.2)
 
 
 def test_no_topic_is_made_by_a_member(
@@ -213,7 +198,8 @@ def test_no_topic_is_made_by_a_member(
 def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
     """10,000 records a second; the hold among them is obeyed at once."""
     consumer = team.subscribed()
-    team.settled(consumer)
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
     over = threading.Event()
     flood = threading.Thread(target=pour, args=(team, over))
     flood.start()
@@ -224,10 +210,16 @@ def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
         acknowledged = time.monotonic()
         poll_until(consumer, team.is_quiet(consumer))
         assert time.monotonic() - acknowledged < 5.0
+        team.produce(1)
         assert consumer.poll(100) == {}
+        assert {consumer.position(tp) for tp in team.partitions} == {5}
     finally:
         over.set()
         flood.join()
+    team.operator_lifts("@all")
+    later: dict[TopicPartition, list[int]] = {}
+    poll_until(consumer, lambda: len(later) == 4, got=later)
+    assert later == {tp: [5] for tp in team.partitions}
 
 
 def pour(team: Team, over: threading.Event) -> None:

@@ -13,9 +13,9 @@ from kafka.admin import (
 )
 
 from safeconsumer.cli.errors import Status
-from tests.brokers import choice
-from tests.group.secured import allow
-from tests.group.story import OWNER, Story, played
+from tests.harness.brokers import choice
+from tests.harness.group.secured import allow
+from tests.harness.group.story import OWNER, Story, played
 
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
@@ -141,7 +141,7 @@ def test_doctor_says_who_has_rights_of_operators(story: Story) -> None:
     assert "User:eve can change its settings" in bad.stdout
     assert "PROBLEM  User:*" in story.run("operator", "doctor").stdout
     # Alice may not read ACLs: that is not well, it is unknown.
-    assert "ACLs could not be read" in story.run("alice", "doctor").stdout
+    assert "the ACLs cannot be read" in story.run("alice", "doctor").stdout
 
 
 def test_doctor_looks_at_settings_that_lose_holds(story: Story) -> None:

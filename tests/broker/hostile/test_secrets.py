@@ -19,11 +19,11 @@ from safeconsumer.audit.recorded import Recorded, holds_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.log import log_event
 from safeconsumer.group.properties import client_configs, read_properties
-from tests.brokers import choice
-from tests.group.secured import PASSWORDS, SecuredBroker, properties
-from tests.group.team import Team
-from tests.group.test_permissions import permit, run
-from tests.kafka.polling import poll_until
+from tests.broker.group.test_permissions import permit, run
+from tests.harness.brokers import choice
+from tests.harness.group.secured import PASSWORDS, SecuredBroker, properties
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
 
 pytestmark = [
     pytest.mark.real_broker,

@@ -10,7 +10,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.facade import Facade
-from tests.kafka.polling import collect, poll_until, produce
+from tests.harness.polling import collect, poll_until
+from tests.harness.producing import produce
 
 pytestmark = pytest.mark.any_broker
 
@@ -77,7 +78,7 @@ def test_a_refused_join_takes_nothing(
     poll_until(member, member.assignment)
     (topic,) = member.subscription()
     before, asked = membership.epochs(), say.asked
-    produce(make_producer, topic, 5, 5)
+    produce(make_producer(), topic, 5, 5)
     say.refuses = 2
     member._coordinator.request_rejoin()
     for _ in range(2):

@@ -11,8 +11,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
-from tests.kafka.polling import poll_until
-from tests.regression.members import InListener
+from tests.harness.polling import poll_until
+from tests.harness.regression.members import InListener
 
 pytestmark = pytest.mark.any_broker
 

@@ -11,9 +11,9 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import HeldPartitionUncommitted
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

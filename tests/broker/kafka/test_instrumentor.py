@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from safeconsumer import SafeConsumer
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
 
 pytestmark = pytest.mark.any_broker
 

@@ -15,7 +15,8 @@ from kafka import (
 from kafka.errors import KafkaError
 
 from safeconsumer import BlockingCallInListenerError, SafeConsumer
-from tests.kafka.polling import poll_until, produce
+from tests.harness.polling import poll_until
+from tests.harness.producing import produce
 
 pytestmark = pytest.mark.any_broker
 
@@ -50,7 +51,7 @@ def topic(kafka_topic: Callable[..., str], make_producer: Callable[..., Any]) ->
     Two partitions with ten records each.
     """
     name = kafka_topic(partitions=2)
-    produce(make_producer, name, 10, 10)
+    produce(make_producer(), name, 10, 10)
     return name
 
 

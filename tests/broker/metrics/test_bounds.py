@@ -12,10 +12,10 @@ from kafka import TopicPartition
 from safeconsumer import Worker
 from safeconsumer.metrics import METRICS, table
 from safeconsumer.worker.settings import Limits
-from tests.kafka.fetches import answer, assigned, batch
-from tests.metrics.conftest import Maker
-from tests.metrics.scraping import needs_promtool, promtool, text_of, values
-from tests.worker.lab import Lab
+from tests.harness.kafka.fetches import answer, assigned, batch
+from tests.harness.metrics.fixtures import Maker
+from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
+from tests.harness.worker.lab import Lab
 
 RECORDS = 1000
 OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")

@@ -30,9 +30,8 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
-from tests.console.harness import (
+from tests.harness.console.harness import (
     TOKEN,
-    Polled,
     Served,
     console,
     settled,
@@ -40,10 +39,11 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import Still, alone, big, picture, standing
-from tests.group.team import Team
-from tests.metrics.scraping import PREFIX, needs_promtool, promtool
-from tests.worker.lab import wait_for
+from tests.harness.console.synthetic import Still, alone, big, picture, standing
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.metrics.scraping import PREFIX, needs_promtool, promtool
+from tests.harness.waiting import wait_for
 
 
 class Limited:

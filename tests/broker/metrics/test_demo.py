@@ -13,9 +13,9 @@ import pytest
 
 from safeconsumer.cli.watched import watching
 from safeconsumer.testing._ports import free_port
-from tests.cli.test_program import command
-from tests.metrics.scraping import needs_promtool, promtool, scrape
-from tests.worker.lab import wait_for
+from tests.broker.cli.test_program import command
+from tests.harness.metrics.scraping import needs_promtool, promtool, scrape
+from tests.harness.waiting import wait_for
 
 SECONDS = 60.0
 

@@ -22,14 +22,15 @@ from safeconsumer import (
 )
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.metrics import METRICS, Collector, serve
-from tests.group.team import Team
-from tests.kafka.fetches import answer, assigned, batch
-from tests.kafka.polling import poll_until
-from tests.metrics.conftest import Maker
-from tests.metrics.scraping import scrape, values
-from tests.shell.forking import is_true_in_child
-from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import Clock
+from tests.harness.group.team import Team
+from tests.harness.holds.forking import is_true_in_child
+from tests.harness.kafka.fetches import answer, assigned, batch
+from tests.harness.metrics.fixtures import Maker
+from tests.harness.metrics.scraping import scrape, values
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab
+from tests.harness.worker.model.client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
@@ -221,7 +222,7 @@ def test_a_reporter_that_knows_no_group_of_ours(
     assigned(consumer, A)
     consumer.pause(A)
     assert values(consumer)["consumer_quiet_partitions"] == 1
-    assert "a metric reporter raises" in caplog.text
+    assert "a metric reporter raised" in caplog.text
 
 
 def test_without_kafka_pythons_metrics(safe: Maker) -> None:

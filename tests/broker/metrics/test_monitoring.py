@@ -17,10 +17,11 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS, alerts, dashboard
 from safeconsumer.metrics.alerts import ALERTS
-from tests.group.operating import Polled, run
-from tests.group.team import Team
-from tests.metrics.scraping import needs_promtool, promtool
-from tests.worker.lab import wait_for
+from tests.harness.group.operating import run
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.metrics.scraping import needs_promtool, promtool
+from tests.harness.waiting import wait_for
 
 P = "safeconsumer_"
 CLUSTER = "--bootstrap", "127.0.0.1:1"

@@ -18,10 +18,10 @@ from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
 from safeconsumer.metrics.reading import Readings
-from tests.kafka.fetches import assigned
-from tests.metrics.conftest import Maker
-from tests.metrics.scraping import values
-from tests.worker.lab import Lab
+from tests.harness.kafka.fetches import assigned
+from tests.harness.metrics.fixtures import Maker
+from tests.harness.metrics.scraping import values
+from tests.harness.worker.lab import Lab
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

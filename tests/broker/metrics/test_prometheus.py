@@ -20,19 +20,20 @@ from safeconsumer import Worker, metrics
 from safeconsumer.metrics import dashboard
 from safeconsumer.metrics.alerts import ALERTS
 from safeconsumer.testing._ports import free_port
-from tests.console.harness import (
+from tests.broker.metrics.test_demo import demo
+from tests.broker.metrics.test_monitoring import filled
+from tests.harness.console.harness import (
     TOKEN,
-    Polled,
     console,
     settled,
     until_complete,
     until_level,
     until_settled,
 )
-from tests.group.team import Team
-from tests.metrics.test_demo import demo
-from tests.metrics.test_monitoring import filled
-from tests.worker.lab import Running, wait_for
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Running
 
 PROMETHEUS = shutil.which("prometheus")
 SECONDS = 60.0
@@ -160,11 +161,7 @@ def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa
                     del left[query]
             return not left
 
-        try:
-            wait_for(is_all_there, "data for every query", SECONDS)
-        except AssertionError:
-            assert list(left) == []
-            raise
+        wait_for(is_all_there, "data for every query", SECONDS, seen=lambda: list(left))
         leaked = 'safeconsumer_demo_wrong_records{client="%s"} > 0'
         wait_for(lambda: has_data(address, leaked % "stock"), "the leak", SECONDS)
         assert not has_data(address, leaked % "safe")

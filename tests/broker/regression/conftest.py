@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from tests.regression.lab import Lab
-from tests.regression.matrix import generate
+from tests.broker.regression.matrix import generate
+from tests.harness.regression.lab import Lab
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

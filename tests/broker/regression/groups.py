@@ -8,15 +8,10 @@ from typing import Any
 from attrs import mutable
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import Lab
-from tests.regression.members import Member
-from tests.regression.support import (
-    Condition,
-    Reader,
-    delivered,
-    partitions_of,
-    wait_until,
-)
+from tests.harness.members import partitions_of
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import Member
+from tests.harness.regression.support import Condition, Reader, delivered, wait_until
 
 
 @mutable

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka.errors import KafkaConnectionError
 
-from tests.regression.lab import Lab
+from tests.harness.regression.lab import Lab
 
 pytestmark = pytest.mark.embedded_broker
 

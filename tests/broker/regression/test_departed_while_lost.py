@@ -12,8 +12,8 @@ from kafka.errors import KafkaError
 from safeconsumer import SafeConsumer
 from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
 from safeconsumer.testing import EmbeddedBroker
-from tests.kafka.polling import poll_until
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.polling import poll_until
 
 BOTH = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 

@@ -10,16 +10,16 @@ import pytest
 from kafka.errors import CorruptRecordError
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, Case, fails, lacks, matrix, passes
-from tests.regression.support import (
+from tests.broker.regression.matrix import HOWS, Case, fails, lacks, matrix, passes
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.support import (
     Reader,
     delivered,
     partition_of,
     positions,
     wait_until,
 )
-from tests.regression.wire import Wire
+from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
@@ -29,6 +29,7 @@ FETCHED_AGAIN = (
 )
 
 
+@pytest.mark.contract("P1")
 @matrix(stock=passes(), how=HOWS)
 def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
     lab: Lab, client: str, how: str
@@ -108,6 +109,7 @@ def test_no_fetch_is_sent_for_a_paused_partition(lab: Lab, client: str) -> None:
     _none_when_all_paused("partition", reader, wire, topic)
 
 
+@pytest.mark.contract("P11")
 @matrix(
     stock=lacks("kafka-python pauses partitions only"),
     level=("topic", "pattern", "consumer"),
@@ -138,6 +140,7 @@ def iterating(case: Case) -> bool:
     return case["how"] == "iterate"
 
 
+@pytest.mark.contract("P8")
 @matrix(stock=fails(FETCHED_AGAIN, when=iterating), how=HOWS)
 def test_data_that_is_here_is_delivered_after_resume_without_a_fetch(
     lab: Lab, client: str, how: str
@@ -216,6 +219,7 @@ def test_a_thousand_empty_polls_drop_nothing(lab: Lab, client: str) -> None:
     reader.drain({p0: range(7, 50)})
 
 
+@pytest.mark.contract("P8")
 @matrix(stock=passes(), how=HOWS, another=("same batch", "next batch"))
 def test_pause_in_the_middle_and_at_the_end_of_a_batch(
     lab: Lab, client: str, how: str, another: str

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import ASSIGNOR_CLASSES, Lab
-from tests.regression.matrix import HOWS, PROTOCOLS, fails, matrix
-from tests.regression.members import Delivery, Member, Ownership
-from tests.regression.support import (
+from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix
+from tests.harness.members import partitions_of
+from tests.harness.regression.lab import ASSIGNOR_CLASSES, Lab
+from tests.harness.regression.members import Delivery, Member, Ownership
+from tests.harness.regression.support import (
     Condition,
     Reader,
     delivered,
     partition_of,
-    partitions_of,
     wait_until,
 )
-from tests.regression.wire import Wire
+from tests.harness.regression.wire import Wire
 
 FORGOTTEN = "kafka-python 3.0.12 forgets a join that outlasts its poll"
 SLOW = 2.0
@@ -65,6 +65,7 @@ def _while_the_other_owned(mine: Iterable[Delivery], theirs: Ownership) -> int:
     return sum(theirs.owned(one) for one in mine)
 
 
+@pytest.mark.contract("P11")
 @pytest.mark.real_broker
 @matrix(stock=fails(FORGOTTEN), costly=True, assignor=PROTOCOLS, how=HOWS)
 def test_a_new_topic_while_another_member_is_slow(

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from tests.regression.groups import Group, group, resume_exactly
-from tests.regression.lab import Lab
-from tests.regression.matrix import (
+from tests.broker.regression.groups import Group, group, resume_exactly
+from tests.broker.regression.matrix import (
     ASSIGNORS,
     HOWS,
     PROTOCOLS,
@@ -18,12 +17,15 @@ from tests.regression.matrix import (
     lacks,
     matrix,
 )
-from tests.regression.support import Condition, NotReachedError, Reader, delivered
-from tests.regression.wire import Wire
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.support import Condition, Reader, delivered
+from tests.harness.regression.wire import Wire
+from tests.harness.waiting import NotReachedError
 
 pytestmark = pytest.mark.any_broker
 
 
+@pytest.mark.contract("P7")
 @matrix(
     stock=fails("partitions gained inside poll() flow before the loop sees them"),
     assignor=ASSIGNORS,
@@ -98,6 +100,7 @@ LEVELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.contract("P7")
 @matrix(
     stock=lacks("kafka-python pauses partitions only"),
     level=tuple(LEVELS),

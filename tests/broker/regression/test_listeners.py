@@ -8,11 +8,11 @@ import pytest
 from kafka import AsyncConsumerRebalanceListener, OffsetAndMetadata
 from kafka.structs import TopicPartition
 
-from tests.regression.groups import group
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
-from tests.regression.members import InListener
-from tests.regression.support import delivered, wait_until
+from tests.broker.regression.groups import group
+from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import delivered, wait_until
 
 pytestmark = pytest.mark.any_broker
 
@@ -35,6 +35,7 @@ class InAsyncListener(AsyncConsumerRebalanceListener):
 LISTENERS: dict[str, Any] = {"sync": InListener, "async": InAsyncListener}
 
 
+@pytest.mark.contract("P7")
 @matrix(stock=passes(), kind=tuple(LISTENERS), assignor=PROTOCOLS, how=HOWS)
 def test_pause_seek_and_resume_in_a_listener_stand(
     lab: Lab, client: str, kind: str, assignor: str, how: str
@@ -127,6 +128,7 @@ def test_an_asynchronous_commit_on_revocation_does_not_hang(
 BARE = "kafka-python's RuntimeError does not say what works instead"
 
 
+@pytest.mark.contract("P12")
 @matrix(stock=fails(BARE))
 def test_a_commit_in_a_listener_is_refused_with_what_works(
     lab: Lab, client: str

@@ -10,11 +10,11 @@ from kafka.coordinator.base import Generation
 from kafka.errors import FencedInstanceIdError
 from kafka.protocol.consumer import LeaveGroupRequest
 
-from tests.regression.groups import Group, group
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
-from tests.regression.support import Condition, wait_until
-from tests.regression.wire import Wire
+from tests.broker.regression.groups import Group, group
+from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.support import Condition, wait_until
+from tests.harness.regression.wire import Wire
 
 UNPAUSED = "kafka-python forgets all pauses when it loses its membership"
 
@@ -64,6 +64,7 @@ def test_max_poll_interval_exceeded(
     _expect_quiet(here, before)
 
 
+@pytest.mark.contract("P6")
 @pytest.mark.any_broker
 @matrix(stock=fails(UNPAUSED), assignor=PROTOCOLS)
 def test_session_expired_at_the_broker(lab: Lab, client: str, assignor: str) -> None:
@@ -150,6 +151,7 @@ def test_an_injected_heartbeat_error_ends_the_membership(
     _expect_quiet(here, before)
 
 
+@pytest.mark.contract("P11")
 @pytest.mark.real_broker
 @matrix(stock=fails("kafka-python stops its heartbeats and says nothing"), how=HOWS)
 def test_a_fenced_static_member_raises_on_every_later_poll(
@@ -179,6 +181,7 @@ def test_a_fenced_static_member_raises_on_every_later_poll(
     assert raised >= 3  # the answer may have come in the middle of the first one
 
 
+@pytest.mark.contract("P11")
 @pytest.mark.any_broker
 @matrix(stock=passes())
 def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:

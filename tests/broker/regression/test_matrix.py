@@ -4,7 +4,7 @@ The matrix meets every pair, and its expectations are strict where they claim to
 
 from itertools import combinations
 
-from tests.regression.matrix import (
+from tests.broker.regression.matrix import (
     ASSIGNORS,
     CLIENTS,
     HOWS,

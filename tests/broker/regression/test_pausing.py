@@ -11,10 +11,10 @@ from kafka.errors import IllegalStateError
 from kafka.structs import TopicPartition
 
 from safeconsumer import ALL
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, Verdict, lacks, matrix, passes
-from tests.regression.support import delivered, offsets_of
-from tests.regression.wire import Wire
+from tests.broker.regression.matrix import HOWS, Verdict, lacks, matrix, passes
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.support import delivered, offsets_of
+from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
@@ -25,6 +25,7 @@ BARE_KEY_ERROR = Verdict(
 PARTITIONS_ONLY = lacks("kafka-python pauses partitions only, for one owner")
 
 
+@pytest.mark.contract("P1")
 @matrix(stock=passes())
 def test_paused_follows_pause_and_resume(lab: Lab, client: str) -> None:
     """
@@ -45,6 +46,7 @@ def test_paused_follows_pause_and_resume(lab: Lab, client: str) -> None:
     assert not consumer.paused() & consumer.assignment()
 
 
+@pytest.mark.contract("P3")
 @matrix(stock=PARTITIONS_ONLY)
 def test_levels_have_their_own_view(lab: Lab, client: str) -> None:
     """
@@ -63,6 +65,7 @@ def test_levels_have_their_own_view(lab: Lab, client: str) -> None:
     assert {str(hold.scope) for hold in consumer.holds()} == listed
 
 
+@pytest.mark.contract("P5")
 @matrix(stock=BARE_KEY_ERROR, how=HOWS)
 def test_pause_before_the_first_poll(lab: Lab, client: str, how: str) -> None:
     """
@@ -79,6 +82,7 @@ def test_pause_before_the_first_poll(lab: Lab, client: str, how: str) -> None:
     reader.drain({p0: range(5)})
 
 
+@pytest.mark.contract("P5")
 @matrix(stock=BARE_KEY_ERROR, way=("subscribe", "assign"))
 def test_pause_before_subscribe_and_before_assign(
     lab: Lab, client: str, way: str
@@ -113,6 +117,7 @@ def test_pause_right_after_assign(lab: Lab, client: str, how: str) -> None:
     reader.drain({p0: range(5)})
 
 
+@pytest.mark.contract("P4")
 @matrix(stock=BARE_KEY_ERROR)
 def test_a_pause_takes_effect_wholly_or_not_at_all(lab: Lab, client: str) -> None:
     """
@@ -141,6 +146,7 @@ def test_bad_arguments_change_nothing(lab: Lab, client: str) -> None:
     assert consumer.paused() == {p0}
 
 
+@pytest.mark.contract("P11")
 @matrix(stock=passes(), how=HOWS)
 def test_all_paused_waits_instead_of_spinning(lab: Lab, client: str, how: str) -> None:
     """
@@ -204,6 +210,7 @@ LAYERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.contract("P2")
 @matrix(stock=PARTITIONS_ONLY, first=tuple(LAYERS), how=HOWS)
 def test_layers_are_independent(lab: Lab, client: str, first: str, how: str) -> None:
     """
@@ -240,6 +247,7 @@ def _lift(consumer: Any, target: Any) -> None:  # noqa: ANN401 - our client
         consumer.resume(target)
 
 
+@pytest.mark.contract("P3")
 @matrix(stock=PARTITIONS_ONLY, level=tuple(LAYERS), how=HOWS)
 def test_pause_and_resume_are_idempotent_at_every_level(
     lab: Lab, client: str, level: str, how: str
@@ -265,6 +273,7 @@ def test_pause_and_resume_are_idempotent_at_every_level(
     assert offsets_of(reader.log, [p0]) == {p0: list(range(9))}
 
 
+@pytest.mark.contract("P2")
 @matrix(stock=PARTITIONS_ONLY, how=HOWS)
 def test_a_machines_pause_and_a_persons_pause_do_not_touch(
     lab: Lab, client: str, how: str

@@ -10,11 +10,11 @@ import pytest
 from kafka import OffsetAndMetadata
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, fails, matrix, passes
-from tests.regression.members import InListener
-from tests.regression.support import BOUND, Reader, delivered, wait_until
-from tests.regression.wire import Wire
+from tests.broker.regression.matrix import HOWS, fails, matrix, passes
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import BOUND, Reader, delivered, wait_until
+from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 

@@ -4,9 +4,8 @@ Pauses through rebalances: kept partitions, and those that leave and come back.
 
 import pytest
 
-from tests.regression.groups import group, resume_exactly
-from tests.regression.lab import Lab
-from tests.regression.matrix import (
+from tests.broker.regression.groups import group, resume_exactly
+from tests.broker.regression.matrix import (
     ASSIGNORS,
     HOWS,
     PROTOCOLS,
@@ -14,8 +13,9 @@ from tests.regression.matrix import (
     matrix,
     passes,
 )
-from tests.regression.members import InListener
-from tests.regression.support import delivered
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import delivered
 
 pytestmark = pytest.mark.any_broker
 
@@ -61,6 +61,7 @@ def test_kept_partitions_stay_paused_when_a_member_dies(
     assert kept <= here.reader.consumer.paused()
 
 
+@pytest.mark.contract("P6")
 @matrix(stock=fails(UNPAUSED), assignor=ASSIGNORS, how=HOWS)
 def test_a_partition_that_moves_away_and_back_is_still_paused(
     lab: Lab, client: str, assignor: str, how: str

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from tests.regression.rows import ROWS
+from tests.broker.regression.rows import ROWS
 
 MEASURED = [*map(str, range(1, 19)), "14a"]
 CARRIED_OVER = [f"R{number}" for number in range(1, 33)]

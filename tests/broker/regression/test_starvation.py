@@ -4,11 +4,11 @@ After ``resume()`` the next record comes, whatever was parked meanwhile.
 
 import pytest
 
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, fails, matrix, passes, races
-from tests.regression.members import InListener
-from tests.regression.support import delivered, offsets_of, partition_of
-from tests.regression.wire import Wire
+from tests.broker.regression.matrix import HOWS, fails, matrix, passes, races
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import delivered, offsets_of, partition_of
+from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
@@ -25,6 +25,7 @@ def polls(case: dict) -> bool:
     return case["how"] == "poll"
 
 
+@pytest.mark.contract("P10")
 @matrix(
     stock=fails(STARVES, when=polls), how=HOWS, other=("is drained", "keeps flowing")
 )
@@ -50,6 +51,7 @@ def test_resume_after_another_partition_was_read_between(
     )
 
 
+@pytest.mark.contract("P8")
 @matrix(stock=fails(STARVES))
 def test_pausing_around_fetches_in_flight_loses_nothing(lab: Lab, client: str) -> None:
     """

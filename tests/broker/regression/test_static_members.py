@@ -10,9 +10,9 @@ from kafka import OffsetAndMetadata
 from kafka.errors import CommitFailedError
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import Lab
-from tests.regression.support import BOUND, Reader
-from tests.regression.wire import Wire
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.support import BOUND, Reader
+from tests.harness.regression.wire import Wire
 
 any_broker = pytest.mark.any_broker
 real_broker = pytest.mark.real_broker

@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from tests.regression.groups import group
-from tests.regression.lab import Lab
-from tests.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
-from tests.regression.members import InListener
-from tests.regression.support import (
-    Reader,
-    delivered,
-    offsets_of,
-    partitions_of,
-    wait_until,
-)
-from tests.regression.wire import Wire
+from tests.broker.regression.groups import group
+from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
+from tests.harness.members import partitions_of
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import Reader, delivered, offsets_of, wait_until
+from tests.harness.regression.wire import Wire
 
 UNPAUSED = "kafka-python forgets the pause of a partition that it gives up"
 
@@ -100,6 +95,7 @@ def test_assigned_away_and_back(lab: Lab, client: str, how: str) -> None:
     reader.drain({p0: range(10)})  # a new ownership, without a committed offset
 
 
+@pytest.mark.contract("P9")
 @pytest.mark.any_broker
 @matrix(stock=passes(), how=HOWS)
 def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
@@ -180,6 +176,7 @@ def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
     assert here.reader.consumer.paused() == set(here.tps)
 
 
+@pytest.mark.contract("P6")
 @pytest.mark.real_broker
 @matrix(stock=fails(UNPAUSED), how=HOWS)
 def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> None:

@@ -18,10 +18,10 @@ from kafka.errors import (
 )
 from kafka.structs import TopicPartition
 
-from tests.regression.lab import Lab
-from tests.regression.members import InListener
-from tests.regression.support import Reader, wait_until
-from tests.regression.wire import Wire
+from tests.harness.regression.lab import Lab
+from tests.harness.regression.members import InListener
+from tests.harness.regression.support import Reader, wait_until
+from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 

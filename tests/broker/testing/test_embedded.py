@@ -18,7 +18,8 @@ from safeconsumer.testing import (
     _librdkafka,
 )
 from safeconsumer.testing.existing import ExistingCluster
-from tests.testing.support import produce, read
+from tests.harness.polling import read
+from tests.harness.producing import produce
 
 
 def address(broker: EmbeddedBroker) -> tuple[str, int]:
@@ -31,7 +32,7 @@ def test_records_come_back_in_order(clients: Clients) -> None:
     What is produced to a partition is consumed from it, in order.
     """
     topic = clients.topic(partitions=3)
-    produce(clients.producer(), topic, partitions=3, each=10)
+    produce(clients.producer(), topic, 10, 10, 10)
     records = read(clients.consumer(KafkaConsumer, topic), 30)
     for partition in range(3):
         values = [int(r.value) for r in records if r.partition == partition]
@@ -72,7 +73,7 @@ def test_several_brokers_share_the_partitions() -> None:
         topic = clients.topic(partitions=3)
         for broker_id in broker.broker_ids:
             broker.move_leader(topic, broker_id - 1, broker_id)
-        produce(clients.producer(), topic, partitions=3, each=1)
+        produce(clients.producer(), topic, 1, 1, 1)
         read(clients.consumer(KafkaConsumer, topic), 3)
         assert {r.broker_id for r in broker.requests("Fetch")} == {1, 2, 3}
 
@@ -170,7 +171,7 @@ def test_the_log_names_what_a_fetch_asked_for(
     A Fetch is logged with client and partitions: a paused one is not asked for.
     """
     topic = clients.topic(partitions=2)
-    produce(clients.producer(), topic, partitions=2, each=1)
+    produce(clients.producer(), topic, 1, 1)
     consumer = clients.consumer(KafkaConsumer, client_id="one")
     paused, running = TopicPartition(topic, 0), TopicPartition(topic, 1)
     consumer.assign([paused, running])
@@ -188,7 +189,7 @@ def test_clients_find_the_version_out_by_themselves(clients: Clients) -> None:
     A client without api_version works as well: the front mends the mock's ApiVersions.
     """
     topic = clients.topic(partitions=1)
-    produce(clients.producer(api_version=None), topic, partitions=1, each=3)
+    produce(clients.producer(api_version=None), topic, 3)
     consumer = clients.consumer(KafkaConsumer, topic, group="g", api_version=None)
     assert [int(record.value) for record in read(consumer, 3)] == [0, 1, 2]
 

@@ -8,7 +8,10 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
-from tests.testing.support import TIMEOUT, produce, read
+from tests.harness.polling import read
+from tests.harness.producing import produce
+
+TIMEOUT = 20.0
 
 
 @pytest.mark.parametrize(
@@ -21,7 +24,7 @@ def test_an_injected_error_is_met_and_survived(
     Two Fetches fail, so at least three are sent until the records come.
     """
     topic = clients.topic(partitions=1)
-    produce(clients.producer(), topic, partitions=1, each=3)
+    produce(clients.producer(), topic, 3)
     broker.fail("Fetch", error, times=2)
     assert len(read(clients.consumer(KafkaConsumer, topic), 3)) == 3
     assert len(broker.requests("Fetch")) >= 3
@@ -45,7 +48,7 @@ def test_a_commit_is_refused_once(broker: EmbeddedBroker, clients: Clients) -> N
     A commit that fails retriably is sent again and then stored.
     """
     topic = clients.topic(partitions=1)
-    produce(clients.producer(), topic, partitions=1, each=1)
+    produce(clients.producer(), topic, 1)
     consumer = clients.consumer(KafkaConsumer, topic, group="g")
     read(consumer, 1)
     broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS")
@@ -61,7 +64,7 @@ def test_a_connection_is_cut_instead_of_an_answer(
     DISCONNECT closes the connection; the client comes back and reads on.
     """
     topic = clients.topic(partitions=1)
-    produce(clients.producer(), topic, partitions=1, each=1)
+    produce(clients.producer(), topic, 1)
     broker.fail("Fetch", "DISCONNECT", times=2)
     assert len(read(clients.consumer(KafkaConsumer, topic), 1)) == 1
     assert len(broker.requests("Fetch")) >= 3
@@ -89,7 +92,7 @@ def test_a_broker_goes_down_and_comes_up(
     """
     topic = clients.topic(partitions=1)
     producer = clients.producer(enable_idempotence=False)
-    produce(producer, topic, partitions=1, each=1)
+    produce(producer, topic, 1)
     consumer = clients.consumer(KafkaConsumer, topic)
     read(consumer, 1)
     host, port = broker.bootstrap.split(":")
@@ -97,7 +100,7 @@ def test_a_broker_goes_down_and_comes_up(
     with pytest.raises(ConnectionRefusedError):
         create_connection((host, int(port)), timeout=5)
     broker.up()
-    produce(producer, topic, partitions=1, each=1)
+    produce(producer, topic, 1)
     assert [record.offset for record in read(consumer, 1)] == [1]
 
 
@@ -126,7 +129,7 @@ def test_a_frozen_broker_is_silent_and_then_goes_on(
     """
     topic = clients.topic(partitions=1)
     producer = clients.producer(enable_idempotence=False)
-    produce(producer, topic, partitions=1, each=1)
+    produce(producer, topic, 1)
     before = len(broker.requests("Produce"))
     broker.freeze()
     waiting = producer.send(topic, b"during", partition=0)
@@ -146,7 +149,7 @@ def test_an_answer_is_held_back_until_released(
     topic = clients.topic(partitions=1)
     consumer = clients.consumer(KafkaConsumer, topic, client_id="held")
     with broker.hold("Fetch", client_id="held") as hold:
-        produce(clients.producer(), topic, partitions=1, each=1)
+        produce(clients.producer(), topic, 1)
         waiter = threading.Thread(target=hold.wait)
         waiter.start()
         records = poll_until([consumer], lambda: hold.count)
@@ -163,7 +166,7 @@ def test_a_hold_is_for_one_client_only(
     Others get their answers, and waiting for what does not come ends in an error.
     """
     topic = clients.topic(partitions=1)
-    produce(clients.producer(), topic, partitions=1, each=1)
+    produce(clients.producer(), topic, 1)
     with broker.hold("Fetch", client_id="somebody else") as hold:
         assert len(read(clients.consumer(KafkaConsumer, topic), 1)) == 1
         with pytest.raises(TimeoutError, match="0 of 1 answers to Fetch"):
@@ -179,7 +182,7 @@ def test_faults_can_be_cleared(broker: EmbeddedBroker, clients: Clients) -> None
     broker.fail("Fetch", "NOT_LEADER_FOR_PARTITION", times=1000)
     broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1000)
     broker.clear_faults()
-    produce(clients.producer(), topic, partitions=1, each=1)
+    produce(clients.producer(), topic, 1)
     read(clients.consumer(KafkaConsumer, topic, group="g"), 1)
     # An id, a join, and perhaps another when the topic's metadata has come.
     assert len(broker.requests("JoinGroup")) < 10
@@ -193,12 +196,12 @@ def test_a_partition_moves_to_another_leader() -> None:
         topic = clients.topic(partitions=1)
         broker.move_leader(topic, 0, 1)
         producer = clients.producer(enable_idempotence=False)
-        produce(producer, topic, partitions=1, each=1)
+        produce(producer, topic, 1)
         consumer = clients.consumer(KafkaConsumer, topic)
         read(consumer, 1)
         broker.move_leader(topic, 0, 2)
         broker.clear_requests()
-        produce(producer, topic, partitions=1, each=1)
+        produce(producer, topic, 1)
         read(consumer, 1)
         assert 2 in {fetch.broker_id for fetch in broker.requests("Fetch")}
 
@@ -211,7 +214,7 @@ def test_answers_take_the_time_that_was_set(
     """
     topic = clients.topic(partitions=1)
     producer = clients.producer()
-    produce(producer, topic, partitions=1, each=1)
+    produce(producer, topic, 1)
     broker.set_rtt(0.3)
     started = time.monotonic()
     producer.send(topic, b"slow", partition=0).get(TIMEOUT)

@@ -11,7 +11,9 @@ from kafka.errors import InconsistentGroupProtocolError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
-from tests.testing.support import is_shared_out, produce, read
+from tests.harness.members import is_shared_out, partitions_of
+from tests.harness.polling import read
+from tests.harness.producing import produce
 
 ASSIGNORS = [
     RangePartitionAssignor,
@@ -35,11 +37,11 @@ def test_members_share_out_a_topic_and_inherit_it(
         )
         for _ in range(3)
     ]
-    poll_until(members, lambda: is_shared_out(members, topic, 6))
+    poll_until(members, lambda: is_shared_out(members, partitions_of(topic, 6)))
     assert len(broker.members("g")) == 3
     while len(members) > 1:
         members.pop(0).close()
-        poll_until(members, lambda: is_shared_out(members, topic, 6))
+        poll_until(members, lambda: is_shared_out(members, partitions_of(topic, 6)))
     assert len(broker.members("g")) == 1
 
 
@@ -52,12 +54,14 @@ def test_a_member_that_dies_is_missed(broker: EmbeddedBroker, clients: Clients) 
         clients.consumer(KafkaConsumer, topic, group="g", client_id=name)
         for name in ("silent", "survivor")
     ]
-    poll_until(members, lambda: is_shared_out(members, topic, 2))
+    poll_until(members, lambda: is_shared_out(members, partitions_of(topic, 2)))
     # Its answers are kept from the silent one, so it sends no further heartbeat.
     with broker.hold("Heartbeat", client_id="silent") as hold:
         hold.wait(1)
         survivor = members[1]
-        poll_until([survivor], lambda: is_shared_out([survivor], topic, 2))
+        poll_until(
+            [survivor], lambda: is_shared_out([survivor], partitions_of(topic, 2))
+        )
     assert len(broker.members("g")) == 1
 
 
@@ -68,7 +72,7 @@ def test_a_commit_during_a_rebalance_is_kept(
     As on a real broker: the old generation may commit until all have joined.
     """
     topic = clients.topic(partitions=2)
-    produce(clients.producer(), topic, partitions=2, each=1)
+    produce(clients.producer(), topic, 1, 1)
     first = clients.consumer(KafkaConsumer, topic, group="g")
     read(first, 2)
     generation = broker.generation("g")
@@ -124,11 +128,11 @@ def test_a_static_member_comes_back_without_a_rebalance(
         return clients.consumer(KafkaConsumer, topic, group="g", group_instance_id=name)
 
     members = [member("a"), member("b")]
-    poll_until(members, lambda: is_shared_out(members, topic, 4))
+    poll_until(members, lambda: is_shared_out(members, partitions_of(topic, 4)))
     generation, owned = broker.generation("g"), members[1].assignment()
     members[1].close()  # a static member does not leave by closing
     members[1] = member("b")
-    poll_until(members, lambda: is_shared_out(members, topic, 4))
+    poll_until(members, lambda: is_shared_out(members, partitions_of(topic, 4)))
     assert members[1].assignment() == owned
     assert broker.generation("g") == generation
 
@@ -162,7 +166,7 @@ def test_an_admin_sees_groups_members_and_offsets(
     """
     topic = clients.topic(partitions=2)
     member = clients.consumer(KafkaConsumer, topic, group="g", client_id="a")
-    poll_until([member], lambda: is_shared_out([member], topic, 2))
+    poll_until([member], lambda: is_shared_out([member], partitions_of(topic, 2)))
     one = TopicPartition(topic, 1)
     member.commit({one: OffsetAndMetadata(7, "", -1)})
     with KafkaAdminClient(**broker.client_config) as admin:

@@ -13,7 +13,8 @@ from safeconsumer.testing import (
     PollTimeoutError,
     poll_until,
 )
-from tests.testing.support import produce, read
+from tests.harness.polling import read
+from tests.harness.producing import produce
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def topic(clients: Clients) -> str:
     Make a topic with 20 records in each of two partitions.
     """
     name = clients.topic(partitions=2)
-    produce(clients.producer(), name, partitions=2, each=20)
+    produce(clients.producer(), name, 20, 20)
     return name
 
 

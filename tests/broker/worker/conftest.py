@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.worker.handlers import Recording
-from tests.worker.lab import Lab
+from tests.broker.worker.handlers import Recording
+from tests.harness.worker.lab import Lab
 
 
 @pytest.fixture

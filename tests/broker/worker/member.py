@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from safeconsumer import SafeConsumer, Worker
-from tests.worker.handlers import Recording
+from tests.broker.worker.handlers import Recording
 
 
 def main() -> None:

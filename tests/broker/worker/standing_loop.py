@@ -5,9 +5,9 @@ An engine with its schedule that owns one partition, turned by hand.
 from safeconsumer import Commit, Retry
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
-from tests.worker.desk import done_by
-from tests.worker.model.client import EVERY, Clock, FakeClient
-from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine
+from tests.harness.worker.desk import done_by
+from tests.harness.worker.model.client import EVERY, Clock, FakeClient
+from tests.harness.worker.model.standing import DRAIN, LIMITS, StandingEngine
 
 _OFTEN = Commit(every=0.001)
 

@@ -10,9 +10,10 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer import Commit, Pump
-from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import EVERY
-from tests.worker.standing_loop import Loop
+from tests.broker.worker.standing_loop import Loop
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab
+from tests.harness.worker.model.client import EVERY
 
 ON_BROKER = pytest.mark.any_broker
 

@@ -14,8 +14,9 @@ from safeconsumer import Control, SafeConsumer
 from safeconsumer.events import worker as worker_events
 from safeconsumer.testing.clients import Clients
 from safeconsumer.worker import Commit, Drain
-from tests.brokers.java import JavaBroker
-from tests.worker.lab import Lab, wait_for
+from tests.harness.brokers.java import JavaBroker
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab
 
 # Not the broker of the session: others work on that one.
 pytestmark = [

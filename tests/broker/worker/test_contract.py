@@ -12,14 +12,15 @@ import pytest
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import DeadLetter, Drain, Limits, RecordFailedError, Retry
-from tests.worker.handlers import (
+from tests.broker.worker.handlers import (
     AsyncBatchRecording,
     AsyncRecording,
     BatchRecording,
     Recording,
     Trace,
 )
-from tests.worker.lab import Lab, Running, wait_for
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -67,6 +68,7 @@ def overlaps(traces: list[Trace]) -> bool:
     return any(later.began < earlier.ended for earlier, later in pairwise(traces))
 
 
+@pytest.mark.contract("W4", "W5")
 def test_everything_is_done_once_and_committed(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
@@ -83,6 +85,7 @@ def test_everything_is_done_once_and_committed(
     assert {n: list(range(70)) for n in range(3)} == recording.offsets()
 
 
+@pytest.mark.contract("W3")
 @pytest.mark.parametrize("order", ["partition", "key"])
 def test_order_holds_with_retries(
     lab: Lab, run: Run, recording: Recording, order: str
@@ -108,6 +111,7 @@ def test_order_holds_with_retries(
         assert offsets == sorted(offsets)
 
 
+@pytest.mark.contract("W3")
 def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
     """
     W3: a failing record waits by itself while all others are done.
@@ -123,6 +127,7 @@ def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
     assert lab.committed() == {0: 0}
 
 
+@pytest.mark.contract("W7")
 def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> None:
     """
     W7: nothing is committed past it, and ``run`` raises with the handler's error.
@@ -152,6 +157,7 @@ def test_a_skipped_record_is_passed_over(
     assert [o.attempt for o in recording.traces() if o.offset == 1] == [1, 2, 3]
 
 
+@pytest.mark.contract("W7")
 def test_a_dead_letter_completes_its_record(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
@@ -191,6 +197,7 @@ def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
     return got
 
 
+@pytest.mark.contract("W7")
 def test_a_dead_letter_that_is_refused_is_tried_again(lab: Lab, run: Run) -> None:
     """
     W7: the record is complete after the acknowledgement, not before.
@@ -240,6 +247,7 @@ def test_what_is_no_exception_ends_the_worker_after_a_commit(
     assert lab.committed() == {0: 1}
 
 
+@pytest.mark.contract("W8")
 def test_stop_waits_for_running_handlers(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
@@ -258,6 +266,7 @@ def test_stop_waits_for_running_handlers(
     assert sum(offset or 0 for offset in lab.committed().values()) == report.done
 
 
+@pytest.mark.contract("W8")
 def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, run: Run) -> None:
     """
     W8: at the deadline it gives up, commits what is done, and leaves.

@@ -28,9 +28,10 @@ from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Retry
-from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import EVERY, Clock, FakeClient
-from tests.worker.model.standing import DRAIN, LIMITS, StandingEngine
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab
+from tests.harness.worker.model.client import EVERY, Clock, FakeClient
+from tests.harness.worker.model.standing import DRAIN, LIMITS, StandingEngine
 
 pytestmark = pytest.mark.any_broker
 

@@ -14,10 +14,11 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer import Pump
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import Commit, Limits, RecordFailedError, Retry, RetryLater
-from tests.worker.desk import done_by
-from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import EVERY
-from tests.worker.standing_loop import Loop
+from tests.broker.worker.standing_loop import Loop
+from tests.harness.waiting import wait_for
+from tests.harness.worker.desk import done_by
+from tests.harness.worker.lab import Lab
+from tests.harness.worker.model.client import EVERY
 
 pytestmark = pytest.mark.any_broker
 
@@ -67,6 +68,7 @@ def numbers(count: int, first: int = 0) -> list[str]:
     return [str(number) for number in range(first, first + count)]
 
 
+@pytest.mark.contract("W12")
 def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
     """
     W12: the next worker gets it, and what came with it.
@@ -123,6 +125,7 @@ def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, strategy: str) -> 
     running.end()
 
 
+@pytest.mark.contract("W12")
 def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
     """
     W12: before any record has come, so that even a kill passes nothing over.
@@ -280,7 +283,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> Non
     health = running.worker.healthy()
     assert health.is_alive
     (reason,) = health.reasons
-    assert reason.startswith("no commit has gone through for ")
+    assert reason.startswith("no commit has succeeded for ")
     assert "CoordinatorNotAvailableError" in reason
     assert [one for one in running.events if type(one) is worker_events.CommitRejected]
     lab.broker.clear_faults()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from safeconsumer.worker import Commit
-from tests.worker.handlers import Recording
-from tests.worker.lab import LIMIT, Lab, wait_for
+from tests.broker.worker.handlers import Recording
+from tests.harness.waiting import LIMIT, wait_for
+from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.real_broker
 

@@ -18,11 +18,12 @@ from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.loop import BACKPRESSURE
 from safeconsumer.worker.queue import Order, Outcome
-from tests.worker.bench import bench
-from tests.worker.desk import TP, Desk
-from tests.worker.handlers import AsyncRecording, Recording
-from tests.worker.lab import Lab, wait_for
-from tests.worker.test_executors import Queueing
+from tests.broker.worker.handlers import AsyncRecording, Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import bench
+from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.lab import Lab
+from tests.unit.worker.test_executors import Queueing
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 
@@ -360,6 +361,7 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
     running.wait_done(3)
 
 
+@pytest.mark.contract("W10")
 @pytest.mark.any_broker
 def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
     """

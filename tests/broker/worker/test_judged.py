@@ -18,8 +18,9 @@ from safeconsumer.worker.executors import threads
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.queue import Outcome, Task, record_at
-from tests.worker.handlers import Recording
-from tests.worker.lab import Lab, Running, wait_for
+from tests.broker.worker.handlers import Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -107,6 +108,7 @@ def _mixed(count: int) -> list[str]:
     return [orders.get(number % 10, "sleep=0.002") for number in range(count)]
 
 
+@pytest.mark.contract("W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
 def test_a_worker_under_holds_is_clean(
     lab: Lab, journaled: Journaled, tmp_path: Path, policy: str

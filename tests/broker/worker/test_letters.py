@@ -25,10 +25,11 @@ from safeconsumer.worker import (
 from safeconsumer.worker.partition import Lane
 from safeconsumer.worker.queue import Letter, Order
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
-from tests.worker.desk import TP, Desk
-from tests.worker.lab import Lab, wait_for
-from tests.worker.model.client import FakeRecord
-from tests.worker.test_contract import read_all
+from tests.broker.worker.test_contract import read_all
+from tests.harness.waiting import wait_for
+from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.lab import Lab
+from tests.harness.worker.model.client import FakeRecord
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -540,5 +541,5 @@ def test_a_sink_that_does_nothing_for_any_record_ends_the_worker(lab: Lab) -> No
     running = lab.run(fails, dead_letter=lambda record, _: send(record), retry=ONCE)
     running.wait_end()
     assert isinstance(running.error, HandlersFailError)
-    assert "was returned, and nobody" in str(running.error)
+    assert "was returned, and nothing" in str(running.error)
     assert lab.committed()[0] in (None, 0)

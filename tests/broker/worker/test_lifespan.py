@@ -21,9 +21,10 @@ from safeconsumer import SafeConsumer
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import Drain, HandlersFailError, LifespanError, Worker
 from safeconsumer.worker.executors.lifespan import check_lifespan
-from tests.kafka.offline import offline
-from tests.worker.bench import bench
-from tests.worker.lab import Lab, wait_for
+from tests.harness.kafka.offline import offline
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import bench
+from tests.harness.worker.lab import Lab
 
 
 @frozen
@@ -422,7 +423,7 @@ def test_kinds_that_do_not_fit_are_refused() -> None:
             check_lifespan(wrong, "thread")
     with pytest.raises(WorkerSettingError, match="must be callable"):
         check_lifespan(contextlib.nullcontext(), "thread")  # type: ignore[arg-type]
-    with pytest.raises(WorkerSettingError, match="that can be imported"):
+    with pytest.raises(WorkerSettingError, match="cannot be imported"):
         check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
     context = multiprocessing.get_context("spawn")
     with (

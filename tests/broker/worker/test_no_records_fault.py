@@ -18,9 +18,10 @@ import pytest
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import HandlersFailError, Retry, Worker
-from tests.worker.bench import bench
-from tests.worker.handlers import AsyncRecording, Recording
-from tests.worker.lab import Lab, wait_for
+from tests.broker.worker.handlers import AsyncRecording, Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import bench
+from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -117,7 +118,7 @@ from safeconsumer.worker.partition import Held
 from safeconsumer.worker.queue import (Lanes, Order, record_key, Queue)
 from safeconsumer.worker.queue import Policy
 from safeconsumer.worker.results import Schedule
-from tests.worker.handlers import Recording
+from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":
     tell = lambda *_, **__: None
@@ -138,7 +139,7 @@ def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
     """
     script = tmp_path / "program.py"
     script.write_text(EXIT)
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, str(script)],
         cwd=tmp_path,
@@ -159,7 +160,7 @@ def test_an_executor_that_was_shut_down(lab: Lab) -> None:
     pool.shutdown()
     running = lab.run(lambda _r, _c: None, executor=pool, **SKIP)
     running.wait_end()
-    with pytest.raises(HandlersFailError, match="takes nothing more"):
+    with pytest.raises(HandlersFailError, match="accepts no more calls"):
         running.end()
     assert lab.committed() == {0: 0}
 
@@ -224,7 +225,7 @@ def test_a_coroutine_that_nobody_awaits(
             **SKIP,
         )
         running.wait_end()
-    with pytest.raises(HandlersFailError, match="nobody awaits"):
+    with pytest.raises(HandlersFailError, match="nothing awaits"):
         running.end()
     assert lab.committed() == {0: 0}
 

@@ -9,7 +9,8 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.testing.errors import UnsupportedByBrokerError
-from tests.worker.lab import Lab, Running, wait_for
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 

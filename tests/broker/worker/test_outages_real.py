@@ -17,9 +17,10 @@ from safeconsumer import Breaker, Pause, Retry
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.worker import Drain
-from tests.worker.bench import EXECUTORS
-from tests.worker.handlers import Recording
-from tests.worker.lab import Lab, Running, wait_for
+from tests.broker.worker.handlers import Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import EXECUTORS
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -272,7 +273,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, tmp_path: Path) -> 
     wait_for(_tries(running, 3), "some tries")
     health = running.worker.healthy()
     assert health.is_alive
-    assert any("stopped by its breaker" in one for one in health.reasons)
+    assert any("stopped by a breaker" in one for one in health.reasons)
     at = time.monotonic()
     wait_for(lambda: time.monotonic() > at + 1.5, "some time to pass")
     assert begun_after(handle, at) <= 5

@@ -19,8 +19,9 @@ from safeconsumer.worker import (
     Reject,
     Retry,
 )
-from tests.worker.lab import Lab, Running, wait_for
-from tests.worker.test_contract import read_all
+from tests.broker.worker.test_contract import read_all
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 

@@ -4,10 +4,6 @@ Workers whose group changes under them: nothing lost, nothing stuck, little repe
 
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +18,14 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from safeconsumer import events
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import Drain, Limits
-from tests.worker.handlers import Recording
-from tests.worker.lab import LIMIT, Lab, Running, wait_for
+from tests.broker.worker.handlers import Recording
+from tests.harness.processes import Process, module
+from tests.harness.waiting import LIMIT, wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
 ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
-ROOT = Path(__file__).parents[2]
 # Small, so that a handful of slow records throttles.
 TIGHT = Limits(records=20, low=0.5)
 TIGHT_POLL: dict[str, Any] = {"max_poll_records": 10}
@@ -252,6 +249,7 @@ def test_a_record_of_a_poll_that_ran_the_rebalance_is_kept(
     assert dict.fromkeys(range(2), count) == lab.committed()
 
 
+@pytest.mark.contract("W2")
 def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
     """
     W2: ten times as slow, the member keeps its generation and the loop polls on.
@@ -301,7 +299,7 @@ def test_lost_membership_drops_without_a_commit(lab: Lab) -> None:
 
 
 @contextmanager
-def member(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def member(lab: Lab, folder: Path) -> Iterator[Process]:
     """
     Run a member in a process of its own, which has done something.
     """
@@ -311,23 +309,9 @@ def member(lab: Lab, folder: Path) -> Iterator[subprocess.Popen[str]]:
         "folder": str(folder),
         "config": {**lab.broker.client_config, **lab.broker.group_config, **TIGHT_POLL},
     }
-    process = subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "tests.worker.member", json.dumps(told)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with Process(module("tests.broker.worker.member", json.dumps(told))) as process:
+        assert process.take(60) == "ready"
         yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
 
 
 def finish_here(lab: Lab, folder: Path, count: int, ends: Callable[[], object]) -> None:
@@ -371,14 +355,12 @@ def test_a_frozen_member_loses_nothing(
     lab.new_topic(partitions=2)
     lab.produce({0: ["sleep=0.02"] * 60, 1: ["sleep=0.02"] * 60})
     with member(lab, tmp_path) as process:
-        os.kill(process.pid, signal.SIGSTOP)
+        process.freeze()
         began = time.monotonic()
         finish_here(lab, tmp_path, 60, lambda: None)
         if pytestconfig.getoption("--worker-rounds") > 3:  # the long run: 15 s or more
             wait_for(lambda: time.monotonic() - began > 15, "15 s to pass")
-        os.kill(process.pid, signal.SIGCONT)
+        process.thaw()
         before = lab.committed()
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(20)
+        assert process.end(20)
         assert before == lab.committed()

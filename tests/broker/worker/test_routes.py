@@ -18,9 +18,9 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.worker.routes import chosen
-from tests.kafka.offline import offline
-from tests.worker.handlers import AsyncRecording, BatchRecording, Recording
-from tests.worker.lab import Lab
+from tests.broker.worker.handlers import AsyncRecording, BatchRecording, Recording
+from tests.harness.kafka.offline import offline
+from tests.harness.worker.lab import Lab
 
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
@@ -53,15 +53,18 @@ def test_the_topics_name_wins_then_the_first_that_covers() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "and not both"),
-        ({"handle": first, "handlers": {"orders": first}}, "and not both"),
+        ({}, "give either a handler or handlers="),
+        (
+            {"handle": first, "handlers": {"orders": first}},
+            "give either a handler or handlers=",
+        ),
         ({"handlers": {}}, "must name topics"),
         ({"handlers": [first]}, "must name topics"),
         ({"handlers": {"orders": 3}}, "the handler for 'orders' must be callable"),
         ({"handlers": {"orders": awaits}}, "executor='asyncio'"),
-        ({"handlers": {"orders:3": first}}, "by topic"),
-        ({"handlers": {"re:(": first}}, "by topic.*not a pattern"),
-        ({"handlers": {re.compile("orders"): first}}, "by topic"),
+        ({"handlers": {"orders:3": first}}, "need topics"),
+        ({"handlers": {"re:(": first}}, "need topics.*not a pattern"),
+        ({"handlers": {re.compile("orders"): first}}, "need topics"),
         ({"handlers": {"audit": first, "re:o": second}}, "nothing for orders"),
         (
             {"handlers": {"orders": lambda _r, _c: None}, "executor": "process"},

@@ -8,7 +8,6 @@ import contextvars
 import os
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -16,20 +15,21 @@ import pytest
 
 from safeconsumer.errors import WorkerStateError
 from safeconsumer.worker import Drain, RecordFailedError, Retry, Worker
-from tests.worker.lab import Lab
+from tests.harness.waiting import looks
+from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.embedded_suffices
 
 VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 
 
-async def until(condition: Callable[[], object], limit: float = 30.0) -> None:
+async def until(
+    condition: Callable[[], object],
+) -> None:
     """
     Return once the condition holds; the loop goes on meanwhile.
     """
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline
+    for _ in looks(condition, "what a coroutine waits for"):
         await asyncio.sleep(0.01)
 
 

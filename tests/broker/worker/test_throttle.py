@@ -11,9 +11,10 @@ from safeconsumer import StopWorker, WorkerSettingError
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Order, Outcome, Task, record_at
 from safeconsumer.worker.throttle import PerTopic
-from tests.worker.desk import Desk
-from tests.worker.handlers import AsyncBatchRecording, BatchRecording, Recording
-from tests.worker.lab import Lab, wait_for
+from tests.broker.worker.handlers import AsyncBatchRecording, BatchRecording, Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.desk import Desk
+from tests.harness.worker.lab import Lab
 
 MANY = {"key": lambda record: record.offset, "quantum": 1}
 

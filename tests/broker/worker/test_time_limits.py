@@ -29,9 +29,10 @@ from safeconsumer.worker import (
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Order
-from tests.kafka.offline import offline
-from tests.worker.bench import Bench, bench
-from tests.worker.lab import Lab, wait_for
+from tests.harness.kafka.offline import offline
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import Bench, bench
+from tests.harness.worker.lab import Lab
 
 ONCE = {"retry": Retry(attempts=1)}
 
@@ -259,7 +260,7 @@ def test_a_thread_that_takes_too_long_is_told_of(executor: str) -> None:
 
     with bench(executor, handle, count=1, timeout=0.2) as made:
         made.admit(1)
-        wait_for(lambda: "its handler runs for" in reasons(made), "it to be unhealthy")
+        wait_for(lambda: "handler has run for" in reasons(made), "it to be unhealthy")
         assert "orders:0 offset 0" in reasons(made)
 
         def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401
@@ -271,7 +272,7 @@ def test_a_thread_that_takes_too_long_is_told_of(executor: str) -> None:
         go_on.set()
         made.wait(lambda: not made.held.records, "it to be done")
         assert failed(made) == {}
-        assert "its handler runs for" not in reasons(made)
+        assert "handler has run for" not in reasons(made)
 
 
 def test_what_waits_in_an_executor_takes_no_time() -> None:
@@ -297,7 +298,7 @@ def test_what_waits_in_an_executor_takes_no_time() -> None:
             wait_for(lambda: made.runner.slots[0].task, "it to be handed over")
             until = time.monotonic() + 0.3
             wait_for(lambda: time.monotonic() > until, "its limit to pass")
-            assert "its handler runs for" not in reasons(made)
+            assert "handler has run for" not in reasons(made)
             gate.set()
             made.wait(lambda: not made.held.records, "it to be done")
 

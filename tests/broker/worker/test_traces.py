@@ -74,8 +74,9 @@ from safeconsumer.worker import tracing
 from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import tracer_of
-from tests.worker.lab import Lab, wait_for
-from tests.worker.test_contract import read_all
+from tests.broker.worker.test_contract import read_all
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab
 
 pytestmark = pytest.mark.embedded_suffices
 

@@ -24,8 +24,9 @@ from safeconsumer.worker import (
     Worker,
 )
 from safeconsumer.worker.loop import BACKPRESSURE
-from tests.worker.handlers import Recording
-from tests.worker.lab import Lab, Running, wait_for
+from tests.broker.worker.handlers import Recording
+from tests.harness.waiting import wait_for
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
@@ -46,6 +47,7 @@ class Gate:
         assert self.opened.wait(30)
 
 
+@pytest.mark.contract("W1", "W9")
 def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
     """
     W1, W9: with stuck handlers it stops at the limit, by a hold of its own.
@@ -184,7 +186,7 @@ def test_a_worker_that_has_ended_is_neither_well_nor_alive(
     lab.produce({0: ["fail"]})
     worker = Worker(lab.consumer(), recording, retry=Retry(attempts=1))
     health = worker.healthy()
-    assert (health.is_alive, health.reasons) == (True, ("it has not begun",))
+    assert (health.is_alive, health.reasons) == (True, ("the worker has not begun",))
     Running(worker).wait_end()
     health = worker.healthy()
     assert not health.is_alive

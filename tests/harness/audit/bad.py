@@ -4,43 +4,43 @@ For each promise a fleet that keeps all others and breaks this one, and good fle
 
 from collections.abc import Callable
 
-from tests.audit.telling import Telling
+from tests.harness.audit.telling import Telling
 
 Fleet = list[Telling]
 TP = "orders:0"
 
 
-def s1() -> Fleet:
+def a1() -> Fleet:
     # A record is delivered after pause() has returned.
     told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders", owner="alice")
     return [told.poll(TP, 5, 7)]
 
 
-def s1_after_a_rebalance() -> Fleet:
+def a1_after_a_rebalance() -> Fleet:
     # The pause is forgotten when the partition comes back.
     told = Telling().assigned(TP).poll(TP, 0, 5).pause("re:ord.*")
     return [told.revoked(TP).assigned(TP, generation=2).poll(TP, 5, 7)]
 
 
-def s1_wrong_owner() -> Fleet:
+def a1_wrong_owner() -> Fleet:
     # Somebody else's resume lifts the hold.
     told = Telling().assigned(TP).pause("orders", owner="alice")
     return [told.resume("orders", owner="bob").poll(TP, 0, 2)]
 
 
-def s1_after_a_resume_that_failed() -> Fleet:
+def a1_after_a_resume_that_failed() -> Fleet:
     # It raised: nothing was lifted (P4).
     told = Telling().assigned(TP).pause("orders").resume("orders", ok=False)
     return [told.poll(TP, 0, 2)]
 
 
-def s1_gained_after_a_resume_that_failed() -> Fleet:
+def a1_gained_after_a_resume_that_failed() -> Fleet:
     # The partition is heard of only later.
     told = Telling().pause("orders").resume("orders", ok=False)
     return [told.assigned(TP).poll(TP, 0, 2)]
 
 
-def s1_placed_again() -> Fleet:
+def a1_placed_again() -> Fleet:
     # An earlier hold's end, written down late, does not end the next one.
     told = Telling().assigned(TP).pause("orders")
     since = told.at + 0.01
@@ -48,13 +48,13 @@ def s1_placed_again() -> Fleet:
     return [told.poll(TP, 0, 2)]
 
 
-def s1_of_an_operator() -> Fleet:
+def a1_of_an_operator() -> Fleet:
     # What an operator holds is delivered.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     return [told.poll(TP, 0, 2)]
 
 
-def s1_expired_too_early() -> Fleet:
+def a1_expired_too_early() -> Fleet:
     # The consumer says that a hold is over, before its time.
     told = Telling().assigned(TP)
     told.call("pause", scopes=["orders"], owner="app", until=told.at + 9)
@@ -62,7 +62,7 @@ def s1_expired_too_early() -> Fleet:
     return [told.poll(TP, 0, 2)]
 
 
-def s1_ended_by_a_rebalance() -> Fleet:
+def a1_ended_by_a_rebalance() -> Fleet:
     # The consumer says that a hold ended with an ownership, which it was not for.
     told = Telling().assigned(TP)
     told.call("pause", scopes=["orders"], owner="app", lifetime="until_resumed")
@@ -71,13 +71,13 @@ def s1_ended_by_a_rebalance() -> Fleet:
     return [told.assigned(TP, generation=2).poll(TP, 0, 2)]
 
 
-def s2() -> Fleet:
+def a2() -> Fleet:
     # The next owner skips what nobody has delivered.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)]
 
 
-def s2_acknowledged() -> Fleet:
+def a2_acknowledged() -> Fleet:
     # A producer's record lies in what was passed over.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     one = Telling("a").assigned(TP).poll(TP, 0, 4).revoked(TP)
@@ -85,7 +85,7 @@ def s2_acknowledged() -> Fleet:
     return [producer, one, two]
 
 
-def s2_within_an_ownership() -> Fleet:
+def a2_within_an_ownership() -> Fleet:
     # A record is skipped between two polls; the position went on as if it were none.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     told = Telling().assigned(TP).poll(TP, 0, 5)
@@ -93,14 +93,14 @@ def s2_within_an_ownership() -> Fleet:
     return [producer, told.then("deliver", **run)]
 
 
-def s2_within_a_poll() -> Fleet:
+def a2_within_a_poll() -> Fleet:
     # A record is left out in the middle of what one poll returned.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 9, "count": 9}
     return [producer, Telling().assigned(TP).then("deliver", **run, gaps=[[4, 5]])]
 
 
-def s2_moved_over() -> Fleet:
+def a2_moved_over() -> Fleet:
     # A record is passed over and committed as a marker would be.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     told = Telling().assigned(TP).poll(TP, 0, 5)
@@ -108,51 +108,51 @@ def s2_moved_over() -> Fleet:
     return [producer, told.poll(TP, 7, 10)]
 
 
-def s2_moved_over_and_committed() -> Fleet:
+def a2_moved_over_and_committed() -> Fleet:
     # So it is, though nothing comes after it.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     told = Telling().assigned(TP).poll(TP, 0, 5)
     return [producer, told.then("moved", tp=TP, from_=5, next=10).commit(TP, 10)]
 
 
-def s2_passed_over_and_committed() -> Fleet:
+def a2_passed_over_and_committed() -> Fleet:
     # By the position after a poll.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 4, "count": 5}
     return [producer, Telling().assigned(TP).then("deliver", **run).commit(TP, 10)]
 
 
-def s3() -> Fleet:
+def a3() -> Fleet:
     # A gap within one ownership, delivered by another member later.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).poll(TP, 7, 9).revoked(TP)
     return [one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 9)]
 
 
-def s3_not_owned() -> Fleet:
+def a3_not_owned() -> Fleet:
     # A record after the partition was revoked.
     told = Telling().assigned(TP).poll(TP, 0, 5).revoked(TP, generation=2)
     return [told.poll(TP, 5, 6)]
 
 
-def s4() -> Fleet:
+def a4() -> Fleet:
     # The position goes back without a seek.
     return [Telling().assigned(TP).poll(TP, 0, 5).poll(TP, 3, 6)]
 
 
-def s4_after_the_commit() -> Fleet:
+def a4_after_the_commit() -> Fleet:
     # An ownership begins later than what was committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 12)]
 
 
-def s4_kept_through_a_loss() -> Fleet:
+def a4_kept_through_a_loss() -> Fleet:
     # It goes on where it was, though membership was lost and work on it dropped.
     told = Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 5)
     told.then("lost", partitions=[TP], generation=-1)
     return [told.assigned(TP, generation=3).poll(TP, 9, 12)]
 
 
-def s4_though_another_had_it_between() -> Fleet:
+def a4_though_another_had_it_between() -> Fleet:
     # It goes on where it was, and the other one had no record.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).revoked(TP, generation=2)
@@ -160,93 +160,93 @@ def s4_though_another_had_it_between() -> Fleet:
     return [one.assigned(TP, generation=3).poll(TP, 9, 12), two]
 
 
-def s5() -> Fleet:
+def a5() -> Fleet:
     # More is committed than was delivered.
     return [Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 6)]
 
 
-def s5_not_owned() -> Fleet:
+def a5_not_owned() -> Fleet:
     # Committed after the partition was revoked.
     return [Telling().assigned(TP).poll(TP, 0, 5).revoked(TP).commit(TP, 5)]
 
 
-def s5_given_to_another() -> Fleet:
+def a5_given_to_another() -> Fleet:
     # Committed after the generation that took it away, and gave it to somebody.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP, generation=2)
     two = Telling("b", at=1000.25).assigned(TP, generation=2)
     return [one.commit(TP, 5), two]
 
 
-def s4_after_a_seek_that_failed() -> Fleet:
+def a4_after_a_seek_that_failed() -> Fleet:
     # It goes back, and the seek is no excuse.
     told = Telling().assigned(TP).poll(TP, 0, 9)
     told.call("seek", {"ok": False}, offsets={TP: 3})
     return [told.poll(TP, 3, 12)]
 
 
-def s4_off_its_seek() -> Fleet:
+def a4_off_its_seek() -> Fleet:
     # It was to go on at 3.
     told = Telling().assigned(TP).poll(TP, 0, 9).call("seek", offsets={TP: 3})
     return [told.poll(TP, 2, 12)]
 
 
-def s5_backwards() -> Fleet:
+def a5_backwards() -> Fleet:
     # Less is committed than was before.
     return [Telling().assigned(TP).poll(TP, 0, 9).commit(TP, 9).commit(TP, 3)]
 
 
-def s5_below_the_one_before() -> Fleet:
+def a5_below_the_one_before() -> Fleet:
     # The next owner takes back what was committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 9, 12)
     return [one, two.commit(TP, 5)]
 
 
-def s5_after_a_seek() -> Fleet:
+def a5_after_a_seek() -> Fleet:
     # A seek tells where it stands, and nothing came since.
     told = Telling().assigned(TP).poll(TP, 0, 5).call("seek", offsets={TP: 3})
     return [told.commit(TP, 5)]
 
 
-def s5_before_anything_came() -> Fleet:
+def a5_before_anything_came() -> Fleet:
     # What is committed first lies beyond where reading began.
     return [Telling().assigned(TP).commit(TP, 5).poll(TP, 0, 5)]
 
 
-def s5_beyond_its_begin() -> Fleet:
+def a5_beyond_its_begin() -> Fleet:
     # It says where it stands, and commits more.
     told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
     return [told.commit(TP, 20)]
 
 
-def s5_and_nothing_came() -> Fleet:
+def a5_and_nothing_came() -> Fleet:
     # The next owner commits what nobody has delivered.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).commit(TP, 20)
     return [one, two]
 
 
-def s6() -> Fleet:
+def a6() -> Fleet:
     # What comes twice had been committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     return [one, Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 4, 12)]
 
 
-def s6_by_hand_after_the_group() -> Fleet:
+def a6_by_hand_after_the_group() -> Fleet:
     # What it committed itself comes again, though no generation tells.
     told = Telling().assigned(TP, generation=3).poll(TP, 0, 9).commit(TP, 9)
     told.revoked(TP, generation=3).assigned(TP, generation=-1)
     return [told.poll(TP, 4, 12)]
 
 
-def s6_and_a_seek_long_after() -> Fleet:
+def a6_and_a_seek_long_after() -> Fleet:
     # A seek excuses what comes after it.
-    fleet = s6()
+    fleet = a6()
     fleet[1].call("seek", offsets={TP: 12})
     return fleet
 
 
-def s6_and_a_seek_that_failed() -> Fleet:
+def a6_and_a_seek_that_failed() -> Fleet:
     # Nothing moved.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 9).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
@@ -254,7 +254,7 @@ def s6_and_a_seek_that_failed() -> Fleet:
     return [one, two.poll(TP, 4, 12)]
 
 
-def s6_after_a_missed_generation() -> Fleet:
+def a6_after_a_missed_generation() -> Fleet:
     # It goes on where it was, though another member had it meanwhile.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 5, 9)
@@ -263,32 +263,32 @@ def s6_after_a_missed_generation() -> Fleet:
     return [one.assigned(TP, generation=3).poll(TP, 5, 12), two]
 
 
-def s6_in_a_group_that_began_anew() -> Fleet:
+def a6_in_a_group_that_began_anew() -> Fleet:
     # A small generation is no excuse for who can commit in it.
     one = Telling("a").assigned(TP, generation=9).poll(TP, 0, 9).commit(TP, 9)
     two = Telling("b", at=2000).assigned(TP, generation=1).poll(TP, 4, 12)
     return [one.revoked(TP, generation=9), two.commit(TP, 12)]
 
 
-def s7() -> Fleet:
+def a7() -> Fleet:
     # paused() leaves out what is held.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[])
     return [told]
 
 
-def s7_lifted_another() -> Fleet:
+def a7_lifted_another() -> Fleet:
     # The resume of a partition lifted the hold of its topic.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
     return [told.resume(TP, assigned=[TP], paused=[])]
 
 
-def s8() -> Fleet:
+def a8() -> Fleet:
     # More is parked than is allowed.
     told = Telling().assigned(TP)
     return [told.then("parked", tp=TP, bytes=5_000_000, limit=4_000_000)]
 
 
-def s8_not_owned() -> Fleet:
+def a8_not_owned() -> Fleet:
     # Data of a partition that was revoked is still there.
     told = Telling().assigned(TP).revoked(TP)
     return [told.then("parked", tp=TP, bytes=1, limit=4_000_000)]
@@ -367,7 +367,7 @@ def _held_and_lifted_by_an_operator() -> Telling:
     return operator.then("group-lift", scope="orders", owner="alice", group="g")
 
 
-def s1_taken_for_lifted() -> Fleet:
+def a1_taken_for_lifted() -> Fleet:
     # It says so only after the delivery; the operator lifted it much later.
     told = Telling().assigned(TP).poll(TP, 0, 5)
     told.at = 1102.5
@@ -511,32 +511,32 @@ def w10_never_heard() -> Fleet:
 
 
 BAD: tuple[Callable[[], Fleet], ...] = (
-    *(s1, s1_after_a_rebalance, s1_wrong_owner, s1_of_an_operator, s2),
-    *(s1_after_a_resume_that_failed, s1_gained_after_a_resume_that_failed),
-    *(s1_placed_again, s1_expired_too_early, s1_ended_by_a_rebalance),
-    *(s2_acknowledged, s3, s3_not_owned, s4_kept_through_a_loss),
-    s6_in_a_group_that_began_anew,
-    *(s2_within_an_ownership, s2_within_a_poll, s2_moved_over),
+    *(a1, a1_after_a_rebalance, a1_wrong_owner, a1_of_an_operator, a2),
+    *(a1_after_a_resume_that_failed, a1_gained_after_a_resume_that_failed),
+    *(a1_placed_again, a1_expired_too_early, a1_ended_by_a_rebalance),
+    *(a2_acknowledged, a3, a3_not_owned, a4_kept_through_a_loss),
+    a6_in_a_group_that_began_anew,
+    *(a2_within_an_ownership, a2_within_a_poll, a2_moved_over),
     *(
-        s4,
-        s4_after_the_commit,
-        s5,
-        s5_not_owned,
-        s5_given_to_another,
-        s6,
-        s6_after_a_missed_generation,
+        a4,
+        a4_after_the_commit,
+        a5,
+        a5_not_owned,
+        a5_given_to_another,
+        a6,
+        a6_after_a_missed_generation,
     ),
-    *(s2_moved_over_and_committed, s2_passed_over_and_committed),
-    s4_though_another_had_it_between,
-    *(s4_after_a_seek_that_failed, s4_off_its_seek, s5_backwards),
-    *(s5_below_the_one_before, s5_after_a_seek, s5_before_anything_came),
-    *(s5_beyond_its_begin, s5_and_nothing_came),
-    s6_by_hand_after_the_group,
-    *(s6_and_a_seek_long_after, s6_and_a_seek_that_failed),
-    *(s7, s7_lifted_another),
-    *(s8, s8_not_owned, l1, g2, g2_of_a_command),
+    *(a2_moved_over_and_committed, a2_passed_over_and_committed),
+    a4_though_another_had_it_between,
+    *(a4_after_a_seek_that_failed, a4_off_its_seek, a5_backwards),
+    *(a5_below_the_one_before, a5_after_a_seek, a5_before_anything_came),
+    *(a5_beyond_its_begin, a5_and_nothing_came),
+    a6_by_hand_after_the_group,
+    *(a6_and_a_seek_long_after, a6_and_a_seek_that_failed),
+    *(a7, a7_lifted_another),
+    *(a8, a8_not_owned, l1, g2, g2_of_a_command),
     *(g2_after_a_missed_generation, g2_after_a_loss),
-    *(g2_never_heard, g2_never_heard_when_given_back, s1_taken_for_lifted),
+    *(g2_never_heard, g2_never_heard_when_given_back, a1_taken_for_lifted),
     *(w10_taken_for_lifted, w10_taken_for_lifted_and_told_late),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
     *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),

@@ -1,8 +1,8 @@
 """
 A broker's image from Kafka's jars and this machine's Java, without any registry.
 
-``python -m tests.brokers.build_image`` builds it if the engine has none by its name.
-Where a registry is reachable the tests may use apache/kafka:4.1.0 instead: set
+``python -m tests.harness.brokers.build_image`` builds it if the engine has none by its
+name. Where a registry is reachable the tests may use apache/kafka:4.1.0 instead: set
 ``SAFECONSUMER_TEST_IMAGE``; it obeys the same variables. Debian and Ubuntu only: which
 files belong to the C library is asked of dpkg. Needs the ``docker`` command, but no
 package beyond Python's own.
@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.brokers import jars
-from tests.brokers.settings import IMAGE
+from tests.harness.brokers import jars
+from tests.harness.brokers.settings import IMAGE
 
 _PARTS = Path(__file__).with_name("image")
 # What the start script and Kafka's own scripts call, and what helps in a shell.

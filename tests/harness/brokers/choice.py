@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from tests.brokers import jars
-from tests.brokers.settings import IMAGE
+from tests.harness.brokers import jars
+from tests.harness.brokers.settings import IMAGE
 
 BOOTSTRAP_VARIABLE = "SAFECONSUMER_TEST_BOOTSTRAP"
 PULL_VARIABLE = "SAFECONSUMER_TEST_PULL"
@@ -106,7 +106,9 @@ def _why_no_java() -> str | None:
         return "no java in PATH"
     if jars.are_fetched():
         return None
-    return "Kafka's jars are not fetched (python -m tests.brokers.jars does that)"
+    return (
+        "Kafka's jars are not fetched (python -m tests.harness.brokers.jars does that)"
+    )
 
 
 _PROBES: dict[Kind, Callable[[], str | None]] = {
@@ -128,11 +130,11 @@ def start(kind: Kind) -> "object":
 
             return nullcontext(ExistingCluster(os.environ[BOOTSTRAP_VARIABLE]))
         case Kind.DOCKER:
-            from tests.brokers.container import ContainerBroker  # noqa: PLC0415
+            from tests.harness.brokers.container import ContainerBroker  # noqa: PLC0415
 
             return ContainerBroker()
         case Kind.JAVA:
-            from tests.brokers.java import JavaBroker  # noqa: PLC0415
+            from tests.harness.brokers.java import JavaBroker  # noqa: PLC0415
 
             return JavaBroker()
         case Kind.EMBEDDED:

@@ -5,7 +5,6 @@ One Apache Kafka broker in a container, by testcontainers.
 import os
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 # No reaper: its image would have to be pulled. Our own label-wise clean-up does its
@@ -17,8 +16,8 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
 
 from safeconsumer.testing._ports import free_port
-from tests.brokers.real import OwnBroker
-from tests.brokers.settings import (
+from tests.harness.brokers.real import OwnBroker
+from tests.harness.brokers.settings import (
     CLUSTER_ID,
     IMAGE,
     START_TIMEOUT,
@@ -68,12 +67,7 @@ class ContainerBroker(OwnBroker):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._container.stop()
         remove_left_over()
 

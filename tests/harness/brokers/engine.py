@@ -1,9 +1,9 @@
 """
 A private Docker engine under a folder of its own, for machines that run none.
 
-``python -m tests.brokers.engine start FOLDER`` starts it if need be and prints the
-``DOCKER_HOST`` to use; ``... stop FOLDER`` removes what tests left in it and ends it.
-The packages docker.io and iptables must be installed; run it as root.
+``python -m tests.harness.brokers.engine start FOLDER`` starts it if need be and prints
+the ``DOCKER_HOST`` to use; ``... stop FOLDER`` removes what tests left in it and ends
+it. The packages docker.io and iptables must be installed; run it as root.
 """
 
 import argparse

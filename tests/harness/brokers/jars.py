@@ -1,7 +1,9 @@
 """
 Kafka's jars, fetched once per user by Maven.
 
-``python -m tests.brokers.jars`` fetches them and prints their folder.
+``python -m tests.harness.brokers.jars`` fetches them and prints their folder. Each
+version has one of its own; the variable SAFECONSUMER_TEST_KAFKA_VERSION asks for
+another version.
 """
 
 import os
@@ -10,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.brokers.settings import KAFKA_VERSION
+from tests.harness.brokers.settings import KAFKA_VERSION
 
 _POM = Path(__file__).with_name("pom.xml")
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -73,6 +75,7 @@ def _copy_dependencies(maven: str, scratch: Path) -> None:
         [
             *(maven, "-B", "-q", "-f", str(scratch / "pom.xml"), _GOAL),
             *("-DincludeScope=runtime", f"-DoutputDirectory={scratch / 'jars'}"),
+            f"-Dkafka.version={KAFKA_VERSION}",
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -81,7 +84,8 @@ def _copy_dependencies(maven: str, scratch: Path) -> None:
         check=False,
     )
     if done.returncode:
-        msg = f"Maven could not fetch Kafka's jars:\n{done.stdout[-4000:]}"
+        said = done.stdout[-4000:]
+        msg = f"Maven could not fetch the jars of Kafka {KAFKA_VERSION}:\n{said}"
         raise RuntimeError(msg)
 
 

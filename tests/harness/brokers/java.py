@@ -8,13 +8,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from safeconsumer.testing._ports import free_port
-from tests.brokers import jars
-from tests.brokers.real import OwnBroker
-from tests.brokers.settings import (
+from tests.harness.brokers import jars
+from tests.harness.brokers.real import OwnBroker
+from tests.harness.brokers.settings import (
     CLUSTER_ID,
     START_TIMEOUT,
     STARTED,
@@ -55,12 +54,7 @@ class JavaBroker(OwnBroker):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def start(self) -> None:

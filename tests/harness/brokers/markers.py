@@ -4,18 +4,18 @@ What a test says about the broker it needs, and which tests that leaves out.
 
 import pytest
 
-from tests.brokers.choice import Choice, Kind
+from tests.harness.brokers.choice import Choice, Kind
 
 MARKERS = {
     "any_broker": "needs a broker, whichever",
     "embedded_suffices": "needs a broker; the embedded one proves it: it is ours alone",
-    "real_broker": "needs Apache Kafka itself (bootstrap, docker or java)",
+    "real_broker": "needs Apache Kafka (bootstrap, docker or java)",
     "embedded_broker": "needs the embedded broker: it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
     "container_broker": "needs a broker in a container: it is frozen or killed",
 }
 # How what a test needs is got, where it is not the embedded broker.
-_JAVA = "python -m tests.brokers.jars fetches it for --kafka=java"
+_JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
 _HOW = {
     "real_broker": f"; {_JAVA}",
     "java_brokers": f"; {_JAVA}",
@@ -37,6 +37,8 @@ def register(config: pytest.Config) -> None:
     """
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+    proof = "contract(id, ...): proves these promises of design/contract.md"
+    config.addinivalue_line("markers", proof)
 
 
 def apply(items: list[pytest.Item], choice: Choice) -> None:

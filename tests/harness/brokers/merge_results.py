@@ -2,7 +2,8 @@
 """
 Merge the results of several runs; fail for tests that ran in none of them.
 
-``python -m tests.brokers.merge_results FILE...`` with files of ``--results-file``.
+``python -m tests.harness.brokers.merge_results FILE...`` with files of
+``--results-file``.
 """
 
 import argparse

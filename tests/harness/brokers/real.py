@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from safeconsumer.testing import ExistingCluster
-from tests.brokers.settings import GROUP_CONFIG
+from tests.harness.brokers.settings import GROUP_CONFIG
 
 
 class OwnBroker(ExistingCluster):

@@ -4,7 +4,11 @@ How a real broker is set up for tests, whatever runs it.
 
 import os
 
-KAFKA_VERSION = "4.1.0"
+# Which Apache Kafka ``--kafka=java`` runs; another one by this variable, as a nightly
+# job does. A variable, because programs that tests start read it, too.
+VERSION_VARIABLE = "SAFECONSUMER_TEST_KAFKA_VERSION"
+USUAL_VERSION = "4.1.0"
+KAFKA_VERSION = os.environ.get(VERSION_VARIABLE) or USUAL_VERSION
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"  # any will do; storage is formatted with it
 
 # Kafka's own property names.
@@ -39,7 +43,8 @@ GROUP_CONFIG = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
 STARTED = "Kafka Server started"  # the line that KafkaRaftServer logs at INFO
 START_TIMEOUT = 60.0
 
-# Built by build_image.py; any other that takes apache/kafka:4.x's variables will do.
+# Built by build_image.py from jars of 4.x; any other image that takes the variables of
+# apache/kafka:4.x will do.
 IMAGE = os.environ.get(
     "SAFECONSUMER_TEST_IMAGE", f"safeconsumer-test/kafka:{KAFKA_VERSION}"
 )

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.brokers import choice
-from tests.brokers.real import OwnBroker
+from tests.harness.brokers import choice
+from tests.harness.brokers.real import OwnBroker
 
 _ADDRESS = "kafka_bootstrap"
 

@@ -8,8 +8,8 @@ client's own documentation says so, or that of the client whose design it follow
 
 from attrs import frozen
 
-from tests.conformance.clients import Client
-from tests.conformance.registry import Case
+from safeconsumer.testing.cases.catalogue import Case
+from tests.harness.conformance.clients import Client
 
 
 @frozen(kw_only=True)
@@ -36,11 +36,13 @@ CHOICES = (
         families=_AFTER_JAVA,
         cases=(
             "moves-and-returns",
-            "did-not-poll-in-time",
-            "frozen",
+            "evicted-for-not-polling",
+            "evicted-for-being-frozen",
             "unsubscribed-and-back",
             "another-topic-and-back",
             "assigned-away-and-back",
+            "given-up-with-a-fetch-in-flight",
+            "another-member-went-on-meanwhile",
             "topic-created-again",
         ),
         text=(
@@ -53,9 +55,9 @@ CHOICES = (
     Choice(
         families=_AFTER_JAVA,
         cases=(
-            "kept-when-one-joins",
-            "kept-when-one-dies",
-            "kept-when-partitions-are-added",
+            "still-paused-when-a-member-joins",
+            "still-paused-when-a-member-dies",
+            "still-paused-when-partitions-are-added",
         ),
         eager_only=True,
         text=(

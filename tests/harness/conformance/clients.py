@@ -14,7 +14,8 @@ class Client:
         name: what ``--clients`` calls it.
         title: the head of its column.
         family: whose documented choices are its own.
-        adapter: the module of ``tests.conformance.adapters`` that drives it.
+        adapter: the class that drives it, as ``module:Class``.
+        arguments: what the adapter is made with.
         protocol: an assignor's name, or "consumer" for KIP-848.
         needs: what pip installs for it, None for the environment of the suite.
     """
@@ -24,9 +25,11 @@ class Client:
     family: str
     adapter: str
     protocol: str
+    arguments: tuple[str, ...] = ()
     needs: str | None = None
 
 
+LIKE_KAFKA_PYTHON = "safeconsumer.testing.cases.adapter:Adapter"
 _KAFKA_PYTHON_2 = "kafka-python==2.3.3"
 _CONFLUENT = "confluent-kafka==2.16.1"
 _AIOKAFKA = "aiokafka==0.14.0"
@@ -38,35 +41,40 @@ CLIENTS = {
             name="safe",
             title="safeconsumer",
             family="safeconsumer",
-            adapter="safe",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=("safeconsumer:SafeConsumer",),
             protocol="range",
         ),
         Client(
             name="safe-cooperative",
             title="safeconsumer, cooperative-sticky",
             family="safeconsumer",
-            adapter="safe",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=("safeconsumer:SafeConsumer",),
             protocol="cooperative-sticky",
         ),
         Client(
             name="stock",
             title="kafka-python 3.0",
             family="kafka-python",
-            adapter="kafka_python",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=("kafka:KafkaConsumer",),
             protocol="range",
         ),
         Client(
             name="stock-cooperative",
             title="kafka-python 3.0, cooperative-sticky",
             family="kafka-python",
-            adapter="kafka_python",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=("kafka:KafkaConsumer",),
             protocol="cooperative-sticky",
         ),
         Client(
             name="stock-2",
             title="kafka-python 2.3",
             family="kafka-python",
-            adapter="kafka_python",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=("kafka:KafkaConsumer",),
             protocol="range",
             needs=_KAFKA_PYTHON_2,
         ),
@@ -74,7 +82,7 @@ CLIENTS = {
             name="aiokafka",
             title="aiokafka",
             family="aiokafka",
-            adapter="aio",
+            adapter="tests.broker.conformance.adapters.aio:Adapter",
             protocol="range",
             needs=_AIOKAFKA,
         ),
@@ -82,7 +90,7 @@ CLIENTS = {
             name="confluent",
             title="confluent-kafka",
             family="librdkafka",
-            adapter="confluent",
+            adapter="tests.broker.conformance.adapters.confluent:Adapter",
             protocol="range",
             needs=_CONFLUENT,
         ),
@@ -90,7 +98,7 @@ CLIENTS = {
             name="confluent-cooperative",
             title="confluent-kafka, cooperative-sticky",
             family="librdkafka",
-            adapter="confluent",
+            adapter="tests.broker.conformance.adapters.confluent:Adapter",
             protocol="cooperative-sticky",
             needs=_CONFLUENT,
         ),
@@ -98,7 +106,7 @@ CLIENTS = {
             name="confluent-848",
             title="confluent-kafka, KIP-848",
             family="librdkafka",
-            adapter="confluent",
+            adapter="tests.broker.conformance.adapters.confluent:Adapter",
             protocol="consumer",
             needs=_CONFLUENT,
         ),

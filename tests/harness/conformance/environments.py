@@ -1,5 +1,5 @@
 """
-A virtual environment for each client, made once per user.
+A virtual environment for each client, made once per user, and what is started in it.
 """
 
 import hashlib
@@ -9,10 +9,27 @@ import tempfile
 import venv
 from pathlib import Path
 
-from tests.brokers.jars import cache_folder
-from tests.conformance.clients import Client
+from safeconsumer.testing.cases.process import Launch
+from tests.harness.brokers.jars import cache_folder
+from tests.harness.conformance.clients import Client
 
+_ROOT = Path(__file__).parents[3]
 _TIMEOUT = 300.0
+
+
+def launch_of(client: Client) -> Launch:
+    """
+    Return how a process with this client is started.
+
+    Raises:
+        RuntimeError: pip failed; its output is in the message.
+    """
+    return Launch(
+        python=python_of(client),
+        adapter=client.adapter,
+        arguments=client.arguments,
+        path=(str(_ROOT),),
+    )
 
 
 def python_of(client: Client) -> Path:

@@ -1,5 +1,5 @@
 """
-What a case says of a client.
+What is recorded of a client and a case.
 """
 
 from enum import StrEnum
@@ -18,24 +18,6 @@ class Verdict(StrEnum):
     CHOSEN = "chosen"
     ABSENT = "absent"
     UNCLEAR = "unclear"
-
-
-class DiffersError(Exception):
-    """
-    The client does something else than the case's rule says; the text says what.
-    """
-
-
-class LeakedError(DiffersError):
-    """
-    Records came of what is paused: the one difference that a choice can explain.
-    """
-
-
-class StarvedError(DiffersError):
-    """
-    What was resumed gave no more, or not all.
-    """
 
 
 @frozen(kw_only=True)
@@ -66,16 +48,3 @@ class Outcome:
             "seen": self.seen,
             "seconds": round(self.seconds, 2),
         }
-
-
-def expect(
-    holds: object, otherwise: str, error: type[DiffersError] = DiffersError
-) -> None:
-    """
-    Go on if the rule holds.
-
-    Raises:
-        DiffersError: it does not; ``otherwise`` is what was seen, ``error`` its kind.
-    """
-    if not holds:
-        raise error(otherwise)

@@ -4,10 +4,10 @@ Puts the tables where people read them, between marks that stay.
 
 from pathlib import Path
 
-from tests.conformance import report
-from tests.conformance.results import Results
+from tests.harness.conformance import report
+from tests.harness.conformance.results import Results
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 DESIGN = _ROOT / "design" / "conformance.md"
 README = _ROOT / "README.md"
 
@@ -48,9 +48,9 @@ def put(page: str, name: str, text: str) -> str:
 
 def marks(name: str) -> tuple[str, str]:
     """
-    Return the lines around what is written by ``python -m tests.conformance``.
+    Return the lines around what is written by ``python -m tests.broker.conformance``.
     """
     return (
-        f"<!-- {name}: by python -m tests.conformance --write -->",
+        f"<!-- {name}: by python -m tests.broker.conformance --write -->",
         f"<!-- {name} -->",
     )

@@ -7,11 +7,11 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tests.conformance.choices import CHOICES
-from tests.conformance.clients import CLIENTS
-from tests.conformance.outcomes import Outcome, Verdict
-from tests.conformance.registry import CASES
-from tests.conformance.results import Results
+from safeconsumer.testing.cases.catalogue import CASES
+from tests.harness.conformance.choices import CHOICES
+from tests.harness.conformance.clients import CLIENTS
+from tests.harness.conformance.outcomes import Outcome, Verdict
+from tests.harness.conformance.results import Results
 
 SIGNS = {
     Verdict.PASSES: "yes",

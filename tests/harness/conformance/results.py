@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import Factory, frozen
 
-from tests.conformance.outcomes import Outcome, Verdict
-from tests.conformance.run import Tried
+from tests.harness.conformance.outcomes import Outcome, Verdict
+from tests.harness.conformance.run import Tried
 
 
 @frozen(kw_only=True)

@@ -10,20 +10,20 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from tests.conformance.adapters.refusal import AbsentError
-from tests.conformance.choices import choice_of
-from tests.conformance.clients import Client
-from tests.conformance.consumer import NotReachedError
-from tests.conformance.lab import Lab
-from tests.conformance.outcomes import (
+from safeconsumer.testing.cases.absent import AbsentError
+from safeconsumer.testing.cases.catalogue import Case
+from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.outcomes import (
     DiffersError,
     LeakedError,
-    Outcome,
+    NotReachedError,
     StarvedError,
-    Verdict,
 )
-from tests.conformance.process import ClientError, HangsError
-from tests.conformance.registry import Case
+from safeconsumer.testing.cases.process import ClientError, HangsError
+from tests.harness.conformance.choices import choice_of
+from tests.harness.conformance.clients import Client
+from tests.harness.conformance.environments import launch_of
+from tests.harness.conformance.outcomes import Outcome, Verdict
 
 Tell = Callable[[Outcome], object]
 
@@ -59,15 +59,15 @@ def run(
         tell: called with each outcome.
     """
     outcomes = []
-    with Lab(broker, client, log) as lab:
+    with Lab(broker, launch_of(client), client.protocol, log) as lab:
         versions = lab.versions()
         for one in cases:
-            outcomes.append(tried(one, lab))
+            outcomes.append(tried(one, lab, client))
             tell(outcomes[-1])
     return Tried(client=client.name, versions=versions, outcomes=tuple(outcomes))
 
 
-def tried(one: Case, lab: Lab) -> Outcome:
+def tried(one: Case, lab: Lab, client: Client) -> Outcome:
     """
     Try one case, and close what it left open.
 
@@ -75,11 +75,11 @@ def tried(one: Case, lab: Lab) -> Outcome:
     the outcome says so. Ours has one try: what it does not join is a fault of its own.
     """
     start = time.monotonic()
-    tries = 1 if lab.client.family == "safeconsumer" else _TRIES
-    found, missed = _judged(one, lab), []
+    tries = 1 if client.family == "safeconsumer" else _TRIES
+    found, missed = _judged(one, lab, client), []
     while found.verdict == Verdict.UNCLEAR and len(missed) + 1 < tries:
         missed.append(f"before: {found.seen}")
-        found = _judged(one, lab)
+        found = _judged(one, lab, client)
     return evolve(
         found,
         seen="; ".join(filter(None, [found.seen, *missed])),
@@ -87,14 +87,15 @@ def tried(one: Case, lab: Lab) -> Outcome:
     )
 
 
-def _judged(one: Case, lab: Lab) -> Outcome:
-    outcome = partial(Outcome, case=one.name, client=lab.client.name)
+def _judged(one: Case, lab: Lab, client: Client) -> Outcome:
+    outcome = partial(Outcome, case=one.name, client=client.name)
     try:
-        return outcome(verdict=Verdict.PASSES, seen=one.run(lab) or "")
+        one.run(lab)
+        return outcome(verdict=Verdict.PASSES, seen=", ".join(lab.remarks))
     except AbsentError as error:
         return outcome(verdict=Verdict.ABSENT, seen=str(error))
     except LeakedError as error:
-        chosen = choice_of(lab.client, one) is not None
+        chosen = choice_of(client, one) is not None
         verdict = Verdict.CHOSEN if chosen else Verdict.DIFFERS
         return outcome(verdict=verdict, seen=str(error))
     except (DiffersError, HangsError, ClientError) as error:

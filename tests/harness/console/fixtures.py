@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.console.browsing import CHROMIUM
-from tests.console.harness import Served, console, until_complete
-from tests.group.conftest import secured, story
-from tests.group.team import Team
-
-__all__ = ["secured", "story"]
+from tests.harness.console.browsing import CHROMIUM
+from tests.harness.console.harness import Served, console, until_complete
+from tests.harness.group.team import Team
 
 
 @pytest.fixture

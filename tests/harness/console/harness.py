@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from tempfile import TemporaryFile
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -20,9 +19,10 @@ from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN
 from safeconsumer.console.serve import Setup
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
-from tests.worker.lab import wait_for
+from tests.harness.group.team import Team
+from tests.harness.members import Polled, is_shared_out
+from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 
@@ -90,12 +90,7 @@ class Served:
         wait_for(lambda: self._server.started, "the server")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -204,47 +199,14 @@ def until_complete(served: Served) -> None:
     wait_for(is_complete, "what the cluster says")
 
 
-class Polled:
-    """
-    Polls consumers, each on a thread of its own.
-    """
-
-    def __init__(self, *consumers: Any) -> None:  # noqa: ANN401 - stock or ours
-        self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._poll, args=(one,)) for one in consumers
-        ]
-
-    def __enter__(self) -> Self:
-        for one in self._threads:
-            one.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in self._threads:
-            one.join()
-
-    def _poll(self, consumer: Any) -> None:  # noqa: ANN401 - stock or ours
-        while not self._over.is_set():
-            consumer.poll(50)
-
-
 def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
     """
     Make members that share the topic out among them.
     """
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
-
-    def is_shared() -> bool:
-        owned = [tp for one in members for tp in one.assignment()]
-        return sorted(owned) == team.partitions and all(
-            one.assignment() for one in members
-        )
-
     with Polled(*members[1:]):
-        poll_until(members[0], is_shared)
+        poll_until(members[0], lambda: is_shared_out(members, team.partitions))
     return members
 
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.group.secured import SecuredBroker
-from tests.group.story import Story
-from tests.group.team import Team
-from tests.kafka.conftest import safe, told
-
-__all__ = ["safe", "told"]
+from tests.harness.group.secured import SecuredBroker
+from tests.harness.group.story import Story
+from tests.harness.group.team import Team
 
 
 @pytest.fixture

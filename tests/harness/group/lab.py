@@ -7,7 +7,7 @@ from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import Written
 from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.shell.lab import Lab
+from tests.harness.holds.lab import LedgerLab
 
 OPS, GROUP_TOPIC = "ops", "group"
 SKEW = 5.0
@@ -36,7 +36,7 @@ def written(  # noqa: PLR0913 - a record has that many properties
     return Written(key, value, offset, int(at * 1000))
 
 
-class ControlLab(Lab):
+class ControlLab(LedgerLab):
     """
     A lab with the state of its control topics. The wall clock stands at 1.0.
     """

@@ -14,9 +14,9 @@ from kafka.admin import (
 )
 
 from safeconsumer.testing._ports import free_port
-from tests.brokers.java import JavaBroker
-from tests.brokers.settings import TEST_SETTINGS
-from tests.group.team import Team
+from tests.harness.brokers.java import JavaBroker
+from tests.harness.brokers.settings import TEST_SETTINGS
+from tests.harness.group.team import Team
 
 # Long, so that one that leaks is found wherever it is.
 PASSWORDS = {

@@ -21,10 +21,10 @@ from kafka.admin import (
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from tests.group.operating import Polled
-from tests.group.secured import PASSWORDS, allow, properties
-from tests.group.team import Team
-from tests.kafka.polling import poll_until
+from tests.harness.group.secured import PASSWORDS, allow, properties
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 
 OWNER = ("--owner", "alice")
 

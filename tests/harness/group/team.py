@@ -5,7 +5,6 @@ A consumer group under control, and its operator, on whatever broker there is.
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -17,8 +16,9 @@ from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients, topics, wire
 from safeconsumer.group.publisher import Acknowledged, changes, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.kafka.polling import poll_until
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.polling import poll_until
+from tests.harness.producing import produce
 
 LIMIT = 20.0
 
@@ -31,12 +31,19 @@ class Team:
         broker: any kind.
         partitions: of the topic.
         records: in each of them.
+        topic: its name; one that no other test has, if it is not given.
     """
 
-    def __init__(self, broker: Any, partitions: int = 4, records: int = 5) -> None:  # noqa: ANN401 - any kind
+    def __init__(
+        self,
+        broker: Any,  # noqa: ANN401 - any kind
+        partitions: int = 4,
+        records: int = 5,
+        topic: str | None = None,
+    ) -> None:
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
-        self.topic = f"orders-{uuid4().hex[:8]}"
+        self.topic = topic or f"orders-{uuid4().hex[:8]}"
         self.settings = Control(
             operator_topic=f"ops-{self.group}",
             group_topic=f"own-{self.group}",
@@ -51,6 +58,8 @@ class Team:
             self.create(name, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
         broker.create_topic(self.topic, partitions)
+        if topic is not None and self.is_real:
+            self._closing.callback(broker.delete_topic, topic)
         self.producer = KafkaProducer(**broker.client_config)
         self._closing.callback(self.producer.close, timeout=2)
         self.writer = clients.producer(broker.client_config, 10.0)
@@ -64,12 +73,7 @@ class Team:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     # ------------------------------------------------------------ topics
@@ -87,14 +91,8 @@ class Team:
             admin.create_topics({name: wish}, wait_for_metadata=True)
 
     def produce(self, records: int = 1) -> None:
-        sent = [
-            self.producer.send(tp.topic, b"%d" % n, partition=tp.partition)
-            for tp in self.partitions
-            for n in range(records)
-        ]
-        self.producer.flush(LIMIT)
-        for one in sent:
-            one.get(LIMIT)
+        each = [records] * len(self.partitions)
+        produce(self.producer, self.topic, *each, limit=LIMIT)
 
     # ------------------------------------------------------------ members
 

@@ -1,5 +1,5 @@
 """
-The README's tour of an operator's commands, run as it stands: ``--write`` renews it.
+The tutorial's tour of an operator's commands, run as it stands: ``--write`` renews it.
 """
 
 import re
@@ -17,10 +17,11 @@ from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
-from tests.group.operating import Polled
-from tests.kafka.polling import poll_until
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
+from tests.harness.producing import produce
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "a-group.md"
 _BEGIN = "$ export SAFECONSUMER_BOOTSTRAP="
 _TOPICS = {"orders": 4, "orders-eu": 2}
 _PARTITIONS = [
@@ -86,8 +87,8 @@ class Tour:
         with ExitStack() as closing:
             producer = KafkaProducer(**self.broker.client_config)
             closing.callback(producer.close)
-            for tp in _PARTITIONS * 3:
-                producer.send(tp.topic, b"x", partition=tp.partition).get(_LIMIT)
+            for topic, count in _TOPICS.items():
+                produce(producer, topic, *[3] * count, limit=_LIMIT)
 
     def run(self, command: str) -> str:
         """
@@ -111,7 +112,7 @@ class Tour:
 
 def block(text: str) -> str:
     """
-    Return the tour as the README has it.
+    Return the tour as the page has it.
     """
     return text[text.index(_BEGIN) :].partition("```")[0]
 
@@ -150,16 +151,16 @@ def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - a real one
 
 def main() -> None:
     """
-    Print the tour; with ``--write`` put it into the README.
+    Print the tour; with ``--write`` put it into the page.
     """
-    from tests.brokers.java import JavaBroker  # noqa: PLC0415 - Java, where it is run
+    from tests.harness.brokers.java import JavaBroker  # noqa: PLC0415 - Java, where it is run
 
-    text = README.read_text("utf-8")
+    text = PAGE.read_text("utf-8")
     with JavaBroker() as broker, toured(broker) as tour:
         now = told(block(text), tour.run)
     sys.stdout.write(now)
     if "--write" in sys.argv[1:]:
-        README.write_text(text.replace(block(text), now), "utf-8")
+        PAGE.write_text(text.replace(block(text), now), "utf-8")
 
 
 if __name__ == "__main__":

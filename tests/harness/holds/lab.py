@@ -59,7 +59,7 @@ def is_locked(ledger: PauseLedger) -> bool:
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
-class Lab:
+class LedgerLab:
     """
     One ledger with a clock, a hook that remembers, and more hooks if wanted.
     """

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.kafka.offline import offline
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.offline import offline
 
 Maker = Callable[..., SafeConsumer]
 

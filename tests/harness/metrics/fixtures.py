@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from tests.kafka.offline import offline
-from tests.worker.conftest import lab, recording
-
-__all__ = ["lab", "recording"]
+from tests.harness.kafka.offline import offline
 
 Maker = Callable[..., SafeConsumer]
 

@@ -15,9 +15,10 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.structs import TopicPartition
 
-from tests.regression.members import Member
-from tests.regression.support import BOUND, ROUND, Reader, delivered
-from tests.regression.support import partitions_of as partitions_of_topic
+from tests.harness.members import partitions_of as partitions_of_topic
+from tests.harness.producing import write
+from tests.harness.regression.members import Member
+from tests.harness.regression.support import BOUND, ROUND, Reader, delivered
 
 STOCK_LOOKS_AGAIN = 2000
 """Milliseconds; stock can miss what it subscribed to, see ``test_fetching``."""
@@ -111,19 +112,14 @@ class Lab:
         tps = (
             [partitions] if isinstance(partitions, TopicPartition) else list(partitions)
         )
-        written = []
-        for _ in range(count):
-            for tp in tps:
-                value = b"%d" % self._produced[tp]
-                written.append(
-                    self._producer.send(tp.topic, value, partition=tp.partition)
-                )
-                self._produced[tp] += 1
-            if apart:
-                self._producer.flush(BOUND)
-        self._producer.flush(BOUND)
-        for future in written:
-            future.get(BOUND)
+        records = [self._next(tp) for _ in range(count) for tp in tps]
+        for batch in ([one] for one in records) if apart else [records]:
+            write(self._producer, batch, BOUND)
+
+    def _next(self, tp: TopicPartition) -> dict[str, Any]:
+        number = self._produced[tp]
+        self._produced[tp] += 1
+        return {"topic": tp.topic, "partition": tp.partition, "value": b"%d" % number}
 
     @contextlib.contextmanager
     def other_producer(self) -> Iterator[None]:

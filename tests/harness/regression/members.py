@@ -12,7 +12,8 @@ from kafka import ConsumerRebalanceListener
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
-from tests.regression.support import BOUND, NotReachedError, partition_of, wait_until
+from tests.harness.regression.support import BOUND, partition_of, wait_until
+from tests.harness.waiting import NotReachedError
 
 
 @frozen

@@ -2,7 +2,8 @@
 The regression suite's pytest option; ``tests/conftest.py`` imports the hook.
 
 A hook that adds options works only in a plugin or in a conftest that pytest loads at
-its start, which ``tests/conftest.py`` is and ``tests/regression/conftest.py`` is not.
+its start, which ``tests/conftest.py`` is and ``tests/broker/regression/conftest.py`` is
+not.
 """
 
 import pytest

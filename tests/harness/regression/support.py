@@ -2,12 +2,13 @@
 What the regression tests share: records, reading in rounds, and waiting with a bound.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
+
+from tests.harness.waiting import looks, reaches, wait_for
 
 BOUND = 20.0
 """Seconds after which something awaited is taken for something that never comes."""
@@ -17,14 +18,6 @@ ROUND = 0.05
 
 Condition = Callable[[], object]
 Offsets = dict[TopicPartition, list[int]]
-
-
-class NotReachedError(Exception):
-    """
-    A test's own set-up did not come about; no statement about the client.
-
-    Not an ``AssertionError``, so that no expected failure can hide it.
-    """
 
 
 class Reader:
@@ -92,10 +85,8 @@ class Reader:
             NotReachedError: it does not hold within ``bound`` seconds.
         """
         taken: list[ConsumerRecord] = []
-        deadline = time.monotonic() + bound
-        while not condition():
-            if time.monotonic() > deadline:
-                raise NotReachedError(_describe(self, condition))
+        assigned = self.consumer.assignment
+        for _ in looks(condition, f"{condition}", bound, seen=assigned):
             taken += self.round(timeout, limit)
         return taken
 
@@ -111,24 +102,19 @@ class Reader:
 
         For what the test asserts; :meth:`until` is for what it needs first.
         """
-        deadline = time.monotonic() + bound
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            self.round()
-        return True
+        return reaches(condition, bound, self.round)
 
     def take(self, count: int, bound: float = BOUND) -> list[ConsumerRecord]:
         """
         Read exactly ``count`` records.
         """
         taken: list[ConsumerRecord] = []
-        deadline = time.monotonic() + bound
-        while len(taken) < count:
-            if time.monotonic() > deadline:
-                message = f"{len(taken)} of {count} records in {bound} s"
-                raise NotReachedError(message)
-            taken += self.round(limit=count - len(taken))
+
+        def is_all() -> bool:
+            return len(taken) >= count
+
+        for _ in looks(is_all, f"{count} records", bound, seen=taken.__len__):
+            taken.extend(self.round(limit=count - len(taken)))
         return taken
 
     def owns(self, partitions: Iterable[TopicPartition]) -> Condition:
@@ -149,20 +135,18 @@ class Reader:
         wanted = {tp: list(offsets) for tp, offsets in expected.items()}
         total = sum(map(len, wanted.values()))
         start = len(self.log)
-        deadline = time.monotonic() + bound
-        while (came := _count(self.log[start:], wanted)) < total:
-            if time.monotonic() > deadline:
-                break
+
+        def missing() -> int:
+            return total - _count(self.log[start:], wanted)
+
+        def turn() -> None:
             # Iteration would wait for silence after the last record of a round.
-            self.round(limit=500 if self.how == "poll" else total - came)
+            self.round(limit=500 if self.how == "poll" else missing())
+
+        reaches(lambda: missing() <= 0, bound, turn)
         assert offsets_of(self.log[start:], wanted) == wanted
         ends = {tp: offsets[-1] + 1 for tp, offsets in wanted.items() if offsets}
         assert {tp: self.consumer.position(tp) for tp in ends} == ends
-
-
-def _describe(reader: Reader, condition: Condition) -> str:
-    consumer = reader.consumer
-    return f"{condition} not within the bound; assigned: {consumer.assignment()}"
 
 
 def _count(records: Iterable[ConsumerRecord], among: Iterable[TopicPartition]) -> int:
@@ -199,13 +183,6 @@ def delivered(
     return _count(records, partitions)
 
 
-def partitions_of(topic: str, count: int) -> list[TopicPartition]:
-    """
-    Return the topic's first ``count`` partitions.
-    """
-    return [TopicPartition(topic, number) for number in range(count)]
-
-
 def positions(
     consumer: Any,  # noqa: ANN401 - either client
     partitions: Iterable[TopicPartition],
@@ -223,9 +200,4 @@ def wait_until(condition: Condition, bound: float = BOUND) -> None:
     Raises:
         NotReachedError: it does not hold within ``bound`` seconds.
     """
-    deadline = time.monotonic() + bound
-    while not condition():
-        if time.monotonic() > deadline:
-            message = f"{condition} not within {bound} s"
-            raise NotReachedError(message)
-        time.sleep(0.01)  # between two looks at the condition
+    wait_for(condition, f"{condition}", bound)

@@ -14,7 +14,7 @@ from attrs import frozen
 from kafka.future import Future
 from kafka.structs import TopicPartition
 
-from tests.regression.support import wait_until
+from tests.harness.regression.support import wait_until
 
 
 @frozen

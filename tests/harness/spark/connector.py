@@ -1,10 +1,10 @@
 """
 Spark's Kafka connector and Delta, fetched by Maven for each Spark that is tested.
 
-``python -m tests.spark.connector`` fetches those for the installed pyspark, once per
-user, and prints the folders. ``--turn`` only prints which Spark is tested today: the
-day of the last commit says it, so that each has its turn and a run of the same commit
-is the same; ``--all`` prints them all, the newest first.
+``python -m tests.harness.spark.connector`` fetches those for the installed pyspark,
+once per user, and prints the folders. ``--turn`` only prints which Spark is tested
+today: the day of the last commit says it, so that each has its turn and a run of the
+same commit is the same; ``--all`` prints them all, the newest first.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tests.brokers.jars import cache_folder
+from tests.harness.brokers.jars import cache_folder
 
 
 @frozen

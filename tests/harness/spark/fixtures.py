@@ -12,8 +12,8 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.events.consumer import Event
-from tests.spark import connector
-from tests.spark.lake import Lake
+from tests.harness.spark import connector
+from tests.harness.spark.lake import Lake
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",

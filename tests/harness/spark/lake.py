@@ -11,8 +11,9 @@ from uuid import uuid4
 from kafka import KafkaProducer
 
 from safeconsumer.spark.platforms import progress_of
-from tests.spark import sink
-from tests.spark.sink import Row
+from tests.harness.producing import numbered, write
+from tests.harness.spark import sink
+from tests.harness.spark.sink import Row
 
 # Others may use the machine, too.
 LIMIT = 240.0
@@ -53,13 +54,8 @@ class Lake:
         """
         producer = KafkaProducer(**self.broker.client_config, linger_ms=20)
         try:
-            sent = [
-                producer.send(topic, b"%d" % number, partition=partition)
-                for partition in range(self.partitions)
-                for number in range(count)
-            ]
-            for future in sent:
-                written = future.get(30)
+            records = numbered(topic, *[count] * self.partitions)
+            for written in write(producer, records):
                 self.expected[topic, written.partition, written.offset] += 1
         finally:
             producer.close()

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.brokers.choice import REQUIRE_VARIABLE
-from tests.spark import connector
+from tests.harness.brokers.choice import REQUIRE_VARIABLE
+from tests.harness.spark import connector
 
 _MEANING = "spark: needs pyspark, Java and Spark's Kafka connector"
 _LONG = "spark_long: only with --spark-long"
@@ -65,5 +65,7 @@ def _missing() -> str | None:
     if shutil.which("java") is None:
         return "no java in PATH"
     if not connector.folder().is_dir():
-        return "no connector for Spark: python -m tests.spark.connector fetches it"
+        return (
+            "no connector for Spark: python -m tests.harness.spark.connector fetches it"
+        )
     return None

@@ -18,8 +18,8 @@ from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
-from tests.worker.lab import wait_for
-from tests.worker.model.client import FakeRecord
+from tests.harness.waiting import wait_for
+from tests.harness.worker.model.client import FakeRecord
 
 TP = TopicPartition("orders", 0)
 EXECUTORS = ("thread", "asyncio", "process", "threads of theirs", "processes of theirs")
@@ -80,7 +80,10 @@ class Bench:
             self.schedule.turn()
             return is_so() and not self.schedule.under_way
 
-        wait_for(turned, f"{what}; {self.held.records} held, {self.events}")
+        def seen() -> str:
+            return f"{self.held.records} held, {self.events}"
+
+        wait_for(turned, what, seen=seen)
 
 
 @contextmanager

@@ -3,25 +3,14 @@ What the tests of workers share: running them, and waiting for what they do.
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import TopicPartition
 
 from safeconsumer.worker import Report, Worker
-
-LIMIT = 30.0
-
-
-def wait_for(condition: Callable[[], object], what: str, limit: float = LIMIT) -> None:
-    """
-    Return once the condition holds.
-    """
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {limit} s: {what}"
-        time.sleep(0.01)
+from tests.harness.producing import write
+from tests.harness.waiting import LIMIT, wait_for
 
 
 class Running:
@@ -49,8 +38,9 @@ class Running:
         """
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
-            f"{count} records done: {self.worker.stats()}",
+            f"{count} records done",
             limit,
+            seen=self.worker.stats,
         )
         assert self.worker.stats().done >= count, self.error
 
@@ -126,20 +116,17 @@ class Lab:
         """
         Write these values to these partitions; return how many there are.
         """
-        sent = [
-            self.producer.send(
-                self.topic,
-                value=value.encode(),
-                key=None if key is None else key(number),
-                partition=partition,
-            )
+        records = (
+            {
+                "topic": self.topic,
+                "value": value.encode(),
+                "key": None if key is None else key(number),
+                "partition": partition,
+            }
             for partition, texts in values.items()
             for number, value in enumerate(texts)
-        ]
-        self.producer.flush(LIMIT)
-        for future in sent:
-            future.get(LIMIT)
-        return len(sent)
+        )
+        return len(write(self.producer, records))
 
     def consumer(self, **config: Any) -> Any:  # noqa: ANN401
         """

@@ -1,5 +1,5 @@
 """
-``python -m tests.worker.churn``: workers that come, leave and are killed, judged.
+``python -m tests.system.churn``: workers that come, leave and are killed, judged.
 
 Exit status: 0 clean, 1 violations, 2 it could not be told.
 """
@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import choice
-from tests.worker.churn.run import churn
-from tests.worker.churn.settings import Settings
+from tests.harness.brokers import choice
+from tests.system.churn.run import churn
+from tests.system.churn.settings import Settings
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     Run as told by the command line.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m tests.worker.churn", description=__doc__
+        prog="python -m tests.system.churn", description=__doc__
     )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)

@@ -4,16 +4,14 @@ The workers: who there are, who goes now, and who comes next.
 
 import random
 import time
-from types import TracebackType
 from typing import Self
 
 from safeconsumer.audit.writer import JournalWriter
-from tests.soak.processes import Process
-from tests.worker.churn.settings import WORKERS, Settings
+from tests.system.churn.settings import WORKERS, Settings
+from tests.system.soak.processes import Crowd, Program
 
 _FEWEST, _MOST = WORKERS - 1, WORKERS + 1
 _EVERY = (2.0, 5.0)  # seconds
-_LEAVING = 40.0  # seconds: a drain, and a machine that has other things to do
 
 
 class Crew:
@@ -28,8 +26,7 @@ class Crew:
 
     Attributes:
         departures: how many were killed, and how many left.
-        crashed: who ended without being told to.
-        stuck: who had to be killed when they should have left.
+        crowd: the workers.
     """
 
     def __init__(self, settings: Settings, bootstrap: str) -> None:
@@ -37,27 +34,18 @@ class Crew:
         self._bootstrap = bootstrap
         self._chance = random.Random(f"crew {settings.seed}")  # noqa: S311 - no secret
         self._journal = JournalWriter(settings.journals, member="nemesis")
-        self._there: dict[str, Process] = {}
-        self._leaving: list[tuple[float, Process]] = []
+        self.crowd = Crowd()
         self._number = 0
         self._next = 0.0
         self.departures = {"kill": 0, "leave": 0}
-        self.crashed: list[str] = []
-        self.stuck: list[str] = []
 
     def __enter__(self) -> Self:
         for _ in range(WORKERS):
             self._join()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for one in (*self._there.values(), *(left for _, left in self._leaving)):
-            one.kill()
+    def __exit__(self, *_: object) -> None:
+        self.crowd.kill_all()
 
     def begin(self) -> None:
         """
@@ -73,9 +61,9 @@ class Crew:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._chance.uniform(*_EVERY)
-        if len(self._there) <= _FEWEST:
+        if len(self.crowd.there) <= _FEWEST:
             self._join()
-        elif len(self._there) >= _MOST or self._chance.random() < 2 / 3:
+        elif len(self.crowd.there) >= _MOST or self._chance.random() < 2 / 3:
             self._depart(self._chance.choice(["kill", "leave"]))
         else:
             self._join()
@@ -84,50 +72,32 @@ class Crew:
         """
         Replace who ended without being told to, and end who does not leave.
         """
-        for one in list(self._leaving):
-            deadline, process = one
-            if process.is_over or time.monotonic() > deadline:
-                self._leaving.remove(one)
-                if not process.end(0.0):
-                    self.stuck.append(process.name)
-        for name in [name for name, one in self._there.items() if one.is_over]:
-            self.crashed.append(name)
-            self._there.pop(name).kill()
-            self._join()
+        self.crowd.tend(lambda _: self._join())
 
     def fill(self) -> None:
         """
         Have as many as there should be.
         """
-        while len(self._there) < WORKERS:
+        while len(self.crowd.there) < WORKERS:
             self._join()
 
     def end(self) -> None:
         """
         Let everybody leave.
         """
-        for name in list(self._there):
-            self._leave(name)
-        while self._leaving:
-            self.tend()
-            time.sleep(0.1)
+        self.crowd.end(lambda _: self._join())
 
     # ------------------------------------------------------------ inside
 
     def _depart(self, kind: str) -> None:
-        name = self._chance.choice(sorted(self._there))
+        name = self._chance.choice(sorted(self.crowd.there))
         self.departures[kind] += 1
         said = {"id": sum(self.departures.values()), "kind": kind, "targets": [name]}
         self._journal.write("fault", {**said, "seconds": 0})
         if kind == "kill":
-            self._there.pop(name).kill()
+            self.crowd.kill(name)
         else:
-            self._leave(name)
-
-    def _leave(self, name: str) -> None:
-        process = self._there.pop(name)
-        process.begin_to_end()
-        self._leaving.append((time.monotonic() + _LEAVING, process))
+            self.crowd.leave(name)
 
     def _join(self) -> None:
         self._number += 1
@@ -144,5 +114,5 @@ class Crew:
             "is_cooperative": self._settings.is_cooperative,
         }
         logs = self._settings.logs
-        module = "tests.worker.churn.member"
-        self._there[name] = Process(module, name, options, logs)
+        module = "tests.system.churn.member"
+        self.crowd.there[name] = Program(module, name, options, logs)

@@ -5,14 +5,13 @@ The records: written at a rate, journaled when acknowledged; and the dead letter
 import random
 import threading
 from collections import Counter
-from types import TracebackType
 from typing import Any, Self
 
 import confluent_kafka
-from attrs import frozen
 
 from safeconsumer.audit.writer import JournalWriter
-from tests.worker.churn.settings import LETTERS, PARTITIONS, TOPIC, Settings, fails
+from tests.system.churn.settings import LETTERS, PARTITIONS, TOPIC, Settings, fails
+from tests.system.soak.acknowledged import Acknowledged
 
 _BURST = 0.25  # seconds
 _FLUSH = 60.0
@@ -23,26 +22,21 @@ _LIMIT = 30.0
 At = tuple[int, int]
 
 
-@frozen
-class _Run:
-    first: int
-    last: int
-
-
 class Feed:
     """
     Writes records until left, and waits for what is on its way. A context manager.
 
     Attributes:
         doomed: partition and offset of what must become a dead letter.
-        acknowledged: how many were written.
+        acknowledged: what was written.
         lost: how many were refused, or not answered.
     """
 
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self._rate = settings.rate
         self._chance = random.Random(f"feed {settings.seed}")  # noqa: S311 - no secret
-        self._journal = JournalWriter(settings.journals, member="producer")
+        journal = JournalWriter(settings.journals, member="producer")
+        self.acknowledged = Acknowledged(journal)
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -53,22 +47,15 @@ class Feed:
         )
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="feed")
-        self._runs: dict[int, _Run] = {}
         self._number = 0
         self.doomed: set[At] = set()
-        self.acknowledged = 0
         self.lost = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
@@ -77,9 +64,9 @@ class Feed:
             for _ in range(round(self._rate * _BURST)):
                 self._send()
             self._producer.poll(0)
-            self._tell()
+            self.acknowledged.tell()
         self.lost += self._producer.flush(_FLUSH)
-        self._tell()
+        self.acknowledged.tell()
 
     def _send(self) -> None:
         self._number += 1
@@ -102,24 +89,10 @@ class Feed:
         if error is not None:
             self.lost += 1
             return
-        self.acknowledged += 1
         partition, offset = message.partition(), message.offset()
         if isinstance(fails(number), str):
             self.doomed.add((partition, offset))
-        run = self._runs.get(partition, _Run(offset, offset - 1))
-        if offset != run.last + 1:
-            self._write(partition, run)
-            run = _Run(offset, offset)
-        self._runs[partition] = _Run(run.first, offset)
-
-    def _tell(self) -> None:
-        for partition, run in self._runs.items():
-            self._write(partition, run)
-        self._runs.clear()
-
-    def _write(self, partition: int, run: _Run) -> None:
-        said = {"tp": f"{TOPIC}:{partition}", "first": run.first, "last": run.last}
-        self._journal.write("acked", said)
+        self.acknowledged.note(TOPIC, partition, offset)
 
 
 def letters(bootstrap: str) -> Counter[At]:

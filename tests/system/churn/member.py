@@ -1,5 +1,5 @@
 """
-One worker in a process of its own: ``python -m tests.worker.churn.member JSON``.
+One worker in a process of its own: ``python -m tests.system.churn.member JSON``.
 
 It leaves when its standard input ends. What it did is in its journal.
 """
@@ -28,7 +28,7 @@ from safeconsumer.worker import (
     Retry,
     RetryLater,
 )
-from tests.worker.churn import settings
+from tests.system.churn import settings
 
 _WORK = 0.08  # seconds at most, mostly: so that something is queued most of the time
 _LONG = 0.5  # and of one in two hundred

@@ -11,13 +11,13 @@ from typing import Any
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.journal import Journal
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
-from tests.soak import verdict
-from tests.soak.operator import Operating
-from tests.worker.churn.crew import Crew
-from tests.worker.churn.feed import Feed, letters
-from tests.worker.churn.order import overtaken
-from tests.worker.churn.settings import GROUP, SCOPES, Settings
-from tests.worker.churn.topics import Topics
+from tests.system.churn.crew import Crew
+from tests.system.churn.feed import Feed, letters
+from tests.system.churn.order import overtaken
+from tests.system.churn.settings import GROUP, SCOPES, Settings
+from tests.system.churn.topics import Topics
+from tests.system.soak import verdict
+from tests.system.soak.operator import Operating
 
 _TURN = 0.1
 _SAY_EVERY = 15.0
@@ -80,20 +80,20 @@ def _run(settings: Settings, bootstrap: str) -> dict[str, Any]:
             with operating:
                 minutes = _come_and_go(settings, crew, feed)
             crew.fill()
-        _say(f"draining what is left of {feed.acknowledged:,}")
+        _say(f"draining what is left of {feed.acknowledged.count:,}")
         left = topics.wait_until_drained(_DRAIN)
         crew.tend()
         crew.end()
     found = letters(bootstrap)
     return {
         "minutes": round(minutes, 2),
-        "produced": feed.acknowledged,
+        "produced": feed.acknowledged.count,
         "not_produced": feed.lost,
         "operator_holds": operating.pairs,
         "departures": crew.departures,
         "left": left,
-        "crashed": crew.crashed,
-        "stuck": crew.stuck,
+        "crashed": crew.crowd.crashed,
+        "stuck": crew.crowd.stuck,
         "letters": found.total(),
         "letters_repeated": found.total() - len(found),
         "undead": len(feed.doomed - found.keys()),
@@ -109,7 +109,7 @@ def _come_and_go(settings: Settings, crew: Crew, feed: Feed) -> float:
         if now >= say_at:
             say_at = now + _SAY_EVERY
             minutes = (now - began) / 60
-            _say(f"{minutes:5.1f} min  {feed.acknowledged:8,}  {crew.departures}")
+            _say(f"{minutes:5.1f} min  {feed.acknowledged.count:8,}  {crew.departures}")
         time.sleep(_TURN)
     return (time.monotonic() - began) / 60
 

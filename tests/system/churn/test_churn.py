@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.java import JavaBroker
-from tests.worker.churn.run import churn
-from tests.worker.churn.settings import Settings
+from tests.harness.brokers.java import JavaBroker
+from tests.system.churn.run import churn
+from tests.system.churn.settings import Settings
 
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
 

@@ -2,8 +2,8 @@
 Order per key over all workers: found where it is broken, and only there.
 """
 
-from tests.audit.telling import Telling
-from tests.worker.churn.order import overtaken
+from tests.harness.audit.telling import Telling
+from tests.system.churn.order import overtaken
 
 TP = "orders:0"
 

@@ -3,7 +3,6 @@ The topics and the group's committed offsets, as an administrator sees them.
 """
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 
 import confluent_kafka
@@ -12,7 +11,8 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer.group.topics import HOLDS_SETTINGS
-from tests.worker.churn.settings import CONTROL, GROUP, LETTERS, PARTITIONS, TOPIC
+from tests.harness.waiting import reaches, wait_for
+from tests.system.churn.settings import CONTROL, GROUP, LETTERS, PARTITIONS, TOPIC
 
 _LIMIT = 20.0
 _TURN = 0.5
@@ -59,17 +59,21 @@ class Topics:
         What is written from then on belongs to somebody.
 
         Raises:
-            TimeoutError: it has not, in so many seconds.
+            NotReachedError: it has not, in so many seconds.
         """
-        if not _waited(lambda: len(self._committed()) == PARTITIONS, limit):
-            message = f"no floor for every partition: {self._committed()}"
-            raise TimeoutError(message)
+        wait_for(
+            lambda: len(self._committed()) == PARTITIONS,
+            "a floor for every partition",
+            limit,
+            seen=self._committed,
+            pause=_TURN,
+        )
 
     def wait_until_drained(self, limit: float) -> dict[int, int]:
         """
         Wait until everything is committed, so many seconds; return what is lacking.
         """
-        _waited(lambda: not self._left(), limit)
+        reaches(lambda: not self._left(), limit, lambda: time.sleep(_TURN))
         return self._left()
 
     def _left(self) -> dict[int, int]:
@@ -89,12 +93,3 @@ class Topics:
         except KafkaError:  # the coordinator is slow, or not there yet
             return {}
         return {tp.partition: one.offset for tp, one in found.items()}
-
-
-def _waited(condition: Callable[[], bool], limit: float) -> bool:
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_TURN)
-    return True

@@ -18,7 +18,7 @@ from safeconsumer.console.serve import Setup
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
-from tests.console.browsing import (
+from tests.harness.console.browsing import (
     CHROMIUM,
     LIMIT,
     check_accessible,
@@ -27,9 +27,8 @@ from tests.console.browsing import (
     place,
     shoot,
 )
-from tests.console.harness import (
+from tests.harness.console.harness import (
     TOKEN,
-    Polled,
     Served,
     console,
     row_of,
@@ -39,9 +38,10 @@ from tests.console.harness import (
     until_level,
     until_settled,
 )
-from tests.console.synthetic import Still, big
-from tests.group.team import Team
-from tests.worker.lab import wait_for
+from tests.harness.console.synthetic import Still, big
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
 
 # What a page does with what is known is the same on every kind of broker, and is tried
 # on one.
@@ -425,7 +425,7 @@ def test_the_doctor_and_the_login_page_are_accessible(
     fresh = browser.new_context()
     page = fresh.new_page()
     page.goto(served.url)
-    expect(page.get_by_role("heading", name="nobody is logged in here")).to_be_visible()
+    expect(page.get_by_role("heading", name="you are not logged in")).to_be_visible()
     check_accessible(page)
     fresh.close()
 

@@ -6,11 +6,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from safeconsumer.cli.errors import Status
-from tests.brokers import choice
-from tests.console.browsing import CHROMIUM, go, opened, place
-from tests.console.harness import Commanded, commanded
-from tests.group.operating import Polled
-from tests.group.story import OWNER, Story, played
+from tests.harness.brokers import choice
+from tests.harness.console.browsing import CHROMIUM, go, opened, place
+from tests.harness.console.harness import Commanded, commanded
+from tests.harness.group.story import OWNER, Story, played
+from tests.harness.members import Polled
 
 pytestmark = [
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
@@ -89,7 +89,7 @@ class InBrowser:
             [
                 f"would cover 4 partitions: {self._topic}:0-3",
                 "0 records wait there already",
-                "would last until somebody resumes it",
+                "would last until it is resumed",
                 f"{kept} after 1w",
             ]
         )

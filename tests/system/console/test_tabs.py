@@ -7,17 +7,17 @@ from contextlib import ExitStack
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.console.browsing import CHROMIUM, go, opened
-from tests.console.harness import (
-    Polled,
+from tests.harness.console.browsing import CHROMIUM, go, opened
+from tests.harness.console.harness import (
     Served,
     row_of,
     settled,
     until_level,
     until_settled,
 )
-from tests.group.team import Team
-from tests.worker.lab import wait_for
+from tests.harness.group.team import Team
+from tests.harness.members import Polled
+from tests.harness.waiting import wait_for
 
 pytestmark = [
     pytest.mark.embedded_broker,  # it is about browsers

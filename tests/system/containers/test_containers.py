@@ -3,71 +3,17 @@ A real broker in a container: it starts, it freezes, it is killed and comes back
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from tests.brokers import choice
-
-if TYPE_CHECKING:
-    from tests.brokers.container import ContainerBroker
+from tests.system.containers.outages import Outage
 
 pytestmark = pytest.mark.container_broker
 
 TIMEOUT = 60.0
-
-
-@pytest.fixture(scope="module")
-def kafka_broker() -> Iterator["ContainerBroker"]:
-    """
-    Start a broker of this module's own: what others use is not to be killed.
-    """
-    with choice.start(choice.Kind.DOCKER) as broker:
-        yield broker
-
-
-@pytest.fixture
-def producer(make_producer: Callable[..., KafkaProducer]) -> KafkaProducer:
-    """
-    Make a producer that waits for the disk and survives a delivery timeout.
-
-    kafka-python 3.0.12's idempotent producer sends nothing more after one.
-    """
-    return make_producer(acks="all", enable_idempotence=False)
-
-
-@contextmanager
-def frozen(broker: "ContainerBroker") -> Iterator[None]:
-    """
-    Freeze the broker inside; it goes on afterwards whatever happened.
-    """
-    broker.freeze()
-    try:
-        yield
-    finally:
-        broker.unfreeze()
-
-
-@pytest.fixture
-def killed(kafka_broker: "ContainerBroker") -> Iterator[Callable[[], None]]:
-    """
-    Kill the broker by calling this; at the end it is up again whatever happened.
-    """
-    state = {"is_up": True}
-
-    def kill_and_restart() -> None:
-        state["is_up"] = False
-        kafka_broker.kill()
-        kafka_broker.restart()
-        state["is_up"] = True
-
-    yield kill_and_restart
-    if not state["is_up"]:
-        kafka_broker.restart()
 
 
 def produce(producer: KafkaProducer, topic: str, values: list[bytes]) -> None:
@@ -108,14 +54,14 @@ def test_a_frozen_broker_acknowledges_nothing_until_it_goes_on(
     kafka_topic: Callable[..., str],
     make_consumer: Callable[..., KafkaConsumer],
     producer: KafkaProducer,
-    kafka_broker: "ContainerBroker",
+    freeze: Outage,
 ) -> None:
     """
     While the container is paused a record waits; afterwards it arrives, once.
     """
     topic = kafka_topic()
     produce(producer, topic, [b"before"])
-    with frozen(kafka_broker):
+    with freeze.lasting():
         waiting = producer.send(topic, b"during", partition=0)
         with pytest.raises(KafkaTimeoutError):
             waiting.get(2)
@@ -129,7 +75,7 @@ def test_a_killed_broker_keeps_records_and_commits(
     kafka_topic: Callable[..., str],
     make_consumer: Callable[..., KafkaConsumer],
     producer: KafkaProducer,
-    killed: Callable[[], None],
+    kill: Outage,
 ) -> None:
     """
     After kill -9 and a restart the records and the committed offset are still there.
@@ -141,7 +87,8 @@ def test_a_killed_broker_keeps_records_and_commits(
     assert read(consumer, 1) == [b"one"]
     consumer.commit()
     consumer.close(autocommit=False)
-    killed()
+    with kill.lasting():
+        pass
     successor = make_consumer(KafkaConsumer, topic, group=group)
     assert successor.committed(TopicPartition(topic, 0)) == 1
     produce(producer, topic, [b"four"])
@@ -152,7 +99,7 @@ def test_a_consumer_lives_through_the_death_of_its_broker(
     kafka_topic: Callable[..., str],
     make_consumer: Callable[..., KafkaConsumer],
     producer: KafkaProducer,
-    killed: Callable[[], None],
+    kill: Outage,
 ) -> None:
     """
     The same consumer reads on, where it was, when its broker has come back.
@@ -161,6 +108,7 @@ def test_a_consumer_lives_through_the_death_of_its_broker(
     produce(producer, topic, [b"one"])
     consumer = make_consumer(KafkaConsumer, topic, group=f"group-{topic}")
     assert read(consumer, 1) == [b"one"]
-    killed()
+    with kill.lasting():
+        pass
     produce(producer, topic, [b"two"])
     assert read(consumer, 1) == [b"two"]

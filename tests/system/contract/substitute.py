@@ -1,7 +1,7 @@
 """
 A pytest plugin that puts our four classes in the place of upstream's.
 
-For upstream's own tests only: ``python -m tests.contract.upstream`` runs them.
+For upstream's own tests only: ``python -m tests.system.contract.upstream`` runs them.
 """
 
 import kafka

@@ -1,9 +1,9 @@
 """
 Runs kafka-python's own consumer tests with our four classes in the place of theirs.
 
-``python -m tests.contract.upstream --source DIR`` takes a checkout of the tag nearest
-to the installed version; with ``--bootstrap HOST:PORT`` it runs upstream's consumer
-integration tests against that broker, too. ``--stock`` runs the same without
+``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
+nearest to the installed version; with ``--bootstrap HOST:PORT`` it runs upstream's
+consumer integration tests against that broker, too. ``--stock`` runs the same without
 substitution, to compare. Prints JSON; fails if a test failed.
 """
 
@@ -17,9 +17,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.contract.upstream_report import REPORT_VARIABLE
+from tests.harness.brokers.settings import KAFKA_VERSION
+from tests.system.contract.upstream_report import REPORT_VARIABLE
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 UNIT = ("test/consumer", "test/test_mock_broker.py", "test/test_package.py")
 INTEGRATION = ("test/integration/test_consumer_integration.py",)
@@ -52,7 +53,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--bootstrap")
-    parser.add_argument("--broker-version", default="4.1.0")
+    parser.add_argument("--broker-version", default=KAFKA_VERSION)
     parser.add_argument("--stock", action="store_true")
     return parser.parse_args()
 
@@ -71,9 +72,9 @@ def _run(
 ) -> dict[str, int]:
     report = Path(folder, "report.json")
     report.unlink(missing_ok=True)
-    plugins = ["tests.contract.upstream_report"]
+    plugins = ["tests.system.contract.upstream_report"]
     if substituted:
-        plugins.append("tests.contract.substitute")
+        plugins.append("tests.system.contract.substitute")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:safeconsumer"]
     command += [part for plugin in plugins for part in ("-p", plugin)]
     command += ["-o", "log_level=DEBUG", "--timeout=300", *tests]

@@ -1,7 +1,7 @@
 """
 A pytest plugin that counts outcomes, and how often each of our classes was made.
 
-For ``python -m tests.contract.upstream``; the report goes to the file that the
+For ``python -m tests.system.contract.upstream``; the report goes to the file that the
 environment names.
 """
 

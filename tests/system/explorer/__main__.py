@@ -1,5 +1,5 @@
 """
-Explores pairs of operations: ``python -m tests.explorer``.
+Explores pairs of operations: ``python -m tests.system.explorer``.
 
 Without options all pairs run at a sample of their places, as in CI; ``--all`` tries
 every place of each, which takes hours.
@@ -14,9 +14,9 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from tests.explorer.engine import Exploration, Explorer, Wrong, every, sample
-from tests.explorer.pairs import INSIDE, UPSTREAM, Pair, every_pair, named
-from tests.explorer.subject import rehearsed
+from tests.harness.explorer.engine import Exploration, Explorer, Wrong, every, sample
+from tests.system.explorer.pairs import INSIDE, UPSTREAM, Pair, every_pair, named
+from tests.system.explorer.subject import rehearsed
 
 SEED = "explorer"
 PLACES = 8
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.explorer", description=__doc__
+        prog="python -m tests.system.explorer", description=__doc__
     )
     add = parser.add_argument
     add("--list", action="store_true", help="list the pairs and end")
@@ -113,6 +113,9 @@ def _told(pair: Pair, found: Exploration, *, has_stacks: bool) -> Iterator[str]:
         f"{pair.name:<58} {found.places:>7} {found.tried:>7} {found.blocked:>7} "
         f"{found.seconds:>7.2f} {len(found.wrong):>7}"
     )
+    if found.wrong and not has_stacks:
+        again = f"python -m tests.system.explorer --pair '{pair.name}' --stacks"
+        yield f"    again: {again}"
     shown: list[Wrong] = (
         found.wrong if has_stacks else found.wrong[:1] + found.wrong[1:][-1:]
     )
@@ -127,7 +130,7 @@ def _in_processes(options: argparse.Namespace) -> int:
         subprocess.Popen(  # noqa: S603 - this program again
             [
                 sys.executable,
-                *("-m", "tests.explorer", *sys.argv[1:], "--processes=1"),
+                *("-m", "tests.system.explorer", *sys.argv[1:], "--processes=1"),
                 *(f"--part={part}", f"--parts={options.processes}"),
             ]
         )

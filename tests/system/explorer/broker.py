@@ -28,8 +28,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.explorer.network import Request
-from tests.model.log import Log
+from tests.harness.model.log import Log
+from tests.system.explorer.network import Request
 
 TOPIC = "orders"
 ONE, TWO, THREE = (TopicPartition(TOPIC, number) for number in range(3))

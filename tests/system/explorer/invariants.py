@@ -10,9 +10,9 @@ from math import inf
 from kafka.structs import TopicPartition
 
 from safeconsumer import Lifetime
-from tests.explorer.broker import END
-from tests.explorer.engine import Outcome
-from tests.explorer.subject import PLAIN, Call, Held, Stage, Start
+from tests.harness.explorer.engine import Outcome
+from tests.system.explorer.broker import END
+from tests.system.explorer.subject import PLAIN, Call, Held, Stage, Start
 
 # Data, parked data and offsets are asked for by polls of their own; then it is over.
 _MOST_POLLS = 30

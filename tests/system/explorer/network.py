@@ -21,8 +21,8 @@ from kafka.errors import KafkaTimeoutError
 from kafka.future import Future
 from kafka.structs import TopicPartition
 
-from tests.explorer.engine import InfeasibleError
-from tests.model.network import spawn
+from tests.harness.explorer.engine import InfeasibleError
+from tests.harness.model.network import spawn
 
 _numbers = itertools.count(1)
 

@@ -13,8 +13,8 @@ from attrs import evolve, field, frozen
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import ConcurrentPollError, Lifetime
-from tests.explorer.broker import ONE, THREE, TOPIC, TWO
-from tests.explorer.subject import (
+from tests.system.explorer.broker import ONE, THREE, TOPIC, TWO
+from tests.system.explorer.subject import (
     ALONE,
     GROUP,
     MANUAL,

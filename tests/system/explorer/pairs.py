@@ -14,8 +14,7 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 
 import safeconsumer
-from tests.explorer import invariants, waits
-from tests.explorer.engine import (
+from tests.harness.explorer.engine import (
     Exploration,
     Explorer,
     Meeting,
@@ -23,7 +22,8 @@ from tests.explorer.engine import (
     Places,
     every,
 )
-from tests.explorer.operations import (
+from tests.system.explorer import invariants, waits
+from tests.system.explorer.operations import (
     ANY,
     BY_NAME,
     IO,
@@ -31,7 +31,7 @@ from tests.explorer.operations import (
     POLLING,
     Operation,
 )
-from tests.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
+from tests.system.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
 
 INSIDE = (str(Path(safeconsumer.__file__).parent), waits.__file__)
 """

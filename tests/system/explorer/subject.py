@@ -29,11 +29,18 @@ from kafka.structs import TopicPartition
 from safeconsumer import Hold, Lifetime, SafeConsumer
 from safeconsumer._kafka.handover import offsets as marks
 from safeconsumer.holds import scope as scopes
-from tests.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
-from tests.explorer.engine import InfeasibleError
-from tests.explorer.network import Client, Cluster, IoThread, Manager, Net, Request
-from tests.explorer.waits import others_may_come
-from tests.model.network import spawn
+from tests.harness.explorer.engine import InfeasibleError
+from tests.harness.model.network import spawn
+from tests.system.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
+from tests.system.explorer.network import (
+    Client,
+    Cluster,
+    IoThread,
+    Manager,
+    Net,
+    Request,
+)
+from tests.system.explorer.waits import others_may_come
 
 OTHER_TOPIC = "audit"
 PLAIN = "mine"

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.explorer import toys
-from tests.explorer.engine import (
+from tests.harness.explorer.engine import (
     Exploration,
     Explorer,
     Meeting,
@@ -20,7 +19,8 @@ from tests.explorer.engine import (
     every,
     sample,
 )
-from tests.explorer.engine import InfeasibleError as Infeasible
+from tests.harness.explorer.engine import InfeasibleError as Infeasible
+from tests.system.explorer import toys
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.explorer.engine import Explorer, every
-from tests.explorer.mutants import PLANTED, Planted
-from tests.explorer.pairs import INSIDE, named
-from tests.explorer.subject import rehearsed
+from tests.harness.explorer.engine import Explorer, every
+from tests.system.explorer.mutants import PLANTED, Planted
+from tests.system.explorer.pairs import INSIDE, named
+from tests.system.explorer.subject import rehearsed
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

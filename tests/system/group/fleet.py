@@ -4,37 +4,16 @@ Six members, each a process, and what they delivered that they should not have.
 
 import json
 import os
-import subprocess
-import sys
-import threading
-import time
-from types import TracebackType
-from typing import Any, Self
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
 
-from attrs import define, field
-
-from tests.group.team import Team
+from tests.harness.group.team import Team
+from tests.harness.processes import Process, module
+from tests.harness.waiting import wait_for
 
 LIMIT = 60.0
-
-
-@define
-class Process:
-    """
-    One member's process, and everything that it said.
-    """
-
-    name: str
-    popen: "subprocess.Popen[str]"
-    said: list[dict[str, Any]] = field(factory=list)
-    listener: threading.Thread | None = None
-
-    def listen(self) -> None:
-        for line in self.popen.stdout or ():
-            self.said.append(json.loads(line))
-
-    def last(self, key: str) -> Any:  # noqa: ANN401 - a JSON value
-        return next((one[key] for one in reversed(self.said) if key in one), None)
 
 
 class Fleet:
@@ -78,16 +57,8 @@ class Fleet:
         self.fill()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for one in self.members:
-            one.popen.kill()
-        for one in tuple(self.members):
-            self._ended(one)
+    def __exit__(self, *_: object) -> None:
+        self._kill_all()
 
     def fill(self) -> None:
         """
@@ -99,21 +70,14 @@ class Fleet:
     def start(self) -> Process:
         self._number += 1
         name = f"member-{self._number}"
-        popen = subprocess.Popen(  # noqa: S603 - our own code
-            [
-                sys.executable,
-                "-m",
-                "tests.group.fleet_member",
-                json.dumps({**self._options, "name": name}),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        made = Process(
+            module(
+                "tests.system.group.fleet_member",
+                json.dumps(self._options | {"name": name}),
+            ),
+            read=json.loads,
+            log=Path(os.devnull),
         )
-        made = Process(name, popen)
-        made.listener = threading.Thread(target=made.listen, daemon=True)
-        made.listener.start()
         self.members.append(made)
         return made
 
@@ -121,39 +85,38 @@ class Fleet:
         """
         Let a member leave its group.
         """
-        one.popen.terminate()
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(LIMIT), "a member did not leave"
         self._ended(one)
 
     def kill(self, one: Process) -> None:
-        one.popen.kill()
+        one.kill()
         self._ended(one)
 
     def restart_all(self) -> None:
         """
         Kill every member, and start as many again.
         """
-        for one in self.members:
-            one.popen.kill()
-        for one in tuple(self.members):
-            self._ended(one)
+        self._kill_all()
         self.fill()
 
+    def _kill_all(self) -> None:
+        for one in self.members:
+            one.send_signal(signal.SIGKILL)
+        for one in tuple(self.members):
+            self.kill(one)
+
     def _ended(self, one: Process) -> None:
-        one.popen.wait(LIMIT)
-        if one.listener is not None:
-            one.listener.join(LIMIT)
-        if one.popen.stdout is not None:
-            one.popen.stdout.close()
         self.members.remove(one)
         self.past.append(one)
 
     # ------------------------------------------------------------ what they did
 
-    def until(self, condition: Any, what: str, limit: float = LIMIT) -> None:  # noqa: ANN401 - a function
-        deadline = time.monotonic() + limit
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {limit:.0f} s for {what}"
-            time.sleep(0.02)
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """
+        Wait until the members have said so.
+        """
+        wait_for(condition, what, LIMIT)
 
     def is_settled(self) -> bool:
         """

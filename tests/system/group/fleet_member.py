@@ -1,8 +1,8 @@
 """
 One member in a process of its own: tells what it delivers and since when it owned it.
 
-``python -m tests.group.fleet_member JSON``; a JSON line on stdout for each thing told.
-SIGTERM: it leaves its group and says goodbye.
+``python -m tests.system.group.fleet_member JSON``; a JSON line on stdout for each thing
+told. SIGTERM: it leaves its group and says goodbye.
 """
 
 import json

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.group.fleet import Fleet
-from tests.group.team import Team
+from tests.harness.group.team import Team
+from tests.system.group.fleet import Fleet
 
 pytestmark = [pytest.mark.real_broker, pytest.mark.timeout(1200)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import safeconsumer
 
-CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):

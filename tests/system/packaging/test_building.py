@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
 needs_javac = pytest.mark.skipif(
     shutil.which("javac") is None, reason="needs javac of a JDK 17 or newer"
@@ -40,11 +40,15 @@ def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
     return built, done.stdout + done.stderr
 
 
+# What Python, and a build of the site, put beside the sources.
+MADE = {"__pycache__", "generated"}
+
+
 def files_below(name: str) -> set[str]:
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / name).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and MADE.isdisjoint(path.parts)
     }
 
 
@@ -100,7 +104,7 @@ def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}
     needed = {"pyproject.toml", "LICENSE", "README.md", "PKG-INFO"}
     needed |= {"CHANGELOG.md", "CONTRIBUTING.md"}
-    folders = "safeconsumer", "tests", "design", ".ci", ".github"
+    folders = "safeconsumer", "tests", "docs", "design", ".ci", ".github"
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import safeconsumer
-from tests.packaging.notes import CHANGELOG, NotReadyError, notes
+from tests.system.packaging.notes import CHANGELOG, NotReadyError, notes
 
 TEXT = (
     "# Changelog\n\n## 1.3.0, unreleased\n\n- b\n\n## 1.2.0, 2027-01-09\n\n- a\n- c\n"

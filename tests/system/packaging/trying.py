@@ -14,7 +14,7 @@ from pathlib import Path
 
 from safeconsumer.testing import EmbeddedBroker
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
 ADDRESS = "localhost:9092"
 LIMIT = 60.0

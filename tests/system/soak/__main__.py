@@ -1,5 +1,5 @@
 """
-``python -m tests.soak``: churn and faults for any client of kafka-python's kind.
+``python -m tests.system.soak``: churn and faults for any client of kafka-python's kind.
 
 Exit status: 0 clean, 1 violations, 2 it could not be told.
 """
@@ -10,15 +10,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.soak.run import soak
-from tests.soak.settings import Settings
+from tests.system.soak.run import soak
+from tests.system.soak.settings import Settings
 
 
 def main() -> int:
     """
     Soak as told by the command line.
     """
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.system.soak", description=__doc__
+    )
     parser.add_argument("--consumer", default="safeconsumer.SafeConsumer")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--faults", type=int, help="end after so many")

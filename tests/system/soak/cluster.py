@@ -8,12 +8,11 @@ rewritten. Brokers, and whoever makes topics and elections, use the inner addres
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from safeconsumer.testing._ports import free_port
-from tests.brokers.java import JavaBroker
-from tests.brokers.settings import TEST_SETTINGS
+from tests.harness.brokers.java import JavaBroker
+from tests.harness.brokers.settings import TEST_SETTINGS
 
 _MORE = {
     "default.replication.factor": 3,
@@ -127,12 +126,7 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     def named(self, name: str) -> Node:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from tests.soak.cluster import Cluster
-from tests.soak.fleet import Fleet
-from tests.soak.plan import Draw
-from tests.soak.proxy import Proxy, Rule
-from tests.soak.topics import Topics
+from tests.system.soak.cluster import Cluster
+from tests.system.soak.fleet import Fleet
+from tests.system.soak.plan import Draw
+from tests.system.soak.proxy import Proxy, Rule
+from tests.system.soak.topics import Topics
 
 # How often a cut takes everybody's connections, and for how long answers are held up.
 _EVERYBODY = 0.2
@@ -70,7 +70,7 @@ def _kill(stage: Stage, draw: Draw) -> Fault | None:
     name = draw.of(stage.free_members())
     if name is None:
         return None
-    stage.fleet.kill(name)
+    stage.fleet.crowd.kill(name)
     return Fault(targets=[name], heal=lambda: stage.fleet.join(name))
 
 
@@ -78,8 +78,9 @@ def _freeze(stage: Stage, draw: Draw) -> Fault | None:
     name = draw.of(stage.free_members())
     if name is None:
         return None
-    stage.fleet.freeze(name)
-    return Fault(targets=[name], heal=lambda: stage.fleet.thaw(name))
+    frozen = stage.fleet.crowd.there[name]
+    frozen.freeze()
+    return Fault(targets=[name], heal=frozen.thaw)
 
 
 def _join(stage: Stage, draw: Draw) -> Fault | None:
@@ -87,14 +88,14 @@ def _join(stage: Stage, draw: Draw) -> Fault | None:
     if not stage.fleet.has_room():
         return None
     name = stage.fleet.join()
-    return Fault(targets=[name], heal=lambda: stage.fleet.leave(name))
+    return Fault(targets=[name], heal=lambda: stage.fleet.crowd.leave(name))
 
 
 def _leave(stage: Stage, draw: Draw) -> Fault | None:
     name = draw.of(stage.free_members())
     if name is None or not stage.fleet.can_lose_one():
         return None
-    stage.fleet.leave(name)
+    stage.fleet.crowd.leave(name)
     return Fault(targets=[name], heal=lambda: stage.fleet.join(name))
 
 

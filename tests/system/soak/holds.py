@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 from kafka import TopicPartition
 
-from tests.soak.settings import TOPICS
+from tests.system.soak.settings import TOPICS
 
 OWNERS = ("app", "maintenance", "alice")
 _LEVELS = {"partition": 8, "topic": 6, "pattern": 4, "consumer": 2}

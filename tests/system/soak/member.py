@@ -1,5 +1,5 @@
 """
-One member in a process of its own: ``python -m tests.soak.member JSON``.
+One member in a process of its own: ``python -m tests.system.soak.member JSON``.
 
 Words on stdin: ``drain``: lift your holds and place no more; ``end``: leave the group.
 What it did is in its journal.
@@ -23,14 +23,14 @@ from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
-from tests.soak.holds import Holder, Stock
-from tests.soak.settings import GROUP, PATTERN
+from tests.system.soak.holds import Holder, Stock
+from tests.system.soak.settings import GROUP, PATTERN
 
 _POLL_MS = 200
 _WORK = 0.2  # seconds at most that a plain program works on what a poll returned
 
 
-class Member:
+class SoakMember:
     """
     A program that consumes, commits what it consumed, and pauses at random.
     """
@@ -145,4 +145,4 @@ class Member:
 
 
 if __name__ == "__main__":
-    Member(json.loads(sys.argv[1])).run()
+    SoakMember(json.loads(sys.argv[1])).run()

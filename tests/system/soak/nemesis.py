@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from attrs import define
 
 from safeconsumer.audit.writer import JournalWriter
-from tests.soak.faults import KINDS, Fault, Stage
-from tests.soak.plan import Draw, draws
+from tests.system.soak.faults import KINDS, Fault, Stage
+from tests.system.soak.plan import Draw, draws
 
 _AT_ONCE = 3
 

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from kafka.errors import KafkaError
@@ -16,7 +15,7 @@ from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
-from tests.soak.settings import GROUP, Papers
+from tests.system.soak.settings import GROUP, Papers
 
 _SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")
 _OWNER = "soaker"
@@ -60,12 +59,7 @@ class Operating:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

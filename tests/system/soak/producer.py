@@ -1,5 +1,5 @@
 """
-The producer in a process of its own: ``python -m tests.soak.producer JSON``.
+The producer in a process of its own: ``python -m tests.system.soak.producer JSON``.
 
 Writes in bursts to every partition there is, and journals each record that all replicas
 have. A line on stdout per second: how many those are. Ends when its stdin ends.
@@ -16,6 +16,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient
 
 from safeconsumer.audit.writer import JournalWriter
+from tests.system.soak.acknowledged import Acknowledged
 
 _BURST = 1.0
 _LOOK_FOR_TOPICS = 3.0
@@ -31,7 +32,8 @@ class Producer:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._rate: int = options["rate"]
-        self._journal = JournalWriter(Path(options["journals"]), member="producer")
+        journal = JournalWriter(Path(options["journals"]), member="producer")
+        self._acknowledged = Acknowledged(journal)
         reach = {
             "bootstrap.servers": options["bootstrap"],
             "client.id": "producer",
@@ -49,9 +51,8 @@ class Producer:
             }
         )
         self._admin = AdminClient(reach)
-        self._runs: dict[str, tuple[int, int]] = {}
         self._partitions: list[tuple[str, int]] = []
-        self._acknowledged = self._sent = self._refused = 0
+        self._sent = self._refused = 0
 
     def run(self, over: threading.Event) -> None:
         """
@@ -100,22 +101,12 @@ class Producer:
         if error is not None:
             self._refused += 1
             return
-        self._acknowledged += 1
-        name, offset = f"{message.topic()}:{message.partition()}", message.offset()
-        first, last = self._runs.get(name, (offset, offset - 1))
-        if offset != last + 1:
-            self._write(name, first, last)
-            first = offset
-        self._runs[name] = first, offset
-
-    def _write(self, name: str, first: int, last: int) -> None:
-        self._journal.write("acked", {"tp": name, "first": first, "last": last})
+        self._acknowledged.note(message.topic(), message.partition(), message.offset())
 
     def _tell(self, **more: Any) -> None:  # noqa: ANN401 - JSON values
-        for name, (first, last) in self._runs.items():
-            self._write(name, first, last)
-        self._runs.clear()
-        said = {"acknowledged": self._acknowledged, "refused": self._refused, **more}
+        self._acknowledged.tell()
+        count = self._acknowledged.count
+        said = {"acknowledged": count, "refused": self._refused, **more}
         sys.stdout.write(json.dumps(said) + "\n")
         sys.stdout.flush()
 

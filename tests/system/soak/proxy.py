@@ -14,7 +14,6 @@ import random
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Self
 
 from attrs import field, frozen
@@ -168,12 +167,7 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(_LIMIT)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_LIMIT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_LIMIT)

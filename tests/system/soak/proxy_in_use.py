@@ -7,7 +7,7 @@ import gc
 import socket
 
 from safeconsumer.testing._ports import free_port
-from tests.soak.proxy import Proxy
+from tests.system.soak.proxy import Proxy
 
 _TURNS = 6
 

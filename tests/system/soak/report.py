@@ -1,5 +1,5 @@
 """
-Results side by side: ``python -m tests.soak.report RESULT.json ...`` prints Markdown.
+Results side by side: ``python -m tests.system.soak.report RESULT.json ...``.
 """
 
 import json
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from safeconsumer.audit.checker import CHECKS
+from safeconsumer.audit.checker import CHECKS, FORMER_NAMES
 
 _MEANINGS = {
-    "S1": "delivered while held",
-    "S2": "lost",
-    "S3": "gaps, and deliveries without ownership",
-    "S4": "went back, or began after what was committed",
-    "S5": "committed and not delivered",
-    "S6": "committed and delivered again",
+    "A1": "delivered while held",
+    "A2": "lost",
+    "A3": "gaps, and deliveries without ownership",
+    "A4": "went back, or began after what was committed",
+    "A5": "committed and not delivered",
+    "A6": "committed and delivered again",
     "L1": "a resume that did not resume in 60 s",
     "G2": "delivered in spite of a group hold before the ownership",
     "W4": "committed and not complete",
@@ -25,7 +25,7 @@ _MEANINGS = {
     "W10": "begun while held",
 }
 _LEVELS = ("partition", "topic", "pattern", "everything")
-_NOT_JUDGED = {"S7", "S8"}
+_NOT_JUDGED = {"A7", "A8"}
 
 Result = dict[str, Any]
 
@@ -71,7 +71,7 @@ def lines(results: list[Result]) -> Iterable[str]:
         for name in CHECKS
         if name not in _NOT_JUDGED
     ]
-    rows += [(f"S1, held by {level}", _level(level)) for level in _LEVELS]
+    rows += [(f"A1, held by {level}", _level(level)) for level in _LEVELS]
     rows += [
         ("not delivered 120 s after the end", lambda one: sum(one["left"].values())),
         ("members that ended by themselves", lambda one: len(one["crashed"])),
@@ -83,11 +83,21 @@ def lines(results: list[Result]) -> Iterable[str]:
         yield _row(what, cell, results)
 
 
+def read(path: Path) -> Result:
+    """
+    Return a result; one of old names the checks as they were called then.
+    """
+    result: Result = json.loads(path.read_text())
+    found = result["violations"]
+    result["violations"] = {FORMER_NAMES.get(name, name): found[name] for name in found}
+    return result
+
+
 def main() -> None:
     """
     Print the table of the results that are named.
     """
-    results = [json.loads(Path(one).read_text()) for one in sys.argv[1:]]
+    results = [read(Path(one)) for one in sys.argv[1:]]
     sys.stdout.write("\n".join(lines(results)) + "\n")
 
 

@@ -13,17 +13,17 @@ from safeconsumer import SafeConsumer
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED
 from safeconsumer.audit.writer import JournalWriter
-from tests.soak import verdict
-from tests.soak.cluster import Cluster
-from tests.soak.faults import Stage
-from tests.soak.fleet import Fleet
-from tests.soak.nemesis import Nemesis
-from tests.soak.operator import Operating
-from tests.soak.picture import draw
-from tests.soak.processes import Process
-from tests.soak.proxy import Proxy
-from tests.soak.settings import Settings
-from tests.soak.topics import Topics
+from tests.system.soak import verdict
+from tests.system.soak.cluster import Cluster
+from tests.system.soak.faults import Stage
+from tests.system.soak.fleet import Fleet
+from tests.system.soak.nemesis import Nemesis
+from tests.system.soak.operator import Operating
+from tests.system.soak.picture import draw
+from tests.system.soak.processes import Program
+from tests.system.soak.proxy import Proxy
+from tests.system.soak.settings import Settings
+from tests.system.soak.topics import Topics
 
 _TURN = 0.1
 _SAY_EVERY = 10.0
@@ -75,7 +75,7 @@ def soak(settings: Settings) -> dict[str, Any]:
     (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
     (papers / "violations.jsonl").write_text("".join(lines))
-    draw(settings.journals, papers / "timeline.svg", verdict.PATIENCE)
+    draw(settings, papers / "timeline.svg", verdict.PATIENCE)
     return result
 
 
@@ -107,15 +107,17 @@ class _Soak:
             minutes = self._churn(stage, producer)
             return {**self._drained(stage, producer), "minutes": round(minutes, 2)}
 
-    def _producer(self, bootstrap: str) -> Process:
+    def _producer(self, bootstrap: str) -> Program:
         options = {
             "bootstrap": bootstrap,
             "rate": self._settings.rate,
             "journals": str(self._settings.journals),
         }
-        return Process("tests.soak.producer", "producer", options, self._settings.logs)
+        return Program(
+            "tests.system.soak.producer", "producer", options, self._settings.logs
+        )
 
-    def _churn(self, stage: Stage, producer: Process) -> float:
+    def _churn(self, stage: Stage, producer: Program) -> float:
         settings = self._settings
         journal = JournalWriter(settings.journals, member="nemesis")
         operating = (
@@ -140,28 +142,28 @@ class _Soak:
         return (time.monotonic() - began) / 60
 
     def _progress(
-        self, seconds: float, nemesis: Nemesis, stage: Stage, producer: Process
+        self, seconds: float, nemesis: Nemesis, stage: Stage, producer: Program
     ) -> None:
-        records = producer.said.get("acknowledged", 0)
+        records = producer.last("acknowledged") or 0
         self._say(
             f"{seconds / 60:5.1f} min  {records:8,} records  {nemesis.total:4} faults  "
             f"members {' '.join(stage.fleet.names())}  "
             f"now {' '.join(sorted(stage.busy)) or '-'}"
         )
 
-    def _drained(self, stage: Stage, producer: Process) -> dict[str, Any]:
+    def _drained(self, stage: Stage, producer: Program) -> dict[str, Any]:
         self._say("draining")
         stage.fleet.drain()
         producer.end(90.0)
         left = stage.topics.wait_until_drained(_DRAIN)
         stage.fleet.tend()
         stage.fleet.end()
-        unanswered = producer.said.get("unanswered")
+        unanswered = producer.last("unanswered")
         return {
             "left": left,
             "unanswered": unanswered,
-            "crashed": stage.fleet.crashed,
-            "stuck": stage.fleet.stuck,
+            "crashed": stage.fleet.crowd.crashed,
+            "stuck": stage.fleet.crowd.stuck,
         }
 
     def _say(self, line: str) -> None:

@@ -2,10 +2,13 @@
 One soak: what runs, how long, and where its papers are.
 """
 
+import importlib
 from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import frozen
+
+from safeconsumer import SafeConsumer
 
 TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
@@ -70,6 +73,14 @@ class Settings:
     rate: int
     out: Path
     spark: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """
+        Whether the client has holds of its own.
+        """
+        module, _, name = self.consumer.rpartition(".")
+        return issubclass(getattr(importlib.import_module(module), name), SafeConsumer)
 
     @property
     def journals(self) -> Path:

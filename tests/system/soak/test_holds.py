@@ -12,8 +12,8 @@ from kafka import TopicPartition
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.recorded import Recorded
 from safeconsumer.audit.writer import JournalWriter
-from tests.soak.holds import Holder, Stock, covers
-from tests.soak.settings import TOPICS
+from tests.system.soak.holds import Holder, Stock, covers
+from tests.system.soak.settings import TOPICS
 
 ORDERS = [TopicPartition("soak-orders", number) for number in range(3)]
 AUDIT = TopicPartition("soak-audit", 0)

@@ -6,8 +6,8 @@ from itertools import islice
 
 from attrs import evolve
 
-from tests.soak.faults import KINDS
-from tests.soak.plan import WEIGHTS, draws
+from tests.system.soak.faults import KINDS
+from tests.system.soak.plan import WEIGHTS, draws
 
 
 def test_a_seed_always_draws_the_same_faults() -> None:

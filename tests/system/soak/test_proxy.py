@@ -17,7 +17,7 @@ import pytest
 from safeconsumer.testing import _apis
 from safeconsumer.testing._ports import free_port
 from safeconsumer.testing._wire import Frames, Writer, framed
-from tests.soak.proxy import Proxy, Rule
+from tests.system.soak.proxy import Proxy, Rule
 
 LIMIT = 10.0
 
@@ -81,7 +81,7 @@ class Client:
             self.socket.settimeout(LIMIT)
 
 
-class Lab:
+class ProxyLab:
     """
     A broker behind a proxy, and clients that are closed at the end.
     """
@@ -102,9 +102,9 @@ def door() -> tuple[str, int]:
 
 
 @pytest.fixture
-def lab(door: tuple[str, int], proxy: Proxy, broker: Broker) -> Iterator[Lab]:
+def lab(door: tuple[str, int], proxy: Proxy, broker: Broker) -> Iterator[ProxyLab]:
     del proxy  # it stands between
-    made = Lab(broker.seen, door)
+    made = ProxyLab(broker.seen, door)
     yield made
     for one in made.clients:
         one.socket.close()
@@ -127,7 +127,7 @@ def broker() -> Iterator[Broker]:
         thread.join(LIMIT)
 
 
-def test_it_passes_everything_on_in_order(lab: Lab) -> None:
+def test_it_passes_everything_on_in_order(lab: ProxyLab) -> None:
     """
     Without a rule nobody notices it.
     """
@@ -137,7 +137,9 @@ def test_it_passes_everything_on_in_order(lab: Lab) -> None:
     assert client.answers(50) == list(range(50))
 
 
-def test_a_cut_ends_the_connections_of_its_client_only(lab: Lab, proxy: Proxy) -> None:
+def test_a_cut_ends_the_connections_of_its_client_only(
+    lab: ProxyLab, proxy: Proxy
+) -> None:
     """
     Clients are known by their names.
     """
@@ -152,7 +154,7 @@ def test_a_cut_ends_the_connections_of_its_client_only(lab: Lab, proxy: Proxy) -
     assert other.answers() == [2]
 
 
-def test_nothing_leaves_a_blackhole_until_it_ends(lab: Lab, proxy: Proxy) -> None:
+def test_nothing_leaves_a_blackhole_until_it_ends(lab: ProxyLab, proxy: Proxy) -> None:
     """
     What went in then arrives.
     """
@@ -168,7 +170,7 @@ def test_nothing_leaves_a_blackhole_until_it_ends(lab: Lab, proxy: Proxy) -> Non
     assert one.answers() == [1]
 
 
-def test_a_delay_holds_up_one_api(lab: Lab, proxy: Proxy) -> None:
+def test_a_delay_holds_up_one_api(lab: ProxyLab, proxy: Proxy) -> None:
     """
     Its answers, not its requests, and not those of another one.
     """
@@ -184,7 +186,7 @@ def test_a_delay_holds_up_one_api(lab: Lab, proxy: Proxy) -> None:
     assert one.answers() == [1]
 
 
-def test_requests_of_an_api_are_put_out_of_order(lab: Lab, proxy: Proxy) -> None:
+def test_requests_of_an_api_are_put_out_of_order(lab: ProxyLab, proxy: Proxy) -> None:
     """
     Each connection keeps its own order; all of them are answered.
     """
@@ -203,13 +205,13 @@ def test_nothing_is_left_open() -> None:
     """
     Neither a connection in use, nor those that come a few turns before it closes.
     """
-    options = ("-W", "error::ResourceWarning", "-m", "tests.soak.proxy_in_use")
+    options = ("-W", "error::ResourceWarning", "-m", "tests.system.soak.proxy_in_use")
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, *options],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -2,7 +2,10 @@
 The table of results.
 """
 
-from tests.soak import report, verdict
+import json
+from pathlib import Path
+
+from tests.system.soak import report, verdict
 
 
 def result(consumer: str, **more: object) -> report.Result:
@@ -32,6 +35,17 @@ def test_results_stand_side_by_side() -> None:
     table = list(report.lines([ours, stock]))
     assert table[0] == "| | `ours` | `stock` |"
     assert "| records acknowledged | 1,000,000 | 0 |" in table
-    assert "| S1, held by topic | 0 | 7 |" in table
+    assert "| A1, held by topic | 0 | 7 |" in table
     assert "| not delivered 120 s after the end | 0 | 131 |" in table
     assert "| fault: kill | 3 | 0 |" in table
+
+
+def test_a_result_from_before_names_checks_as_they_are_called_now(
+    tmp_path: Path,
+) -> None:
+    """
+    S1 was A1.
+    """
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({"violations": {"S1": 3, "L1": 1}}))
+    assert report.read(path) == {"violations": {"A1": 3, "L1": 1}}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.run import soak
-from tests.soak.settings import Settings
+from tests.system.soak.run import soak
+from tests.system.soak.settings import Settings
 
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
 

@@ -15,8 +15,8 @@ from kafka.protocol.admin.topics import ElectionType
 
 from safeconsumer.group.settings import Control
 from safeconsumer.group.topics import HOLDS_SETTINGS
-from tests.soak.plan import Draw
-from tests.soak.settings import GROUP, PARTITIONS, TOPICS
+from tests.system.soak.plan import Draw
+from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
 
 _LIMIT = 5
 _FIRST = 60  # brokers that have just started are slow

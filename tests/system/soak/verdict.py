@@ -20,7 +20,7 @@ from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.brokers.settings import KAFKA_VERSION
+from tests.harness.brokers.settings import KAFKA_VERSION
 
 # Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
 PATIENCE = 60.0
@@ -52,13 +52,13 @@ def judged(
         _level(finding.evidence)
         for verdict in found.values()
         for finding in verdict.findings
-        if finding.check == "S1"
+        if finding.check == "A1"
     )
     return tuple(rows), dict(sorted(levels.items()))
 
 
 def _level(evidence: str) -> str:
-    # The evidence of S1 ends in: while soak-orders:3 was held by app.
+    # The evidence of A1 ends in: while soak-orders:3 was held by app.
     scope = parse(evidence.rpartition(" while ")[2].partition(" was held by ")[0])
     return type(scope).__name__.lower()
 

@@ -1,5 +1,5 @@
 """
-A driver of its own process, so that it can be killed: ``python -m tests.spark.driver``.
+A driver that can be killed: ``python -m tests.system.spark.driver``.
 
 It streams two topics into Parquet, a Delta table, or files that a function writes for
 each batch (``foreachBatch``). The decision is the real one, of a file of holds.
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.spark import connector
-from tests.spark.conftest import SETTINGS
+from tests.harness.spark import connector
+from tests.harness.spark.fixtures import SETTINGS
 
 # Some rows of the task have passed by then.
 _MIDDLE = 5

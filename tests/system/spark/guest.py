@@ -1,5 +1,5 @@
 """
-A Python process that shares the JVM of another: ``python -m tests.spark.guest``.
+A Python process that shares the JVM of another: ``python -m tests.system.spark.guest``.
 
 As in Zeppelin and Livy: it is told the port and the secret of a py4j gateway in its
 environment, by the names that pyspark itself uses. It does what it reads, a line of

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 
 from safeconsumer.testing._ports import free_port
-from tests.brokers.java import JavaBroker
-from tests.brokers.settings import TEST_SETTINGS
+from tests.harness.brokers.java import JavaBroker
+from tests.harness.brokers.settings import TEST_SETTINGS
 
 PASSWORD = "store-5f1b90ce"  # noqa: S105 - of a test's stores
 _LOGIN = "org.apache.kafka.common.security"

@@ -1,10 +1,10 @@
 """
-Registers with the jar of another version: ``python -m tests.spark.old JAR``.
+Registers with the jar of another version: ``python -m tests.system.spark.old JAR``.
 """
 
 import sys
 
-from tests.spark.conftest import SETTINGS
+from tests.harness.spark.fixtures import SETTINGS
 
 
 def main(jar: str) -> None:

@@ -1,5 +1,5 @@
 """
-A session that is stopped while a stream is idle: ``python -m tests.spark.stopping``.
+A session that stops while a stream is idle: ``python -m tests.system.spark.stopping``.
 
 Before that a decision hangs for some triggers. What happens is printed.
 """
@@ -8,10 +8,10 @@ import sys
 import threading
 from typing import Any
 
-from tests.spark import connector
-from tests.spark.conftest import SETTINGS
-from tests.spark.lake import progress
-from tests.spark.waiting import until
+from tests.harness.spark import connector
+from tests.harness.spark.fixtures import SETTINGS
+from tests.harness.spark.lake import progress
+from tests.harness.spark.waiting import until
 
 _TRIGGERS = 20
 

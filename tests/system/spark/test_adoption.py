@@ -5,11 +5,12 @@ S3: a stream is taken over from the official source, held, let go, and handed ba
 import pytest
 
 from safeconsumer.spark import Controller
-from tests.spark.lake import Lake
+from tests.harness.spark.lake import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
+@pytest.mark.contract("S3")
 def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
     """
     One checkpoint, three sources: nothing lost, nothing twice.
@@ -27,6 +28,7 @@ def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
     assert lake.rows() == lake.produced()
 
 
+@pytest.mark.contract("S3")
 def test_the_schema_is_the_official_one(lake: Lake) -> None:
     """
     With headers and without.

@@ -28,9 +28,11 @@ from safeconsumer.spark.controller import ledger
 from safeconsumer.spark.listening import Progress
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
-from tests.spark import connector, sink
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.waiting import until
+from tests.harness.processes import logged
+from tests.harness.spark import connector, sink
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
+from tests.harness.waiting import looks
 
 PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
 
@@ -50,7 +52,7 @@ def test_bad_settings_are_refused_before_spark_is_started() -> None:
         "b",
     ]
     for more, said in (
-        (["--trigger", "soon"], "--trigger is once"),
+        (["--trigger", "soon"], "--trigger must be once"),
         (["re:x"], "not both"),
         (["--option", "holds"], "NAME=VALUE"),
     ):
@@ -324,28 +326,18 @@ class TestOnSpark:
 
     def end_by_signal(self, lake: Lake, log: Path, command: list[str]) -> None:
         lake.produce(lake.orders, 30)
-        with log.open("wb") as out:
-            program = subprocess.Popen(  # noqa: S603 - our own command line
-                [*command, "--trigger", "200ms"],
-                stdout=out,
-                stderr=out,
-                env={
-                    **os.environ,
-                    "PYTHONUNBUFFERED": "1",
-                    "PYSPARK_PYTHON": sys.executable,
-                },
-            )
-            try:
-                deadline = time.monotonic() + LIMIT
-                while "120 rows" not in log.read_text():
-                    assert program.poll() is None, log.read_text()[-3000:]
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
-                program.send_signal(signal.SIGTERM)
-                assert program.wait(LIMIT) == 0, log.read_text()[-3000:]
-            finally:
-                program.kill()
-                program.wait()
+        env = {"PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable}
+        with logged([*command, "--trigger", "200ms"], log, env) as program:
+            for _ in looks(
+                lambda: "120 rows" in log.read_text(),
+                "120 rows",
+                LIMIT,
+                seen=log.read_text,
+            ):
+                assert program.poll() is None, log.read_text()[-3000:]
+                time.sleep(0.1)
+            program.send_signal(signal.SIGTERM)
+            assert program.wait(LIMIT) == 0, log.read_text()[-3000:]
         assert "copied 120 rows in 1 batch" in log.read_text()
         assert lake.rows() == lake.produced()
 
@@ -356,7 +348,9 @@ class TestOnSpark:
         For all its readers; the jars come from the folder that --connector names.
         """
         if not connector.delta().is_dir():
-            pytest.skip(f"no {connector.delta()}: python -m tests.spark.connector")
+            pytest.skip(
+                f"no {connector.delta()}: python -m tests.harness.spark.connector"
+            )
         jars = tmp_path / "jars"
         jars.mkdir()
         for folder in (connector.folder(), connector.delta()):

@@ -18,10 +18,10 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.spark.auditing import SparkPacks, _said
-from tests.audit import bad
-from tests.audit.bad import BAD, GOOD, TP, Fleet
-from tests.audit.telling import Telling
-from tests.audit.test_packs import packed, written
+from tests.harness.audit import bad
+from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.telling import Telling
+from tests.unit.audit.test_packs import packed, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -57,7 +57,7 @@ def test_what_is_made_meanwhile_is_judged_with_the_packs(
     spark: Any,  # noqa: ANN401 - pyspark's
 ) -> None:
     """
-    S2: what the topic really has, which is read here and not packed.
+    A2: what the topic really has, which is read here and not packed.
     """
     one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
@@ -72,7 +72,7 @@ def test_what_is_made_meanwhile_is_judged_with_the_packs(
     assert found.partitions() == {("orders", 0)}
     rows, _ = found.judged(Settings(), more)  # type: ignore[arg-type]  # any source
     assert rows == papers([folder]).judged(Settings(), more)[0]  # type: ignore[arg-type]  # any source
-    assert [row.check for row in rows if row.violations] == ["S2", "S3"][: len(more)]
+    assert [row.check for row in rows if row.violations] == ["A2", "A3"][: len(more)]
 
 
 @pytest.mark.parametrize("how", ["file:{}", "file://{}", "{}", "{}/"])
@@ -81,11 +81,11 @@ def test_a_pack_is_read_by_any_path_of_spark(
     spark: Any,  # noqa: ANN401 - pyspark's
     how: str,
 ) -> None:
-    packed(written(tmp_path / "fleet", bad.s1()), tmp_path / "pack")
+    packed(written(tmp_path / "fleet", bad.a1()), tmp_path / "pack")
     found = SparkPacks(spark, [how.format(tmp_path / "pack")])
     assert len(found) == 1
     rows, _ = found.judged(Settings())
-    assert [row.check for row in rows if row.violations] == ["S1"]
+    assert [row.check for row in rows if row.violations] == ["A1"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, spark: Any, *arguments: object) -> Result:  # noqa: ANN401 - pyspark's
@@ -103,7 +103,7 @@ def test_the_command_judges_on_spark(
     A relative path too; the same lines and the same status as without Spark.
     """
     monkeypatch.setattr(sparking, "session", lambda *_: _lent(spark))
-    packed(written(tmp_path / "fleet", bad.s1()), tmp_path / "pack")
+    packed(written(tmp_path / "fleet", bad.a1()), tmp_path / "pack")
     monkeypatch.chdir(tmp_path)
     here = CliRunner().invoke(safeconsumer, ["audit", "pack"])
     done = run(monkeypatch, spark, "file:" + str(tmp_path / "pack"))
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_one_sentence(
     """
     Never a traceback of Java's.
     """
-    written(tmp_path / "fleet", bad.s1())
+    written(tmp_path / "fleet", bad.a1())
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
     with pytest.raises((JournalError, SparkSetupError), match=said) as caught:
@@ -203,13 +203,13 @@ def test_an_executor_without_something_is_one_sentence() -> None:
 
 
 def test_packing_and_judging_on_spark_are_two_steps(tmp_path: Path) -> None:
-    folder = written(tmp_path / "fleet", bad.s1())
+    folder = written(tmp_path / "fleet", bad.a1())
     arguments = ["audit", str(folder), "--pack", str(tmp_path / "p"), "--master", "x"]
     done = CliRunner().invoke(safeconsumer, arguments)
     assert (done.exit_code, "two steps" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("make", [bad.s1, bad.g2_of_a_command, bad.s2])
+@pytest.mark.parametrize("make", [bad.a1, bad.g2_of_a_command, bad.a2])
 def test_what_journals_say_around_a_violation_is_shown(
     tmp_path: Path,
     spark: Any,  # noqa: ANN401 - pyspark's

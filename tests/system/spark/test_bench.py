@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 
 from tests.bench.stage import send
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _ROWS = ["read-1000-lz4"]
 _TIMEOUT = 240.0
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,9 +14,11 @@ import pytest
 from attrs import frozen
 
 from safeconsumer.testing._ports import free_port
-from tests.spark import connector
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.test_exactly_once import Driven
+from tests.harness.processes import logged
+from tests.harness.spark import connector
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.waiting import wait_for
+from tests.system.spark.test_exactly_once import Driven
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -29,19 +30,9 @@ def running(log: Path, *arguments: str) -> Iterator[None]:
     import pyspark  # noqa: PLC0415  only where it is installed
 
     home = Path(pyspark.__file__).parent
-    with log.open("wb") as out:
-        process = subprocess.Popen(  # noqa: S603 - our own command line
-            [str(home / "bin" / "spark-class"), *arguments],
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        )
-    try:
+    command = [str(home / "bin" / "spark-class"), *arguments]
+    with logged(command, log, {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}):
         yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @frozen
@@ -71,10 +62,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             more += ["--work-dir", str(folder / f"work-{number}"), address]
             out = folder / f"worker-{number}.log"
             started.enter_context(running(out, f"{_DEPLOY}.worker.Worker", *more))
-        deadline = time.monotonic() + LIMIT
-        while log.read_text().count("Registering worker") < 2:
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
+        wait_for(
+            lambda: log.read_text().count("Registering worker") == 2,
+            "both workers",
+            LIMIT,
+            seen=log.read_text,
+            pause=0.1,
+        )
         yield Cluster(address, folder)
 
 

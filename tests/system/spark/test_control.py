@@ -18,11 +18,11 @@ from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
-from tests.brokers import choice
-from tests.group.secured import PASSWORDS, SecuredBroker, allow
-from tests.group.team import Team
-from tests.spark.lake import Lake
-from tests.spark.waiting import until
+from tests.harness.brokers import choice
+from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow
+from tests.harness.group.team import Team
+from tests.harness.spark.lake import Lake
+from tests.harness.spark.waiting import until
 
 REAL = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 import pytest
 
 from safeconsumer.spark import Controller
-from tests.spark import connector
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.waiting import until
+from tests.harness.spark import connector
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
@@ -54,7 +54,7 @@ def test_a_file_of_holds_that_is_missing_fails_the_run(
     file = tmp_path / "holds.json"
     lake.produce(lake.orders, 5)
     why = failure(lake.start(holds_file=str(file)))
-    assert "it cannot be told what is held" in why
+    assert "the holds cannot be read, so this run may not read" in why
     assert str(file) in why
     file.write_text(NO_HOLDS)
     lake.run(holds_file=str(file))
@@ -82,10 +82,11 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
             .trigger(**trigger)
             .start()
         )
-    assert "it cannot be told what is held" in why
+    assert "the holds cannot be read, so this run may not read" in why
     assert not lake.rows()
 
 
+@pytest.mark.contract("S4")
 def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
     """
     S4; also where nothing is there to be read.
@@ -167,6 +168,6 @@ def test_archive_tells_of_it_with_status_1(lake: Lake, tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr[-3000:]
     said = [one for one in done.stderr.splitlines() if one.startswith("safeconsumer: ")]
     assert len(said) == 1, done.stderr[-3000:]
-    assert "it cannot be told what is held" in said[0]
+    assert "the holds cannot be read, so this run may not read" in said[0]
     assert "Traceback" not in done.stderr
     assert not lake.rows()

@@ -11,20 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from safeconsumer.spark import Controller
-from tests.spark import connector, sink
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.sink import Row
+from tests.harness.processes import logged
+from tests.harness.spark import connector, sink
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.sink import Row
+from tests.harness.waiting import looks
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
 
-
+@pytest.mark.contract("S2")
 def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) -> None:
     """
     Three restarts from one checkpoint; each batch is planned under other holds.
@@ -76,30 +76,16 @@ class Driven:
     @contextmanager
     def running(self) -> Iterator["subprocess.Popen[bytes]"]:
         topics = f"{self.lake.orders},{self.lake.returns}"
-        command = [sys.executable, "-m", "tests.spark.driver"]
+        command = [sys.executable, "-m", "tests.system.spark.driver"]
         command += [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
         command += [self.kind]
-        with (self.folder / "driver.log").open("ab") as log:
-            driver = subprocess.Popen(  # noqa: S603 - our own command line
-                command,
-                cwd=ROOT,
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            try:
-                yield driver
-            finally:
-                if driver.poll() is None:
-                    os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
+        env = {"PYSPARK_PYTHON": sys.executable}
+        with logged(command, self.folder / "driver.log", env) as driver:
+            yield driver
 
     def await_middle(self, driver: "subprocess.Popen[bytes]") -> None:
-        deadline = time.monotonic() + LIMIT
-        while not self.middle.exists():
+        for _ in looks(self.middle.exists, "the middle", LIMIT, seen=self.log):
             assert driver.poll() is None, self.log()
-            assert time.monotonic() < deadline, self.log()
             time.sleep(0.05)
 
     def kill_in_the_middle(self) -> None:
@@ -118,6 +104,7 @@ class Driven:
         return (self.folder / "driver.log").read_text()[-4000:]
 
 
+@pytest.mark.contract("S2")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -133,7 +120,9 @@ def test_a_driver_killed_in_the_middle_of_a_batch(
     The batch in the offset log comes again in full, also what is held by now.
     """
     if kind == "delta" and not connector.delta().is_dir():
-        pytest.skip(f"no Delta in {connector.delta()}: python -m tests.spark.connector")
+        pytest.skip(
+            f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"
+        )
     kills = 5 if pytestconfig.option.spark_long else 2
     driven = Driven(lake, kind=kind)
     for number in range(kills):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from safeconsumer.spark import Controller
-from tests.spark.lake import LIMIT, Lake, metrics, progress
-from tests.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, Lake, metrics, progress
+from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -40,6 +40,7 @@ def test_everything_held_ends_an_available_now_run(lake: Lake) -> None:
     assert lake.rows() == lake.produced()
 
 
+@pytest.mark.contract("S1")
 def test_a_live_stream_is_held_and_let_go_by_hand(
     lake: Lake, controller: Controller
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_file_of_holds_rules_from_batch_to_batch(lake: Lake, tmp_path: Path) -
     query.stop()
 
 
+@pytest.mark.contract("S4")
 def test_a_decision_that_fails_or_hangs_holds_everything(
     lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

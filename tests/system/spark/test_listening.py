@@ -9,9 +9,9 @@ import pytest
 from safeconsumer import spark as safe
 from safeconsumer.events.consumer import Event
 from safeconsumer.spark.listening import Progress
-from tests.metrics.scraping import values
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.waiting import until
+from tests.harness.metrics.scraping import values
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
 
 
 def progress(rows: int, **metrics: str) -> dict[str, Any]:

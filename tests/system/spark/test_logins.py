@@ -10,10 +10,10 @@ import pytest
 
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.spark.logins import JvmLogins
-from tests.brokers import choice
-from tests.spark.lake import Lake
-from tests.spark.locked import PASSWORD, TOKEN_LOGIN, LockedBroker
-from tests.spark.test_control import Operator
+from tests.harness.brokers import choice
+from tests.harness.spark.lake import Lake
+from tests.system.spark.locked import PASSWORD, TOKEN_LOGIN, LockedBroker
+from tests.system.spark.test_control import Operator
 
 pytestmark = [
     pytest.mark.spark,

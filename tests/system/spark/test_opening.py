@@ -22,9 +22,9 @@ from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
 from safeconsumer.spark.reporting import StreamReport
 from safeconsumer.spark.stream import Stream
-from tests.group.team import Team
-from tests.spark.lake import LIMIT, Lake, progress
-from tests.spark.waiting import until
+from tests.harness.group.team import Team
+from tests.harness.spark.lake import LIMIT, Lake, progress
+from tests.harness.spark.waiting import until
 
 
 def readers() -> int:
@@ -262,7 +262,7 @@ class TestOnSpark:
         """
         done = subprocess.run(  # noqa: S603 - our own command line
             [
-                *(sys.executable, "-m", "tests.spark.stopping"),
+                *(sys.executable, "-m", "tests.system.spark.stopping"),
                 *(lake.broker.bootstrap, lake.orders),
             ],
             capture_output=True,

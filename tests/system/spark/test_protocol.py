@@ -20,8 +20,8 @@ from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import Controller, compiling, provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.session import _SHIM, _static
-from tests.spark.lake import LIMIT, Lake, metrics, progress
-from tests.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, Lake, metrics, progress
+from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -177,7 +177,7 @@ def test_an_older_shim_is_refused_by_this_wheel(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = provision._compiled()
     done = subprocess.run(  # noqa: S603 - our own command line
-        [sys.executable, "-m", "tests.spark.old", str(jar)],
+        [sys.executable, "-m", "tests.system.spark.old", str(jar)],
         capture_output=True,
         text=True,
         timeout=LIMIT,

@@ -25,11 +25,11 @@ from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StreamReport, StreamReports, _reports
 from safeconsumer.spark.stream import Stream
-from tests.spark.driver import Pausing
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.test_control import Operator
-from tests.spark.test_exactly_once import Driven
-from tests.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
+from tests.system.spark.driver import Pausing
+from tests.system.spark.test_control import Operator
+from tests.system.spark.test_exactly_once import Driven
 
 ZERO, ONE = ("orders", 0), ("orders", 1)
 BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"

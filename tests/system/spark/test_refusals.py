@@ -16,7 +16,7 @@ from safeconsumer.cli.archive import archive
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import compiling, platforms, provision
 from safeconsumer.spark.session import register
-from tests.spark.lake import Lake
+from tests.harness.spark.lake import Lake
 
 
 class TestOnSpark:
@@ -217,7 +217,7 @@ def test_a_stale_shim_in_a_checkout_is_noticed(
     how: str,
 ) -> None:
     """
-    It was built of other sources: said, and compiled anew instead.
+    It was built from other sources: said, and compiled anew instead.
     """
     jar = with_jar(tmp_path, b"class Old {}")
     if how == "without":
@@ -229,7 +229,7 @@ def test_a_stale_shim_in_a_checkout_is_noticed(
     monkeypatch.setattr(provision, "_BUILT", jar)
     monkeypatch.setattr(provision, "_compiled", lambda: compiled)
     assert provision.shim() == compiled
-    assert "was built of other sources" in caplog.text
+    assert "was built from other sources" in caplog.text
 
 
 def test_the_shim_stays_small() -> None:

@@ -31,7 +31,7 @@ print(*(one.check for one in rows if one.violations), batched.__file__)
 
 def test_what_is_sent_is_all_that_judging_needs(tmp_path: Path) -> None:
     """
-    S3: a Python with nothing but that and pyarrow judges a delivery without ownership.
+    A3: a Python with nothing but that and pyarrow judges a delivery without ownership.
     """
     import pyarrow as pa  # noqa: PLC0415 - only where it is installed
 
@@ -51,4 +51,4 @@ def test_what_is_sent_is_all_that_judging_needs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     check, where = done.stdout.split()
-    assert (check, where.startswith(str(archive))) == ("S3", True)
+    assert (check, where.startswith(str(archive))) == ("A3", True)

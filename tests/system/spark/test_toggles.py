@@ -13,8 +13,8 @@ from kafka import KafkaProducer
 from safeconsumer.spark import Controller, offsets
 from safeconsumer.spark.platforms import progress_of
 from safeconsumer.spark.stream import Stream
-from tests.spark.lake import Lake
-from tests.spark.waiting import until
+from tests.harness.spark.lake import Lake
+from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(600)]
 
@@ -72,6 +72,7 @@ class Log:
         return [one for one in self.plans if one.toggle == toggle]
 
 
+@pytest.mark.contract("S1")
 def test_no_later_plan_moves_what_is_held(
     lake: Lake,
     controller: Controller,

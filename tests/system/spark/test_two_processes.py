@@ -3,10 +3,6 @@ Two Python processes in one JVM: each decides for its own streams, and only for 
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +11,10 @@ import pytest
 
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import Controller, register
-from tests.spark import sink
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.waiting import until
+from tests.harness.processes import Process, module
+from tests.harness.spark import sink
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
@@ -36,31 +33,15 @@ class Host:
             "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
             "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.guest"],
-            env={**os.environ, **known},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.answer() == "ready"
-
-    def answer(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        self.process = Process(module("tests.system.spark.guest"), env=known)
+        assert self.process.take(LIMIT) == "ready"
 
     def ask(self, name: str, **arguments: Any) -> Any:  # noqa: ANN401 - of JSON
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([name, arguments]) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.answer())
+        self.process.tell(json.dumps([name, arguments]))
+        return json.loads(self.process.take(LIMIT))
 
     def session(self) -> Any:  # noqa: ANN401 - Java's
         return self.java.System.getProperties().get("guest")
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=LIMIT)
 
 
 @pytest.fixture
@@ -70,7 +51,7 @@ def guest(lake: Lake) -> Iterator[Host]:
     session = made.session()
     for stream in () if session is None else session.streams().active():
         stream.stop()  # it would go on for as long as the JVM, and hold
-    made.end()
+    made.process.kill()
 
 
 def held_because(stream: Any) -> str:  # noqa: ANN401 - Java's
@@ -87,6 +68,7 @@ def options(lake: Lake) -> dict[str, str]:
     }
 
 
+@pytest.mark.contract("S4")
 def test_a_second_process_neither_takes_over_nor_is_taken_over(
     lake: Lake, controller: Controller, guest: Host, tmp_path: Path
 ) -> None:
@@ -131,7 +113,7 @@ def test_a_process_that_hangs_hangs_nobody_else(
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))
     theirs = SparkSession(lake.spark.sparkContext, guest.session())
     (stream,) = guest.session().streams().active()
-    guest.process.send_signal(signal.SIGSTOP)
+    guest.process.freeze()
     try:
         with pytest.raises(SparkSetupError, match="does not answer in time"):
             register(theirs, hooks=())
@@ -139,7 +121,7 @@ def test_a_process_that_hangs_hangs_nobody_else(
         with pytest.raises(Exception, match="no decision within 10000 ms"):
             reader.load()
     finally:
-        guest.process.send_signal(signal.SIGCONT)
+        guest.process.thaw()
     assert guest.ask("foreach_batch") == ""
     stream.stop()
 
@@ -157,7 +139,7 @@ def test_streams_of_a_process_that_died_are_held(
     until(lambda: sink.rows(theirs) == lake.produced())
     seen = sink.rows(theirs)
     (stream,) = guest.session().streams().active()
-    guest.end()
+    guest.process.kill()
     silent = "the process that registered this session does not answer"
     until(lambda: held_because(stream) == silent)
     lake.produce(lake.orders, 5)

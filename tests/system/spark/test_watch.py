@@ -18,8 +18,9 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch, Seen
-from tests.spark.lake import LIMIT, Lake
-from tests.spark.waiting import until
+from tests.harness.spark.lake import LIMIT, Lake
+from tests.harness.spark.waiting import until
+from tests.harness.waiting import retried
 
 HOUR = 3600.0
 
@@ -82,16 +83,13 @@ class Watched:
     def create(self, **settings: str) -> None:
         configs = {name.replace("_", "."): one for name, one in settings.items()}
         wanted = {"num_partitions": 1, "replication_factor": 1, "configs": configs}
-        deadline = time.monotonic() + LIMIT
         with KafkaAdminClient(**self.broker.client_config) as admin:
-            while True:
-                try:
-                    admin.create_topics({self.topic: wanted}, wait_for_metadata=True)
-                except KafkaError:  # it is still being deleted
-                    assert time.monotonic() < deadline
-                    time.sleep(0.1)
-                else:
-                    return
+
+            def create() -> None:
+                admin.create_topics({self.topic: wanted}, wait_for_metadata=True)
+
+            # It is still being deleted for a while.
+            retried(create, KafkaError, limit=LIMIT)
 
     def produce(self, count: int, age: float = 0.0) -> None:
         producer = KafkaProducer(**self.broker.client_config)
@@ -285,12 +283,7 @@ def is_gone(lake: Lake) -> bool:
 
 
 def recreate(lake: Lake) -> None:
-    deadline = time.monotonic() + LIMIT
-    while True:
-        try:
-            lake.broker.create_topic(lake.orders, lake.partitions)
-        except KafkaError:  # it is still being deleted
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        else:
-            return
+    def create() -> None:
+        lake.broker.create_topic(lake.orders, lake.partitions)
+
+    retried(create, KafkaError, limit=LIMIT)  # it is still being deleted for a while

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from tests.spark.lake import LIMIT, Lake, progress
+from tests.harness.spark.lake import LIMIT, Lake, progress
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 

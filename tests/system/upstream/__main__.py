@@ -1,5 +1,5 @@
 """
-Defects of others, each shown by a short script: ``python -m tests.upstream [NAME...]``.
+Defects of others, shown by scripts: ``python -m tests.system.upstream [NAME...]``.
 
 Prints for each what was seen, with the version it was seen on; "not shown" may mean
 that it was repaired. ``arroyo_drops`` needs ``pip install sentry-arroyo``.
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--here", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.here:
-        said = importlib.import_module(f"tests.upstream.{given.here}").shown()
+        said = importlib.import_module(f"tests.system.upstream.{given.here}").shown()
         print(said or "not shown")
         return 0 if said else 1
     return max(_shown(name) for name in given.names or SCRIPTS)
@@ -54,7 +54,15 @@ def _shown(name: str) -> int:
     except PackageNotFoundError:
         print(f"{name}: pip install {SCRIPTS[name]}", flush=True)
         return 1
-    program = [sys.executable, "-W", "ignore", "-m", "tests.upstream", "--here", name]
+    program = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "tests.system.upstream",
+        "--here",
+        name,
+    ]
     try:
         done = subprocess.run(  # noqa: S603 - our own program
             program, capture_output=True, text=True, check=False, timeout=_PATIENCE

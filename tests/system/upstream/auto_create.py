@@ -5,7 +5,7 @@ kafka-python: allow_auto_create_topics=False is ignored; the broker may create t
 import logging
 from logging.handlers import BufferingHandler
 
-from tests.upstream.stage import a_topic, stock
+from tests.system.upstream.stage import a_topic, stock
 
 
 def shown() -> str | None:

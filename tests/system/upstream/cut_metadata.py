@@ -4,7 +4,7 @@ kafka-python: poll raises when a connection breaks before a pattern subscriber j
 
 from kafka.errors import KafkaConnectionError
 
-from tests.upstream.stage import a_topic, stock, until
+from tests.system.upstream.stage import a_topic, stock, until
 
 
 def shown() -> str | None:

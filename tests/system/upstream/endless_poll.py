@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka.serializer import Deserializer
 
-from tests.upstream.stage import a_topic, stock, tp
+from tests.system.upstream.stage import a_topic, stock, tp
 
 
 class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped

@@ -6,7 +6,7 @@ import time
 
 from kafka.errors import KafkaError
 
-from tests.upstream.stage import a_topic, stock, until
+from tests.system.upstream.stage import a_topic, stock, until
 
 
 def shown() -> str | None:

@@ -5,7 +5,7 @@ The commit is sent a moment later, as no member of the group. Of a static member
 answered with FENCED_INSTANCE_ID, and then every later ``poll`` raises that.
 """
 
-from tests.upstream.stage import a_topic, stock, tp, until
+from tests.system.upstream.stage import a_topic, stock, tp, until
 
 
 def shown() -> str | None:

@@ -4,7 +4,7 @@ kafka-python: a member that missed a generation goes on where it was itself.
 
 from kafka import OffsetAndMetadata
 
-from tests.upstream.stage import a_topic, stock, tp, until
+from tests.system.upstream.stage import a_topic, stock, tp, until
 
 
 def shown() -> str | None:

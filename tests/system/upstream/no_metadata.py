@@ -2,7 +2,7 @@
 kafka-python: subscribed while a metadata answer is on its way, it reads nothing.
 """
 
-from tests.upstream.stage import a_topic, stock
+from tests.system.upstream.stage import a_topic, stock
 
 
 def shown() -> str | None:

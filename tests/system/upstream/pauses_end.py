@@ -2,7 +2,7 @@
 kafka-python: a paused partition flows once it went to another member and came back.
 """
 
-from tests.upstream.stage import a_topic, stock, until
+from tests.system.upstream.stage import a_topic, stock, until
 
 
 def shown() -> str | None:

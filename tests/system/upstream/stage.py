@@ -2,14 +2,17 @@
 What the scripts share: a broker in this process, topics with records, and patience.
 """
 
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from safeconsumer.testing import EmbeddedBroker
+from safeconsumer.testing.scenarios import SCENARIOS, STOCK, Setting, play
+from safeconsumer.testing.scenarios.results import Counts
+from tests.harness.producing import produce
+from tests.harness.waiting import looks
 
 
 @contextmanager
@@ -19,20 +22,9 @@ def a_topic(records: int = 0, partitions: int = 1) -> Iterator[EmbeddedBroker]:
     """
     with EmbeddedBroker() as broker:
         broker.create_topic("orders", partitions)
-        for number in range(partitions):
-            produce(broker, tp(number), records)
+        with closing(KafkaProducer(**broker.client_config)) as producer:
+            produce(producer, "orders", *[records] * partitions)
         yield broker
-
-
-def produce(broker: EmbeddedBroker, tp: TopicPartition, records: int) -> None:
-    """
-    Write so many records to a partition.
-    """
-    producer = KafkaProducer(**broker.client_config)
-    for _ in range(records):
-        producer.send(tp.topic, b"x", partition=tp.partition)
-    producer.flush(20)
-    producer.close()
 
 
 def stock(broker: EmbeddedBroker, group: str | None = None, **more: Any) -> Any:  # noqa: ANN401 - untyped
@@ -44,15 +36,21 @@ def stock(broker: EmbeddedBroker, group: str | None = None, **more: Any) -> Any:
     return KafkaConsumer(**{**config, "enable_auto_commit": False, **more})
 
 
+def played(name: str) -> Counts:
+    """
+    Play a scenario of the demo with kafka-python's own consumer.
+    """
+    (scenario,) = (one for one in SCENARIOS if one.name == name)
+    with EmbeddedBroker() as broker:
+        setting = Setting(broker=broker, report=lambda _progress: None)
+        return play(scenario, STOCK, setting).counts
+
+
 def until(condition: Callable[[], object], turn: Callable[[], object]) -> None:
     """
     Take turns until the condition is met; 20 s at most.
     """
-    end = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > end:
-            message = "the set-up did not come about; nothing is shown"
-            raise TimeoutError(message)
+    for _ in looks(condition, "the set-up; nothing is shown", 20):
         turn()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener
 
-from tests.upstream.stage import a_topic, stock, until
+from tests.system.upstream.stage import a_topic, stock, until
 
 
 class Leaving(ConsumerRebalanceListener):  # type: ignore[misc]  # upstream is untyped

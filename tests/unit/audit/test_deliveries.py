@@ -37,10 +37,10 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
     ("calls", "runs", "broken"),
     [
         ([[*range(10)]], [(0, 10, 10, None)], set()),
-        ([[0, 1, 2, 3], [6, 7, 8, 9]], [(0, 4, 4, None), (4, 10, 4, None)], {"S2"}),
-        ([[0, 1, 2, 4, 9]], [(0, 10, 5, [[3, 4], [5, 9]])], {"S2"}),
-        ([[0, 1, 1, 3]], [(0, 2, 2, None), (1, 4, 2, [[2, 3]])], {"S2", "S4"}),
-        ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"S4"}),
+        ([[0, 1, 2, 3], [6, 7, 8, 9]], [(0, 4, 4, None), (4, 10, 4, None)], {"A2"}),
+        ([[0, 1, 2, 4, 9]], [(0, 10, 5, [[3, 4], [5, 9]])], {"A2"}),
+        ([[0, 1, 1, 3]], [(0, 2, 2, None), (1, 4, 2, [[2, 3]])], {"A2", "A4"}),
+        ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"A4"}),
     ],
 )
 def test_what_is_left_out_or_comes_twice_is_told(
@@ -57,4 +57,4 @@ def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> Non
     It is where the next run begins, and no proof that no record was there.
     """
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
-    assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"S2"}]
+    assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]

@@ -9,7 +9,7 @@ import pytest
 from safeconsumer.audit.journal import parse, read
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
-from tests.audit.telling import Telling
+from tests.harness.audit.telling import Telling
 
 HEAD = '{"journal": 1, "member": "a", "group": "g", "at": 1.0}\n'
 

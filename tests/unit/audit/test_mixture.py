@@ -13,9 +13,9 @@ from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.facts import Address
 from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.journal import Journal, parse
-from tests.audit.bad import BAD, GOOD, TP, Fleet
-from tests.audit.telling import Telling
-from tests.audit.test_checker import expected
+from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.telling import Telling
+from tests.unit.audit.test_checker import expected
 
 # Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
 # by more than the allowance.
@@ -104,7 +104,7 @@ def test_a_loss_is_found_beside_a_group_that_lost_nothing() -> None:
     for beside in ([], [whole], [producer], [whole, producer]):
         journals = [one.journal() for one in (*lost, *beside)]
         (case,) = found(journals, Settings())
-        assert (case.group, "S2" in found(journals, Settings())[case]) == ("one", True)
+        assert (case.group, "A2" in found(journals, Settings())[case]) == ("one", True)
 
 
 def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
@@ -115,8 +115,8 @@ def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
     producer.then("acked", tp="orders:1", first=0, last=4)
     journals = [one.journal(), two.journal(), producer.journal()]
     assert found(journals, Settings(is_drained=True)) == {
-        Address("one", "orders", 1): {"S2"},
-        Address("two", "orders", 0): {"S2"},
+        Address("one", "orders", 1): {"A2"},
+        Address("two", "orders", 0): {"A2"},
     }
 
 
@@ -127,7 +127,7 @@ def test_members_of_no_group_do_not_stand_for_each_other() -> None:
     two = Telling("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
     journals = [one.journal(), two.journal(), producer.journal()]
-    assert found(journals, Settings()) == {Address("", "orders", 0): {"S2"}}
+    assert found(journals, Settings()) == {Address("", "orders", 0): {"A2"}}
 
 
 def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
@@ -182,7 +182,7 @@ def test_a_verdict_names_what_it_rests_on() -> None:
         two = Telling("b", at=2000).assigned(TP, generation=generation)
         journals = [one.journal(), two.poll(TP, 4, 12).journal()]
         (finding,) = check(journals)[OURS].findings
-        assert (finding.check, finding.basis) == ("S6", basis)
+        assert (finding.check, finding.basis) == ("A6", basis)
 
 
 @pytest.mark.parametrize(("written", "is_sure"), [(1000.0, True), (1007.0, False)])

@@ -15,14 +15,15 @@ from click.testing import CliRunner, Result
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import Joined, Lines, sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
-from tests.audit import bad
-from tests.audit.bad import BAD, GOOD, TP, Fleet
-from tests.audit.telling import Telling
+from tests.harness.audit import bad
+from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
+from tests.harness.audit.telling import Telling
 
 
 def written(folder: Path, fleet: Fleet) -> Path:
@@ -71,7 +72,7 @@ def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:
     folder = written(tmp_path / "fleet", [reader, operator, producer])
     done = run(folder, "--pack", tmp_path / "pack")
     assert (done.exit_code, done.stdout) == (0, "clean: 3 journals, 1 partition\n")
-    assert "3 new, 0 went on, 0 as they were" in done.stderr
+    assert "3 new, 0 extended, 0 unchanged" in done.stderr
     facts = tmp_path / "pack" / FACTS
     nothing = "__HIVE_DEFAULT_PARTITION__"
     assert {
@@ -103,7 +104,7 @@ def test_packing_again_adds_what_is_new(tmp_path: Path) -> None:
     assert sum(fact.event == "assigned" for _, fact in Packs([pack]).told()) == 4
     polls(writers[0], 7, 9)
     assert packed(folder, pack) == Packed(grown=1, kept=3)
-    assert "S3" in run(pack).stdout
+    assert "A3" in run(pack).stdout
 
 
 def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
     second.write("assigned", {"partitions": [TP], "generation": 2})
     polls(second, 7, 9)
     alone = run(folder)
-    assert "S4" in alone.stdout
+    assert "A4" in alone.stdout
     assert run(pack, folder).stdout == alone.stdout
     assert packed(folder, pack) == Packed(added=1, grown=1)
     shutil.rmtree(folder)
@@ -155,7 +156,7 @@ def test_a_broken_copy_of_what_is_packed_is_said(tmp_path: Path) -> None:
     packed(folder, tmp_path / "pack")
     (folder / "0.journal").write_text(told.text() + "oops\n")
     done = run(tmp_path / "pack", folder)
-    assert (done.exit_code, "S1" in done.stdout) == (1, True)
+    assert (done.exit_code, "A1" in done.stdout) == (1, True)
     assert "0.journal" in done.stderr
 
 
@@ -182,11 +183,11 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     """
     Nothing is overwritten, and nothing is written into it.
     """
-    folder = written(tmp_path / "fleet", bad.s1())
+    folder = written(tmp_path / "fleet", bad.a1())
     before = sorted(folder.iterdir())
     done = run(folder, "--pack", folder)
     assert (done.exit_code, "is no pack" in done.stderr) == (1, True)
-    assert "S1  orders:0" in done.stdout  # the verdict stands whatever is packed
+    assert "A1  orders:0" in done.stdout  # the verdict stands whatever is packed
     assert sorted(folder.iterdir()) == before
 
 
@@ -242,7 +243,7 @@ def test_somebody_else_may_not_pack_there(tmp_path: Path) -> None:
     """
     Two at a time would take each other's files for leftovers.
     """
-    folder = written(tmp_path / "fleet", bad.s1())
+    folder = written(tmp_path / "fleet", bad.a1())
     found, _ = sources(sorted(folder.iterdir()))
     said: list[str] = []
 
@@ -259,6 +260,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from safeconsumer.audit import packs
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import Joined, Lines, sources
 
 left, rename = int(sys.argv[3]), Path.rename
@@ -306,7 +308,7 @@ def test_whoever_is_killed_packs_on(tmp_path: Path) -> None:
 
 def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
     """
-    S2: each machine packs its own; a process that is in two counts once.
+    A2: each machine packs its own; a process that is in two counts once.
     """
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)
@@ -323,7 +325,7 @@ def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
     A file of the index may turn up again, and the journal itself may be gone.
     """
     pack, away = tmp_path / "pack", tmp_path / "away.parquet"
-    folder = written(tmp_path / "one", bad.s1())
+    folder = written(tmp_path / "one", bad.a1())
     packed(folder, pack)
     before = run(pack)
     assert before.exit_code == 1
@@ -335,11 +337,11 @@ def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
     done = run(pack)
     assert (done.exit_code, "not that it is complete" in done.stderr) == (2, True)
     away.rename(index)
-    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+    assert "A1  orders:0 of g  1 x" in run(pack).stdout
     assert run(pack).exit_code == 1
     index.unlink()
     packed(folder, pack)
-    assert "S1  orders:0 of g  1 x" in run(pack).stdout
+    assert "A1  orders:0 of g  1 x" in run(pack).stdout
 
 
 def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
@@ -355,7 +357,7 @@ def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
             yield from super().entries
             path.write_text(whole)
 
-    (told,) = bad.s1()
+    (told,) = bad.a1()
     whole = told.text()
     folder = tmp_path / "fleet"
     folder.mkdir()
@@ -372,11 +374,11 @@ def test_what_a_whole_pack_proves_is_said_beside_a_broken_one(tmp_path: Path) ->
     The broken one is named, and it alone.
     """
     good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
-    for name, fleet in (("proves", bad.s1()), ("lacks", [good])):
+    for name, fleet in (("proves", bad.a1()), ("lacks", [good])):
         packed(written(tmp_path / f"{name}-fleet", fleet), tmp_path / name)
     next((tmp_path / "lacks" / FACTS).rglob("*.parquet")).unlink()
     done = run(tmp_path / "proves", tmp_path / "lacks")
-    assert (done.exit_code, "S1  orders:0 of g  1 x" in done.stdout) == (1, True)
+    assert (done.exit_code, "A1  orders:0 of g  1 x" in done.stdout) == (1, True)
     assert f"{tmp_path / 'lacks'}: the pack has" in done.stderr
     assert str(tmp_path / "proves") not in done.stderr
 
@@ -386,10 +388,10 @@ def test_a_pack_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> Non
     As copies of journals do.
     """
     pack, copy = tmp_path / "pack", tmp_path / "copy"
-    packed(written(tmp_path / "fleet", bad.s1()), pack)
+    packed(written(tmp_path / "fleet", bad.a1()), pack)
     shutil.copytree(pack, copy)
     expected = run(pack).stdout
-    assert "S1" in expected
+    assert "A1" in expected
     assert run(pack, pack, pack / ".." / "pack").stdout == expected
     assert run(pack, copy).stdout == expected
 
@@ -398,13 +400,13 @@ def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) ->
     """
     One with a folder "journals" in it, and a pack into which somebody laid a journal.
     """
-    folder, pack = written(tmp_path / "fleet", bad.s1()), tmp_path / "pack"
+    folder, pack = written(tmp_path / "fleet", bad.a1()), tmp_path / "pack"
     (folder / JOURNALS).mkdir()
     assert run(folder).exit_code == 1
     good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
     packed(written(tmp_path / "good", [good]), pack)
     assert run(pack).exit_code == 0
-    written(pack, bad.s1())
+    written(pack, bad.a1())
     assert run(pack).exit_code == 1
 
 
@@ -441,15 +443,15 @@ def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
     """
     Whatever another pack has that is read as evidence; and the verdict comes first.
     """
-    folder = written(tmp_path / "fleet", bad.s1())
+    folder = written(tmp_path / "fleet", bad.a1())
     one, two = tmp_path / "one", tmp_path / "two"
     packed(folder, one)
-    assert "0 went on, 1 as they were" in run(folder, one, "--pack", one).stderr
+    assert "0 extended, 1 unchanged" in run(folder, one, "--pack", one).stderr
     assert "1 new" in run(folder, one, "--pack", two).stderr
     assert run(two).stdout == run(one).stdout
     (folder / "x.journal").write_text("broken\n")
     done = run(folder, "--pack", two)
-    assert (done.exit_code, "S1  orders:0" in done.stdout) == (1, True)
+    assert (done.exit_code, "A1  orders:0" in done.stdout) == (1, True)
     assert "not packed" in done.stderr
     (tmp_path / "file").write_text("")
     good = Telling().assigned(TP).poll(TP, 0, 5)
@@ -457,7 +459,7 @@ def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
     assert (done.exit_code, "cannot be written" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("make", [bad.g2, bad.g2_of_a_command, bad.s1, bad.s2])
+@pytest.mark.parametrize("make", [bad.g2, bad.g2_of_a_command, bad.a1, bad.a2])
 def test_an_excerpt_of_a_pack_shows_what_one_of_journals_does(
     tmp_path: Path, make: Callable[[], Fleet]
 ) -> None:
@@ -475,3 +477,37 @@ def test_an_excerpt_of_a_pack_shows_what_one_of_journals_does(
 def marked(text: str) -> list[list[str]]:
     # Up to what happened: a pack has fields in its own order, and no polls.
     return [line.split()[:4] for line in text.splitlines() if line.startswith("  >")]
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_copy_of_what_is_packed_that_went_on_by_itself_is_said(
+    tmp_path: Path, more: int
+) -> None:
+    """
+    An operators' journal goes on wherever it lies: packed here, and longer there.
+    """
+    here, there = tmp_path / "here.journal", tmp_path / "there.journal"
+    hold(here, "returns")
+    shutil.copy(here, there)
+    hold(here, "returns", "returns")
+    hold(there, *["orders", "orders", "orders"][: 1 + more])
+    pack(sources([here])[0], tmp_path / "pack")
+    member = tmp_path / "b.journal"
+    member.write_text(Telling("b", at=2000).assigned(TP).poll(TP, 0, 2).text())
+    said = "a journal that was copied goes on in both places"
+    assert run(tmp_path / "pack", member).exit_code == 0
+    done = run(tmp_path / "pack", there, member)
+    assert (done.exit_code, said in done.stderr) == (2, True)
+    with pytest.raises(JournalError, match=said):
+        pack(sources([there])[0], tmp_path / "pack")
+    pack(sources([there])[0], tmp_path / "other")
+    done = run(tmp_path / "pack", tmp_path / "other", member)
+    assert (done.exit_code, said in done.stderr) == (2, True)
+
+
+def hold(path: Path, *scopes: str) -> None:
+    said = {"owner": "eve", "group": "g", "source": "operator"}
+    for scope in scopes:
+        SharedJournal(path, wall=lambda: 1000.0).write(
+            [("group-hold", {**said, "scope": scope})]
+        )

@@ -15,11 +15,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.journal import read
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import opened, sources
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import read_all
 from safeconsumer.errors import JournalError
+from tests.harness.audit.telling import Telling
+
+TP = "orders:0"
 
 # Long enough for a few calls of poll each.
 SIZE = 400
@@ -131,6 +135,33 @@ def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
     assert numbers(tmp_path) == list(range(1, 41))
 
 
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_a_copy_that_went_on_by_itself_is_no_copy(
+    tmp_path: Path, names: str, more: int
+) -> None:
+    """Nothing of either is taken for true alone, however long each of them is."""
+    first = tmp_path / names[0] / "ops.journal"
+    second = tmp_path / names[1] / "ops.journal"
+    first.parent.mkdir()
+    shared(first, "group-hold", "returns")
+    shutil.copytree(first.parent, second.parent)
+    shared(second, *["group-hold"] * (1 + more), "orders")
+    shared(first, "group-hold", "returns")
+    member = tmp_path / "m.journal"
+    member.write_text(Telling("b", at=2000).assigned(TP).poll(TP, 0, 2).text())
+    done = run(tmp_path / "a", tmp_path / "b", member)
+    assert done.exit_code == 2
+    assert "a journal that was copied goes on in both places" in done.stderr
+
+
+def shared(path: Path, *said: str) -> None:
+    *events, scope = said
+    fields = {"scope": scope, "owner": "eve", "group": "g", "source": "operator"}
+    for event in events:
+        SharedJournal(path, wall=lambda: 1000.0).write([(event, fields)])
+
+
 def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
     """
     They began at other times: no entry of one stands for one of the other.
@@ -146,7 +177,7 @@ def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
 
 def test_holds_reach_over_parts(tmp_path: Path) -> None:
     """
-    S1: the pause stands in the first part, and what broke it in a later one.
+    A1: the pause stands in the first part, and what broke it in a later one.
     """
     writer = JournalWriter(tmp_path, member="a", part_bytes=SIZE)
     said = {"op": "pause", "id": 1, "scopes": ["orders"], "owner": "alice"}
@@ -158,7 +189,7 @@ def test_holds_reach_over_parts(tmp_path: Path) -> None:
     writer.write("deliver", {"tp": "orders:0", **run_of, "poll": 39})
     done = run(tmp_path, "--partition", "orders:0")
     assert done.exit_code == 1
-    assert "S1  orders:0  1 x" in done.stdout
+    assert "A1  orders:0  1 x" in done.stdout
     assert "  >     44" in done.stdout
 
 

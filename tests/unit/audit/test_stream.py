@@ -13,9 +13,9 @@ from safeconsumer.audit.checker import Court, Settings, check
 from safeconsumer.audit.stream import opened
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
-from tests.audit.bad import BAD, GOOD, TP
-from tests.audit.telling import Telling
 from tests.bench import auditing
+from tests.harness.audit.bad import BAD, GOOD, TP
+from tests.harness.audit.telling import Telling
 
 
 def written(folder: Path, *told: Telling) -> list[Path]:
@@ -49,7 +49,7 @@ def test_a_hold_that_was_lifted_stays_lifted_for_a_partition_that_comes_later() 
     found = check([told.journal()])
     broken = {case.topic: verdict.findings for case, verdict in found.items()}
     assert broken["orders"] == ()
-    assert [one.check for one in broken["returns"]] == ["S1"]
+    assert [one.check for one in broken["returns"]] == ["A1"]
 
 
 def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(
     ended = run(tmp_path, "--partition", TP)
     assert ended.exit_code == 1
     lines = ended.stdout.splitlines()
-    assert lines[0].startswith("S1  orders:0 of g  1 x, first by a: entry 11")
+    assert lines[0].startswith("A1  orders:0 of g  1 x, first by a: entry 11")
     (marked,) = [one for one in lines if one.startswith("  > ")]
     assert "11  " in marked
     assert "deliver  tp=orders:0" in marked
     assert any("pause" in one and "alice" in one for one in lines)
     assert not any("audit:0" in one and "deliver" in one for one in lines)
     assert lines[-1] == "violations: 1 journal, 1 partition"
-    assert "S3  audit:0" in run(tmp_path).stdout
+    assert "A3  audit:0" in run(tmp_path).stdout
 
 
 def test_what_the_fleet_lost_is_shown_with_the_runs_on_both_sides(

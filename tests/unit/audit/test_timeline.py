@@ -12,8 +12,8 @@ from safeconsumer.audit.holding import Placed
 from safeconsumer.audit.timeline.story import Lane, Level, Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
-from tests.audit import bad
-from tests.audit.telling import Telling
+from tests.harness.audit import bad
+from tests.harness.audit.telling import Telling
 
 TP, OTHER = "orders:0", "orders:1"
 
@@ -51,6 +51,14 @@ def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
     lane = only_lane(told)
     assert [one.level for one in lane.held] == [level]
     assert spans(lane) == [(0.3, 0.6)]
+
+
+def test_a_partition_of_a_topic_that_is_called_re_is_no_pattern() -> None:
+    """
+    A journal names it as everybody does.
+    """
+    lane = only_lane(Telling().assigned("re:0").pause("re:re:0").poll())
+    assert [one.level for one in lane.held] == [Level.PARTITION]
 
 
 def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
@@ -141,8 +149,8 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     """
     What is red is what the checker found, no more and no less.
     """
-    lane = only_lane(*bad.s1())
-    assert (lane.records, lane.violations) == (7, {"S1": 1})
+    lane = only_lane(*bad.a1())
+    assert (lane.records, lane.violations) == (7, {"A1": 1})
     assert sum(run.count for run in lane.runs if run.is_wrong) == 2
     assert sum(bar.wrong for bar in lane.bars(1000.0, 0.1, 100)) == 2
     assert only_lane(*bad.held_and_let_go()).violations == {}
@@ -185,7 +193,7 @@ def test_producers_and_operators_are_no_members() -> None:
     They have no row.
     """
     producer = Telling("p").then("acked", tp=TP, first=0, last=9)
-    assert [one.name for one in told_of(producer, *bad.s4()).members] == ["a"]
+    assert [one.name for one in told_of(producer, *bad.a4()).members] == ["a"]
 
 
 def test_a_fault_ends_when_it_is_healed() -> None:
@@ -231,7 +239,7 @@ def test_each_group_has_lanes_of_its_own() -> None:
     two = Telling("b", group="audit").assigned(TP).poll(TP, 0, 9)
     both = told_of(one, two)
     assert _places(both) == [("audit", "orders", 0), ("billing", "orders", 0)]
-    assert [lane.violations for lane in both.lanes] == [{}, {"S1": 1}]
+    assert [lane.violations for lane in both.lanes] == [{}, {"A1": 1}]
     assert [(one.group, one.name) for one in both.members] == [
         ("audit", "b"),
         ("billing", "a"),

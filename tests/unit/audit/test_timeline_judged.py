@@ -13,7 +13,7 @@ from safeconsumer.audit.checker import Settings, check
 from safeconsumer.audit.journal import Journal, parse
 from safeconsumer.audit.timeline.story import Lane
 from safeconsumer.audit.timeline.telling import Watching
-from tests.audit.telling import Telling
+from tests.harness.audit.telling import Telling
 
 TP, OTHER = "orders:0", "orders:1"
 OWNERS = ("app", "eve")
@@ -165,7 +165,7 @@ def every_probe(
             member = journal.member
             drawn = is_held(lane, member, at)
             if not is_owned(lane, member, at):
-                # Whoever delivers there does so without owning it, which is S3.
+                # Whoever delivers there does so without owning it, which is A3.
                 assert not drawn
                 continue
             verdicts = check([journal, *others], assumed)
@@ -173,7 +173,7 @@ def every_probe(
                 finding
                 for verdict in verdicts.values()
                 for finding in verdict.findings
-                if finding.member == member and finding.check in {"S1", "G2"}
+                if finding.member == member and finding.check in {"A1", "G2"}
             ]
             assert all(one.entry in {entry, None} for one in found)
             look(drawn, bool(found), f"after entry {after} of {member}")

@@ -29,8 +29,8 @@ from safeconsumer.audit.timeline.story import COLUMNS, Timeline, letter
 from safeconsumer.audit.timeline.style import DARK, LEVELS
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
-from tests.audit import bad
-from tests.audit.telling import Telling
+from tests.harness.audit import bad
+from tests.harness.audit.telling import Telling
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028\ud800]]>"
@@ -87,7 +87,7 @@ def test_a_good_fleet_is_called_good(make: object) -> None:
 
 
 def untold() -> Telling:
-    # S7: paused() is not told; G2: nobody tells of the operator's hold.
+    # A7: paused() is not told; G2: nobody tells of the operator's hold.
     told = Telling().assigned("orders:0").poll("orders:0", 0, 5)
     told.then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve", since=told.at)
@@ -102,17 +102,17 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
     for kind in (texts(svg(timeline)), [page(timeline)]):
         said = "\n".join(kind)
         assert "\u2713" not in said
-        assert "no promise broken, not judged: S7, G2" in said
+        assert "no promise broken, not judged: A7, G2" in said
         assert "Not judged: G2 on 1 partition, for nobody says when" in said
     assert 'class="good"' not in page(timeline)
-    assert "<td>S7 could not be judged: a does not say" in page(timeline)
+    assert "<td>A7 could not be judged: a does not say" in page(timeline)
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
     """
     A window, or a choice of partitions: the verdict is of what is shown.
     """
-    (told,) = bad.s1()
+    (told,) = bad.a1()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
     for wanted in (Wanted(topics=frozenset({"other"})), Wanted(end=0.3)):
@@ -127,7 +127,7 @@ def test_what_came_against_a_hold_of_the_group_is_red() -> None:
     """
     As what came against a hold of the consumer.
     """
-    for make in (bad.g2, bad.s1):
+    for make in (bad.g2, bad.a1):
         (lane,) = of_fleet(*make()).lanes
         assert any(run.is_wrong for run in lane.runs)
         assert any(not run.is_wrong for run in lane.runs)
@@ -154,26 +154,26 @@ def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
     """
     Whatever the user's own pictures look like, and without a date.
     """
-    timeline = of_fleet(*bad.s1())
+    timeline = of_fleet(*bad.a1())
     first = drawn(timeline, "svg")
     (tmp_path / "other").write_text("")
     with mpl.rc_context({"font.size": 30, "svg.hashsalt": None, "text.color": "pink"}):
-        assert drawn(of_fleet(*bad.s1()), "svg") == first
+        assert drawn(of_fleet(*bad.a1()), "svg") == first
         assert mpl.rcParams["font.size"] == 30  # and the user's are left alone
     assert b"<dc:date>" not in first
-    assert page(timeline) == page(of_fleet(*bad.s1()))
+    assert page(timeline) == page(of_fleet(*bad.a1()))
 
 
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """
     A title, and what is shown, in the picture and in the page.
     """
-    timeline = of_fleet(*bad.s1())
+    timeline = of_fleet(*bad.a1())
     root = svg(timeline, "Stock")
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
     assert root.findtext(f"{SVG}title") == "Stock"
     said = root.findtext(f"{SVG}desc") or ""
-    assert "1 broken promise, not judged: S7. S1 delivered while held: 1." in said
+    assert "1 broken promise, not judged: A7. A1 delivered while held: 1." in said
     picture = Image.open(io.BytesIO(drawn(timeline, "png", "Stock")))
     assert (picture.info["Title"], picture.info["Description"]) == ("Stock", said)
     assert 'role="img" aria-label="1 partition,' in page(timeline)
@@ -183,7 +183,7 @@ def test_each_colour_has_one_for_a_dark_ground() -> None:
     """
     A viewer that knows of none shows the light ones.
     """
-    text = drawn(of_fleet(*bad.s1()), "svg").decode()
+    text = drawn(of_fleet(*bad.a1()), "svg").decode()
     used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text))
     assert used <= DARK.keys()
     style = text[text.index("<style>@media(prefers-color-scheme:dark)") :]
@@ -263,7 +263,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     """
     No other request, no refused one, no error, no script of a name; pointing tells.
     """
-    timeline = hostile() if is_hostile else of_fleet(*bad.s1())
+    timeline = hostile() if is_hostile else of_fleet(*bad.a1())
     path = tmp_path / "out.html"
     path.write_text(page(timeline, EVIL if is_hostile else None), "utf-8")
     heard: list[str] = []

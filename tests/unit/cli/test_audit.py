@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from safeconsumer.audit.checker import CHECKS
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli.commands import safeconsumer
-from tests.audit import bad
-from tests.audit.bad import TP, Fleet
-from tests.audit.telling import Telling
+from tests.harness.audit import bad
+from tests.harness.audit.bad import TP, Fleet
+from tests.harness.audit.telling import Telling
 
 
 def written(folder: Path, fleet: Fleet) -> Path:
@@ -47,9 +47,9 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
     """
     Status 1.
     """
-    done = run(written(tmp_path, bad.s1()))
+    done = run(written(tmp_path, bad.a1()))
     assert done.exit_code == 1
-    assert "S1  orders:0 of g  1 x, first by a: entry 8" in done.output
+    assert "A1  orders:0 of g  1 x, first by a: entry 8" in done.output
     assert "orders was held by alice" in done.output
 
 
@@ -88,13 +88,34 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     assert "could not tell: 1 journal, 1 partition" in done.output
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("1.journal.1", "1.journal-20261121", "1.journal.2.gz", "1.journal.gz"),
+        *("1.journal.bak", "1.journal~"),
+    ],
+)
+def test_a_journal_that_was_moved_away_is_named(tmp_path: Path, name: str) -> None:
+    """
+    It is not read, and may have what is missing; what it is called by others is.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "0.svg").touch()
+    (folder / "0.journals").touch()
+    assert run(folder).exit_code == 0
+    (folder / name).touch()
+    done = run(folder)
+    assert done.exit_code == 2
+    assert f"{folder / name} looks like a journal that was moved away" in done.stderr
+
+
 def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
     """
     Status 2: nobody read what was acknowledged, or no journal says so.
     """
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
     done = run(written(tmp_path, [producer]))
-    assert (done.exit_code, "S2  orders:0  could not be" in done.output) == (2, True)
+    assert (done.exit_code, "A2  orders:0  could not be" in done.output) == (2, True)
 
 
 def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
@@ -105,7 +126,7 @@ def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
     other = Telling("worker", at=2000).poll().poll(TP, 9, 12)
     done = run(written(tmp_path, [one, other]))
     assert done.exit_code == 2
-    assert "another journal of a process that is called worker" in done.output
+    assert "another journal of a process with the name worker" in done.output
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
@@ -117,7 +138,7 @@ def test_an_allowance_is_a_number_of_seconds(
     """
     Neither below zero nor without end: with those everything is clean, or wrong.
     """
-    written(tmp_path, bad.s1())
+    written(tmp_path, bad.a1())
     told = [command, str(tmp_path), option, seconds]
     done = CliRunner().invoke(safeconsumer, told)
     assert (done.exit_code, "0 or more" in done.output) == (2, True)
@@ -131,12 +152,24 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     folder = written(tmp_path / "fleet", [told.poll(TP, 5, 7)])
     done = run(folder, "--report", tmp_path / "report")
     assert done.exit_code == 2
-    assert "S7  orders:0 of g  could not be judged: a does not say" in done.output
+    assert "A7  orders:0 of g  could not be judged: a does not say" in done.output
     rows = [json.loads(one) for one in (tmp_path / "report").read_text().splitlines()]
-    assert [row["check"] for row in rows if row["unjudged"]] == ["S7"]
-    done = run(folder, "--without", "S7")
-    said = "clean: 1 journal, 1 partition, without S7\n"
+    assert [row["check"] for row in rows if row["unjudged"]] == ["A7"]
+    done = run(folder, "--without", "A7")
+    said = "clean: 1 journal, 1 partition, without A7\n"
     assert (done.exit_code, done.output) == (0, said)
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_former_name_of_a_check_is_answered_with_the_new_one(
+    tmp_path: Path, number: int
+) -> None:
+    """
+    S is Spark's: what was S1 is A1.
+    """
+    done = run(tmp_path, "--without", f"S{number}")
+    said = f"S{number} is called A{number} now."
+    assert (done.exit_code, said in done.output) == (2, True)
 
 
 def test_an_operators_hold_needs_an_operators_journal(tmp_path: Path) -> None:
@@ -157,13 +190,13 @@ def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> N
     """
     Status 2: who delivered what is missing may have written it there.
     """
-    folder = written(tmp_path, bad.s2())
+    folder = written(tmp_path, bad.a2())
     assert run(folder).exit_code == 1
     (folder / "x.journal").write_text('{"journal": 9}\n')
     done = run(folder)
-    assert (done.exit_code, "S2  orders:0" in done.output) == (2, True)
+    assert (done.exit_code, "A2  orders:0" in done.output) == (2, True)
     assert "could not tell" in done.output
-    folder = written(tmp_path / "proven", bad.s1())
+    folder = written(tmp_path / "proven", bad.a1())
     (folder / "x.journal").write_text('{"journal": 9}\n')
     assert run(folder).exit_code == 1
 
@@ -179,7 +212,7 @@ def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
     lost = Telling("c", group="two", at=1020).assigned(TP, generation=2)
     written(tmp_path, [one, two, lost.poll(TP, 105, 110)])
     done = run(folder)
-    assert (done.exit_code, "S2  orders:0 of two  1 x" in done.output) == (1, True)
+    assert (done.exit_code, "A2  orders:0 of two  1 x" in done.output) == (1, True)
     assert "(by offsets)" in done.output
 
 
@@ -190,7 +223,7 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(
     Status 2, and it is named.
     """
     good = written(tmp_path / "mine", bad.held_and_let_go())
-    theirs = written(tmp_path / "theirs", bad.s1())
+    theirs = written(tmp_path / "theirs", bad.a1())
     listed = os.scandir
 
     def refused(path: Any) -> Any:  # noqa: ANN401 - of a path; root may list anything
@@ -208,14 +241,14 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -
     The verdict comes first; 1 is for violations alone.
     """
     good = written(tmp_path / "good", bad.held_and_let_go())
-    wrong = written(tmp_path / "wrong", bad.s1())
+    wrong = written(tmp_path / "wrong", bad.a1())
     (tmp_path / "file").write_text("")
     for more in (("--report", tmp_path / "no" / "x"), ("--report", tmp_path)):
         done = run(good, *more)
         assert (done.exit_code, "clean:" in done.stdout) == (2, True), done.output
         assert "cannot be written" in done.stderr
         done = run(wrong, *more)
-        assert (done.exit_code, "S1  orders:0" in done.stdout) == (1, True)
+        assert (done.exit_code, "A1  orders:0" in done.stdout) == (1, True)
     assert run("x" * 300).exit_code == 2
 
 

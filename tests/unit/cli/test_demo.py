@@ -16,7 +16,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.testing.errors import EmbeddedBrokerUnavailableError
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
-from tests.cli.results import as_known, result
+from tests.harness.cli.results import as_known, result
 
 Plays = Callable[[str], Sequence[Result]]
 

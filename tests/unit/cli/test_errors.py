@@ -51,6 +51,16 @@ from safeconsumer.group.troubles import said
             "no answer from the broker: KafkaTimeoutError: Unable to bootstrap",
         ),
         (
+            kafka_errors.IncompatibleBrokerVersion("no DescribeGroupsRequest"),
+            Status.REFUSED,
+            "the broker cannot do that: IncompatibleBrokerVersion: no Describe",
+        ),
+        (
+            kafka_errors.UnknownBrokerIdError(0),
+            Status.UNREACHABLE,
+            "no broker is known to be in charge of the cluster: UnknownBrokerIdError",
+        ),
+        (
             kafka_errors.UnknownTopicOrPartitionError("orders"),
             Status.MISSING,
             "no such topic: UnknownTopicOrPartitionError: orders",
@@ -64,7 +74,7 @@ from safeconsumer.group.troubles import said
         (
             kafka_errors.KafkaConfigurationError("no setting x"),
             Status.USAGE,
-            "a setting is no good",
+            "a setting is not acceptable",
         ),
         (ConnectionResetError("x"), Status.UNREACHABLE, "no answer from the broker"),
         (

@@ -18,7 +18,7 @@ from safeconsumer.testing.scenarios import (
     Scenario,
     State,
 )
-from tests.cli.results import as_known, result, scenario
+from tests.harness.cli.results import as_known, result, scenario
 
 NARROW = 80
 ALL = [each for one in SCENARIOS for each in as_known(one.name)]

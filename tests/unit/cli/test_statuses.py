@@ -1,17 +1,14 @@
 """
-Exit statuses: one meaning each, in the program, in its help and in the README.
+Exit statuses: one meaning each, in the program and in its help.
 """
 
 import re
-from pathlib import Path
 
 import click
 from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import MEANINGS, Status
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 def every_command() -> dict[str, click.Command]:
@@ -27,14 +24,6 @@ def every_command() -> dict[str, click.Command]:
     return found
 
 
-def test_the_readme_has_the_same_table() -> None:
-    """
-    Word for word.
-    """
-    rows = re.findall(r"^\| (\d+) \| (.+) \|$", README.read_text("utf-8"), re.MULTILINE)
-    assert rows == [(str(int(one)), MEANINGS[one]) for one in Status]
-
-
 def test_every_help_says_what_the_table_says() -> None:
     """
     No command has statuses of its own.
@@ -45,6 +34,7 @@ def test_every_help_says_what_the_table_says() -> None:
         _, _, told = help_.partition("Exit status:\n")
         found = re.findall(r"^ {2,6}(\d+)  (.+(?:\n {9}.+)*)", told, re.MULTILINE)
         assert found, name
+        assert str(int(Status.BROKEN)) in dict(found), name  # any of them may be
         for status, meaning in found:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
-from tests.audit import bad
-from tests.audit.telling import Telling
-from tests.cli.test_audit import written
+from tests.harness.audit import bad
+from tests.harness.audit.telling import Telling
+from tests.unit.cli.test_audit import written
 
 
 def run(*arguments: object) -> Result:
@@ -24,8 +24,8 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     Status 0, also with violations: to judge is the audit's.
     """
     out = tmp_path / "out.svg"
-    done = run(written(tmp_path / "fleet", bad.s1()), "-o", out, "--title", "Stock")
-    said = f"{out}: 1 partition, 1 journal, 1 violation, not judged: S7\n"
+    done = run(written(tmp_path / "fleet", bad.a1()), "-o", out, "--title", "Stock")
+    said = f"{out}: 1 partition, 1 journal, 1 violation, not judged: A7\n"
     assert (done.exit_code, done.output) == (0, said)
     root = ET.parse(out).getroot()  # noqa: S314 - our own
     assert root.findtext("{http://www.w3.org/2000/svg}title") == "Stock"
@@ -39,7 +39,7 @@ def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -
     By the ending of its name.
     """
     out = tmp_path / name
-    assert run(written(tmp_path / "fleet", bad.s1()), "-o", out).exit_code == 0
+    assert run(written(tmp_path / "fleet", bad.a1()), "-o", out).exit_code == 0
     assert out.read_bytes().startswith(begin)
 
 
@@ -47,7 +47,7 @@ def test_a_group_can_be_chosen(tmp_path: Path) -> None:
     """
     Without that each has lanes of its own; one that is not there is an error.
     """
-    fleet = [*bad.s1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
+    fleet = [*bad.a1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
     folder, out = written(tmp_path / "fleet", fleet), tmp_path / "out.svg"
     assert "2 partitions, 2 journals, 1 violation" in run(folder, "-o", out).output
     only = run(folder, "-o", out, "--group", "audit")
@@ -79,7 +79,7 @@ def test_without_the_extra_the_install_line_is_said(
         sys.modules, f"safeconsumer.audit.timeline.{module}", raising=False
     )
     monkeypatch.setitem(sys.modules, library, None)
-    folder = written(tmp_path / "fleet", bad.s1())
+    folder = written(tmp_path / "fleet", bad.a1())
     (folder / "0.journal").write_text("broken")
     done = run(folder, "-o", tmp_path / name)
     said = f"{name[3:]} needs {library}: pip install 'safeconsumer[timeline]'"
@@ -92,7 +92,7 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
     """
     But for what packs do not know, which it says.
     """
-    folder = written(tmp_path / "fleet", [*bad.s1(), *bad.held_for_the_group()[1:]])
+    folder = written(tmp_path / "fleet", [*bad.a1(), *bad.held_for_the_group()[2:]])
     pack = tmp_path / "pack"
     run_audit = CliRunner().invoke(
         safeconsumer, ["audit", str(folder), "--pack", str(pack)]
@@ -122,7 +122,7 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
         (("-o", "out.pdf"), "must end in .svg, .png or .html"),
         (("-o", "out.svg", "--partition", "orders"), "write topic:number"),
         (("-o", "out.svg", "--partition", "a b:1"), "not a topic name"),
-        (("-o", "out.svg", "--from", "soon"), "no duration"),
+        (("-o", "out.svg", "--from", "soon"), "not a duration"),
         (("-o", "out.svg", "--from", "1h"), "the journals last"),
         (("-o", "out.svg", "--topic", "nope"), "no such partition"),
         (("-o", "no/such/folder/out.svg"), "No such file"),
@@ -139,7 +139,7 @@ def test_what_cannot_be_drawn_is_said(
     Status 2, no picture, no traceback.
     """
     monkeypatch.chdir(tmp_path)
-    done = run(written(tmp_path / "fleet", bad.s1()), *arguments)
+    done = run(written(tmp_path / "fleet", bad.a1()), *arguments)
     assert done.exit_code == 2
     assert said in done.output
     assert not list(tmp_path.glob("out.*"))

@@ -7,7 +7,7 @@ import pytest
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.verdict import sentence, status
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result
-from tests.cli.results import as_known, result, scenario
+from tests.harness.cli.results import as_known, result, scenario
 
 LOOP = scenario("ticket-loop")
 STARVED = scenario("resume-starvation")

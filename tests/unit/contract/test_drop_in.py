@@ -11,7 +11,7 @@ from kafka.errors import IllegalStateError, KafkaConfigurationError
 
 import safeconsumer
 from safeconsumer import SafeConsumer
-from tests.kafka.offline import offline
+from tests.harness.kafka.offline import offline
 
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
@@ -28,6 +28,7 @@ def test_the_class_under_upstreams_name_is_ours() -> None:
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
 
+@pytest.mark.contract("P13")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_signature_is_upstreams(name: str) -> None:
     """
@@ -73,6 +74,7 @@ def safe() -> Iterator[SafeConsumer]:
         yield consumer
 
 
+@pytest.mark.contract("P13")
 def test_every_key_is_accepted_with_its_default() -> None:
     """
     All of them at once, but for where to connect and what to assume there.

@@ -18,7 +18,8 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.records import CompiledRecords
-from tests.contract.upstream_names import (
+from tests.harness.kafka.offline import offline
+from tests.unit.contract.upstream_names import (
     ELSEWHERE,
     Use,
     held_by,
@@ -31,7 +32,6 @@ from tests.contract.upstream_names import (
     used_names,
     uses,
 )
-from tests.kafka.offline import offline
 
 BATCH = bytes(DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1024).build())
 

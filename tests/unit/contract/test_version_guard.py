@@ -26,6 +26,7 @@ def _refused() -> str:
     return str(caught.value)
 
 
+@pytest.mark.contract("P13")
 @pytest.mark.parametrize("version", ["2.2.20", "3.0.8", "3.1.0", "3.1.0.dev0", "4.0"])
 def test_an_unsupported_version_is_refused(
     version: str, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,7 @@ PARTS = (
     "coordinator",
     "future.py",
     "net",
+    "producer/future.py",
     "producer/kafka.py",
     "protocol/frame.py",
     "protocol/parser.py",
@@ -51,6 +52,7 @@ DOCUMENTED = (TopicPartition, OffsetAndMetadata, ConsumerRecord)
 
 # Names that a part of upstream's has as well, but that mean something else here.
 ELSEWHERE = {
+    "_produce_future": "of what producers sent, of which tests of publishing have some",
     "_sender": "of producers, of which tests of closing have real ones",
     "attach": "a call of our control and of our marks",
     "auth_bytes": "a field of messages",
@@ -64,6 +66,7 @@ ELSEWHERE = {
     "sorted_partitions": "a function of our events",
     "subscribe": "a call of our public class",
     "user_data": "a field of messages",
+    "wait": "a call of conditions and events of threads",
 }
 
 

@@ -1,9 +1,9 @@
 """
-Hostile bytes for our readers: ``python -m tests.fuzz --target all --executions N``.
+Hostile bytes for readers: ``python -m tests.unit.fuzz --target all --executions N``.
 
 Coverage-guided; needs ``pip install -e '.[fuzz]'``. An input that fails is
 kept, and ``--replay FILE`` feeds it again. Without the fuzzer the same targets are run
-by Hypothesis in ``tests/fuzz/test_targets.py``.
+by Hypothesis in ``tests/unit/fuzz/test_targets.py``.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.targets import BY_NAME
+from tests.unit.fuzz.targets import BY_NAME
 
 _COVERED = re.compile(r"cov: (\d+) ft: (\d+)")
 
@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
 def _fuzzed(name: str, given: argparse.Namespace) -> int:
     keep = given.keep or Path(tempfile.mkdtemp(prefix="safeconsumer-fuzz-"))
     began = time.monotonic()
-    program = [sys.executable, "-m", "tests.fuzz.engine", name]
+    program = [sys.executable, "-m", "tests.unit.fuzz.engine", name]
     options = ["--executions", str(given.executions), "--seed", str(given.seed)]
     done = subprocess.run(  # noqa: S603 - our own program
         [*program, *options, "--folder", str(keep / name)],

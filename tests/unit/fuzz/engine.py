@@ -1,5 +1,5 @@
 """
-One target, fed by a coverage-guided fuzzer: ``python -m tests.fuzz.engine``.
+One target, fed by a coverage-guided fuzzer: ``python -m tests.unit.fuzz.engine``.
 
 A process of its own, because libFuzzer ends the process when it has done. Only our own
 code is instrumented.
@@ -29,7 +29,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # what re says of odd patterns
     with atheris.instrument_imports(include=["safeconsumer"]):
-        from tests.fuzz.targets import BY_NAME  # noqa: PLC0415 - instrumented
+        from tests.unit.fuzz.targets import BY_NAME  # noqa: PLC0415 - instrumented
     target = BY_NAME[given.target]
     corpus = given.folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

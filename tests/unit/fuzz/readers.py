@@ -35,9 +35,9 @@ from safeconsumer.spark import hold_file, options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
-from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
-from tests.records.batches import sealed
-from tests.records.compare import Case, compared
+from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
+from tests.unit.kafka.decoding.batches import sealed
+from tests.unit.kafka.decoding.compare import Case, compared
 
 # Of a record batch, https://kafka.apache.org/documentation/#recordbatch
 _BATCH_HEADER = 61

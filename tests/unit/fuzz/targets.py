@@ -8,9 +8,9 @@ from attrs import frozen
 
 from safeconsumer._kafka.handover import envelope
 from safeconsumer.group import report_wire as reports
-from tests.audit import bad
-from tests.fuzz import readers
-from tests.records.batches import Frame, Row, written
+from tests.harness.audit import bad
+from tests.unit.fuzz import readers
+from tests.unit.kafka.decoding.batches import Frame, Row, written
 
 
 @frozen(kw_only=True)

@@ -4,11 +4,13 @@ Gate first, then ask, open when read up to there; never early, whatever comes be
 
 from collections.abc import Callable
 
+import pytest
+
 from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier, Offsets
-from tests.group.lab import OPS, ControlLab, written
-from tests.shell.lab import A, B, C
+from tests.harness.group.lab import OPS, ControlLab, written
+from tests.harness.holds.lab import A, B, C
 
 TP = (OPS, 0)
 
@@ -31,6 +33,7 @@ class BarrierLab(ControlLab):
         self.asked.pop(0)(None if end is None else {TP: end})
 
 
+@pytest.mark.contract("G2")
 def test_what_is_gained_waits_for_the_end_asked_after_it() -> None:
     lab = BarrierLab()
     lab.connect()

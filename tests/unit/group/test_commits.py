@@ -16,7 +16,7 @@ from safeconsumer.group.commits import (
 )
 from safeconsumer.group.facts import GroupFacts, MemberFacts
 from safeconsumer.group.report_wire import Report
-from tests.console.synthetic import standing
+from tests.harness.console.synthetic import standing
 
 TP = TopicPartition("t", 0)
 NOBODY: frozenset[TopicPartition] = frozenset()

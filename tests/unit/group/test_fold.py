@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group.fold import Fold, Written
-from tests.group.lab import GROUP_TOPIC, OPS, written
-from tests.group.patience import patient
+from tests.harness.group.lab import GROUP_TOPIC, OPS, written
+from tests.unit.group.patience import patient
 
 SOURCES = {OPS: "operator", GROUP_TOPIC: "group"}
 

@@ -100,6 +100,7 @@ def test_a_successor_under_the_same_client_id() -> None:
     assert (found.is_reached, found.quiet) == (False, 1)
 
 
+@pytest.mark.contract("G8")
 def test_a_report_of_an_earlier_generation_does_not_count() -> None:
     """What it owns since is not told by it."""
     old = report("b", 1, generation=6)
@@ -145,6 +146,7 @@ def test_members_are_not_quiet_while_something_of_theirs_flows() -> None:
     assert found.sentence() == "1 of 2 members quiet; flowing: t:1"
 
 
+@pytest.mark.contract("G8")
 def test_a_handler_still_works_on_what_was_taken_away() -> None:
     """Its new owner is quiet, and a record of it is in hand all the same."""
     busy = {"t": ((1, 1),)}

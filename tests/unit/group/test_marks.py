@@ -13,7 +13,7 @@ from safeconsumer._kafka.handover import envelope, marks
 from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer._kafka.handover.marks import Mark
 from safeconsumer.holds.merge import Register, merge
-from tests.group.patience import patient
+from tests.unit.group.patience import patient
 
 text = st.text(max_size=50)
 owners = st.text("0123456789abcdef", min_size=8, max_size=8)
@@ -134,10 +134,10 @@ def test_bombs_are_defused() -> None:
     """50 MB of zeros in 50 KB; a range of everything in a few bytes."""
     bomb = zlib.compress(b"\0" * 50_000_000, 9)
     vast = b"\x01\x01\x01\x01\x01a\x01\x00\xff\xff\xff\xff\x07"
-    began = time.monotonic()
+    began = time.thread_time()  # other processes do not count
     assert envelope.unwrap(sealed(bomb, 1))[1] is None
     assert envelope.unwrap(sealed(vast, 0))[1] is None
-    assert time.monotonic() - began < 1.0
+    assert time.thread_time() - began < 1.0
 
 
 def test_a_later_version_is_taken_off_all_the_same() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.holds.merge import Register, held, merge
-from tests.group.patience import patient
+from tests.unit.group.patience import patient
 
 registers = st.builds(
     Register,

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import Status
+from safeconsumer.cli.errors import Status, explained
+from safeconsumer.cli.journaled import journal_option, kept_by
 from safeconsumer.cli.owners import owner_option
 from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group.durations import seconds_of, words_of
@@ -54,7 +55,7 @@ def test_java_properties() -> None:
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
         ({"sasl.jaas.config": "Krb5LoginModule required;"}, "username"),
         ({"retry.backoff.ms": "soon"}, "must be a number"),
-        ({"ssl.keystore.key": "-----BEGIN"}, "^ssl.keystore.key cannot be carried"),
+        ({"ssl.keystore.key": "-----BEGIN"}, "^ssl.keystore.key cannot be converted"),
     ],
 )
 def test_what_cannot_be_carried_over_is_told(
@@ -99,8 +100,7 @@ def test_no_cluster_is_named() -> None:
     ended = CliRunner().invoke(safeconsumer, ["history"])
     assert ended.exit_code == Status.USAGE
     assert ended.stderr == (
-        "safeconsumer: say where the cluster is: --bootstrap HOST:PORT, or "
-        "--config FILE\n"
+        "safeconsumer: no cluster given: use --bootstrap HOST:PORT or --config FILE\n"
     )
 
 
@@ -133,17 +133,17 @@ def test_what_no_group_can_be_called_is_one_line(
     arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
     ended = CliRunner().invoke(safeconsumer, arguments)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
-    assert "a group is printable text of 1 to 1024 characters" in ended.stderr
+    assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
     assert len(ended.stderr) < 200
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--quiet", "flowing"), "--quiet or flowing: say one of them"),
+        (("--quiet", "flowing"), "--quiet or flowing: give one of them"),
         (("--quiet", "quiet", "--timeout", "0s"), "no answer from the broker"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
-        (("quiet", "--timeout", "soon"), "--timeout: 'soon' is no duration"),
+        (("quiet", "--timeout", "soon"), "--timeout: 'soon' is not a duration"),
     ],
 )
 def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
@@ -205,7 +205,10 @@ def test_no_address_is_one_line(servers: str) -> None:
     [
         ("security.protocol=SASL", "security.protocol=SASL is not one of PLAINTEXT"),
         ("sasl.mechanism=plain", "sasl.mechanism=plain is not one of"),
-        ("ssl.truststore.location=/no/ca.pem", "the file /no/ca.pem is not there"),
+        (
+            "ssl.truststore.location=/no/ca.pem",
+            "the file /no/ca.pem does not exist or cannot be read",
+        ),
     ],
 )
 def test_settings_of_the_connection_are_looked_at_first(
@@ -268,8 +271,8 @@ colour = "red"
             {"SAFECONSUMER_PROFILE": "payments", "SAFECONSUMER_BOOTSTRAP": "own:x"},
             "'own:x' is not HOST:PORT",
         ),
-        (["--profile", "none"], {}, "there is: default, login, odd, payments"),
-        (["--profile", "odd"], {}, "'colour' is no setting of a profile"),
+        (["--profile", "none"], {}, "there are: default, login, odd, payments"),
+        (["--profile", "odd"], {}, "'colour' is not a setting of a profile"),
     ],
 )
 def test_where_the_cluster_is_may_stand_in_a_profile(
@@ -374,3 +377,87 @@ def test_a_prefix_names_the_control_topics() -> None:
     assert settings.topics == ("payments_holds_ops", "payments_holds_group")
     assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)
     assert Control.prefixed(PREFIX) == Control()
+
+
+# ---------------------------------------------------------------- which journal
+
+
+def kept(
+    tmp_path: Path, profiles: str, arguments: list[str], **environment: str
+) -> tuple[str, str]:
+    """
+    Return the journal that a command would keep, and what it says and ends with.
+    """
+    given: list[object] = []
+
+    @click.command()
+    @journal_option
+    @connection_options
+    @click.pass_context
+    def command(context: click.Context, journal: str, connect: Connect) -> None:
+        assert connect
+        with explained(context):
+            found = kept_by(context, journal)
+            given.append(found and found.path)
+
+    file = tmp_path / "profiles.toml"
+    file.write_text(profiles)
+    named = {f"SAFECONSUMER_{name}": value for name, value in environment.items()}
+    where = {"SAFECONSUMER_PROFILES": str(file), "HOME": str(tmp_path / "home")}
+    ended = CliRunner().invoke(command, arguments, env={**where, **named})
+    assert ended.exit_code == (Status.DONE if given else Status.USAGE), ended.output
+    name = str(given[0] or "") if given else "refused"
+    return name.removeprefix(f"{tmp_path}/"), ended.stderr
+
+
+PROD = '[default]\nbootstrap = "prod:9"\njournal = "prod.journal"\n'
+STAGING = '[staging]\nbootstrap = "staging:9"\n'
+
+
+@pytest.mark.parametrize(
+    ("profiles", "arguments", "environment", "journal"),
+    [
+        (PROD, [], {}, "prod.journal"),
+        (PROD, ["--bootstrap", "prod:9"], {}, "prod.journal"),
+        (PROD, ["--bootstrap", "staging:9"], {}, ""),
+        (PROD, [], {"BOOTSTRAP": "staging:9"}, ""),
+        (PROD, ["--config", "FILE"], {}, ""),
+        (PROD, ["--bootstrap", "s:9", "--journal", "/s.journal"], {}, "/s.journal"),
+        (PROD, ["--journal", ""], {}, ""),
+        ('[default]\njournal = "a.journal"', ["--bootstrap", "b:9"], {}, "a.journal"),
+        ('[default]\njournal = "~/a.journal"', [], {}, "home/a.journal"),
+        (STAGING, ["--profile", "staging"], {"JOURNAL": "/p.journal"}, ""),
+        (
+            STAGING,
+            ["--profile", "staging", "--journal", "/s.journal"],
+            {"JOURNAL": "/p.journal"},
+            "/s.journal",
+        ),
+        (
+            STAGING,
+            ["--profile", "staging", "--journal", ""],
+            {"JOURNAL": "/p.journal"},
+            "",
+        ),
+        (STAGING, [], {"PROFILE": "staging", "JOURNAL": "/p.journal"}, "/p.journal"),
+        (STAGING, [], {"JOURNAL": "~/p.journal"}, "home/p.journal"),
+        (STAGING, [], {"JOURNAL": "p.journal"}, "refused"),
+        (STAGING, ["--journal", "p.journal"], {}, "p.journal"),
+        (STAGING, ["--journal", "~nobody-here/p.journal"], {}, "refused"),
+    ],
+)
+def test_a_journal_is_of_the_cluster_that_is_meant(
+    tmp_path: Path,
+    profiles: str,
+    arguments: list[str],
+    environment: dict[str, str],
+    journal: str,
+) -> None:
+    """A profile's is not for an address that is said over it, and that is told."""
+    config = tmp_path / "FILE"
+    config.write_text("bootstrap.servers=staging:9\n")
+    arguments = [str(config) if one == "FILE" else one for one in arguments]
+    name, said = kept(tmp_path, profiles, arguments, **environment)
+    assert name == journal
+    is_told = not name and "--journal" not in arguments
+    assert ("nothing is journaled" in said) == is_told

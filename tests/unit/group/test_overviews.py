@@ -21,8 +21,8 @@ from safeconsumer.group.picture import Picture, skew_of
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.group.lab import ControlLab
-from tests.group.test_judging import ONE, ZERO, A, B, facts, picture, report
+from tests.harness.group.lab import ControlLab
+from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 
 NO_BACKLOG = Backlog(lags={}, since={})
 PLAIN = facts("plain", ZERO)
@@ -286,5 +286,5 @@ def test_a_preview_of_a_group_whose_members_nobody_knows() -> None:
     assert "does not tell who is in the group" in said[1]
     moving = evolve(commits(picture(state="Empty"), ZERO), commits=MOVED)
     assert list(preview._disobeying(moving, [ZERO])) == [
-        ("alarm", "somebody who is no member, and commits for t:0")
+        ("alarm", "a consumer that is no member, and commits for t:0")
     ]

@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
 
 import safeconsumer
 from safeconsumer import (
@@ -21,9 +22,9 @@ from safeconsumer import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.group import patterns, topics
+from safeconsumer.group import client_settings, patterns, topics
 from safeconsumer.holds import scope as scopes
-from tests.kafka.conftest import Maker
+from tests.harness.kafka.fixtures import Maker
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,59 @@ def test_a_password_is_not_printed() -> None:
         ("sasl_plain_usrname", "did you mean sasl_plain_username?"),
         ("security.protocol", "did you mean security_protocol?"),
         ("quux", "no setting 'quux'"),
-        ("group_id", "group_id is not to be chosen"),
+        ("group_id", "group_id cannot be set"),
     ],
 )
-def test_a_mistyped_client_setting_is_named(safe: Maker, key: str, said: str) -> None:
-    """Before anything connects, and without its value, which may be a password."""
-    control = Control(trust_topic=True, client_configs={key: "hunter2"})
+def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
+    """At once, and without its value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
-        safe(group_id="g", control=control)
+        Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("configs", "said"),
+    [
+        ({"security_protocol": "SASL"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
+        ({"sasl_mechanism": "SCRAM-SHA256"}, "SCRAM-SHA-256"),
+        ({"sasl_plain_password": 7}, "sasl_plain_password must be text, not a int"),
+        ({"sasl_plain_password": b"hunter2"}, "must be text, not a bytes"),
+        ({"ssl_cafile": 3}, "ssl_cafile must be a path, not a int"),
+        ({"request_timeout_ms": "30000"}, "a number, 0 or more, not '30000'"),
+        ({"request_timeout_ms": -1}, "a number, 0 or more, not -1"),
+        ({"retry_backoff_ms": True}, "a number, 0 or more, not True"),
+        ({"retry_backoff_ms": float("nan")}, "a number, 0 or more, not nan"),
+        ({"receive_buffer_bytes": "64k"}, "a number, 0 or more, not '64k'"),
+        ({"ssl_check_hostname": "false"}, "True or False, not a str"),
+        ({"bootstrap_servers": []}, "HOST:PORT, or a list of them, not []"),
+        ({"bootstrap_servers": 9092}, "HOST:PORT, or a list of them, not 9092"),
+        ({"api_version": "3.9"}, "a tuple of numbers, such as (3, 9), not '3.9'"),
+        ({"isolation_level": "committed"}, "one of read_uncommitted, read_committed"),
+        ([("sasl_plain_password", "hunter2")], "a dict of kafka-python's settings"),
+        (None, "a dict of kafka-python's settings, not NoneType"),
+    ],
+)
+def test_a_client_setting_of_no_use_is_refused(configs: Any, said: str) -> None:  # noqa: ANN401 - the mistake
+    """Where it is written, and not by a control client minutes later."""
+    with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
+        Control(client_configs=configs)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_settings_that_kafka_python_has_itself_are_taken() -> None:
+    """Its own defaults, and None where that is one."""
+    for kind in (KafkaConsumer, KafkaProducer, KafkaAdminClient):
+        for name, value in kind.DEFAULT_CONFIG.items():
+            if name not in client_settings._NOT_TO_CHOOSE:
+                Control(client_configs={name: value})
+
+
+def test_settings_are_those_that_were_checked() -> None:
+    """Whoever changes the dict later changes nothing."""
+    given = {"sasl_plain_username": "alice"}
+    control = Control(client_configs=given)
+    given["group_id"] = "x"
+    assert control.client_configs == {"sasl_plain_username": "alice"}
 
 
 def test_it_does_not_change() -> None:

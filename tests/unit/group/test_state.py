@@ -11,10 +11,11 @@ from attrs import evolve
 from safeconsumer.events import group as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.fold import NO_TIME_MS, Written
-from tests.group.lab import GROUP_TOPIC, OPS, ControlLab, written
-from tests.shell.lab import A, C
+from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written
+from tests.harness.holds.lab import A, C
 
 
+@pytest.mark.contract("G4")
 def test_a_record_holds_and_a_tombstone_lifts() -> None:
     lab = ControlLab()
     lab.assign(A, C)
@@ -22,6 +23,17 @@ def test_a_record_holds_and_a_tombstone_lifts() -> None:
     assert (lab.held(), lab.quiet()) == ({("orders", "operator:alice")}, {A})
     lab.hear(written("orders", 1, held=False))
     assert (lab.held(), lab.quiet()) == (set(), set())
+
+
+def test_a_partition_of_a_topic_that_is_called_re() -> None:
+    """It is no pattern; a record that names one means what it always meant."""
+    lab = ControlLab()
+    mine, three = ("re", 3), ("3", 0)
+    lab.assign(mine, three, ("re", 4))
+    lab.hear(written(str(patterns.target(mine)), 0))
+    assert (lab.held(), lab.quiet()) == ({("re:re:3", "operator:alice")}, {mine})
+    lab.hear(written("re:re:3", 1, held=False), written("re:3", 2))
+    assert (lab.held(), lab.quiet()) == ({("re:3", "operator:alice")}, {three})
 
 
 def test_an_extended_hold_was_placed_when_it_was_placed() -> None:
@@ -80,6 +92,7 @@ def test_a_local_resume_does_not_lift_it() -> None:
     assert lab.held() == {("orders:0", "operator:alice")}
 
 
+@pytest.mark.contract("G6")
 @pytest.mark.parametrize("skip", [0.0, 3.0])
 def test_it_expires_by_the_brokers_time_and_late_by_the_skew(skip: float) -> None:
     """The wall clock stands at 1.0: ten seconds from then, and five for the skew."""
@@ -141,6 +154,7 @@ def test_garbage_is_counted_and_skipped() -> None:
     assert [one.records for one in told] == [4, 991]
 
 
+@pytest.mark.contract("G4")
 def test_a_value_of_a_later_version_holds() -> None:
     lab = ControlLab()
     lab.hear(Written(written("orders", 0).key, b'{"v":9}', 0, 0))

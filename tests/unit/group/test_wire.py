@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.group.patience import patient
+from tests.unit.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)
 names = printable.filter(str.strip)

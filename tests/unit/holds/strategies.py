@@ -53,13 +53,15 @@ holds = st.builds(
 
 keys = st.tuples(known_scopes, owners)
 
-topic_names = st.text(
+# Kafka allows all of these.
+ODD_NAMES = ("re", "re.re", "all", "3", "0-2", "-", "--reason", "_", "...")
+topic_names = st.sampled_from(ODD_NAMES) | st.text(
     string.ascii_letters + string.digits + "._-", min_size=1, max_size=249
 ).filter(lambda name: name not in {".", ".."})
 partition_numbers = st.integers(min_value=0, max_value=2**31 - 1)
-pattern_texts = st.sampled_from(PATTERNS) | st.text(min_size=1, max_size=40).map(
-    re.escape
-)
+pattern_texts = st.sampled_from((*PATTERNS, *ODD_NAMES, "re:", "re:x")) | st.text(
+    min_size=1, max_size=40
+).map(re.escape)
 
 any_scopes: st.SearchStrategy[Scope] = st.one_of(
     st.builds(scopes.partition, topic_names, partition_numbers),

@@ -1,17 +1,20 @@
 import re
 
+import pytest
+
 from safeconsumer import Lifetime, events
 from safeconsumer.holds import scope as scopes
-from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 ORD = scopes.pattern(re.compile("ord.*"))
 
 
+@pytest.mark.contract("P14")
 def test_placing_several_holds_is_one_event() -> None:
     """
     One per call, naming what became quiet by it.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(ORDERS)
     lab.told.events.clear()
@@ -27,7 +30,7 @@ def test_an_unchanged_hold_emits_nothing() -> None:
     """
     A loop that pauses again and again is not heard.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, reason="full")
     lab.told.events.clear()
@@ -41,7 +44,7 @@ def test_lifting_several_holds_is_one_event() -> None:
     """
     It names what flows by it and what still holds.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
@@ -58,17 +61,18 @@ def test_lifting_what_is_not_held_emits_nothing() -> None:
     """
     A no-op is silent.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.lift(ORDERS)
     assert lab.told.names() == ["assignment_changed"]
 
 
+@pytest.mark.contract("P6")
 def test_a_bound_hold_that_ends_is_told() -> None:
     """
     An event says so.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.assign(C)
@@ -83,7 +87,7 @@ def test_a_bound_hold_of_a_kept_partition_does_not_end() -> None:
     """
     Decided when the new assignment is applied, whatever was revoked before it.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.assign(A, B)
@@ -95,7 +99,7 @@ def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
     """
     A warning, so that nobody wonders why nothing arrives.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
@@ -111,7 +115,7 @@ def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
     """
     Paused before it was assigned: that is what was asked for.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
     assert lab.told.of(events.HoldsBit) == []
@@ -123,7 +127,7 @@ def test_a_hold_placed_while_away_is_no_warning() -> None:
     """
     Only what was quiet when it left, and still is, surprises anybody.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.assign(C)
     lab.hold(ORDERS)
@@ -135,7 +139,7 @@ def test_the_same_assignment_emits_nothing() -> None:
     """
     A rebalance that changes nothing here is told by the join's own event.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.told.events.clear()
     lab.assign(B, A)
@@ -146,7 +150,7 @@ def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
     """
     Among the assigned and the known topics; none is a warning.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
     (placed,) = lab.told.of(events.HoldsPlaced)
@@ -161,7 +165,7 @@ def test_a_slow_pattern_is_reported_by_name() -> None:
     """
     ``re`` holds the interpreter lock; heartbeats stop with it.
     """
-    lab = Lab()
+    lab = LedgerLab()
 
     class Slow:
         pattern = "slow"
@@ -181,14 +185,14 @@ def test_nothing_is_delivered_under_the_lock() -> None:
     """
     A hook may ask, place and lift.
     """
-    lab = Lab()
+    lab = LedgerLab()
 
     def hook(event: events.Event) -> None:
         if isinstance(event, events.HoldsPlaced) and event.holds[0].scope == ORDERS:
             lab.hold(AUDIT, owner="hook")
             lab.lift(ORDERS)
 
-    lab = Lab(hook)
+    lab = LedgerLab(hook)
     lab.assign(A, C)
     lab.hold(ORDERS)
     assert lab.quiet() == {C}
@@ -199,7 +203,7 @@ def test_a_pause_that_stays_behind_is_told_when_its_partition_departs() -> None:
     """
     Once per departure; only the application's own pause of the partition.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(scopes.partition(*A), scopes.partition(*C))
     lab.hold(scopes.partition(*B), ORDERS, owner="ops")
@@ -217,7 +221,7 @@ def test_what_ends_with_its_partition_or_its_consumer_does_not_stay_behind() -> 
     """
     ``WHILE_ASSIGNED``, ``close()``, and what is handed over.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(scopes.partition(*A), lifetime=Lifetime.WHILE_ASSIGNED)
     lab.hold(scopes.partition(*B), scopes.partition(*C))
@@ -232,7 +236,7 @@ def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
     """
     Wherever its holds are; those of others stay and are named.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, ALL, ORD, scopes.partition("gone", 3))
     lab.hold(AUDIT, ORDERS, owner="ops")

@@ -4,26 +4,28 @@ import pytest
 
 from safeconsumer import Lifetime
 from safeconsumer.events.consumer import HoldsExpired
-from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 
+@pytest.mark.contract("P3")
 @pytest.mark.parametrize("before", [0.0, 4.0, 4.999])
 def test_a_hold_is_never_lifted_early(before: float) -> None:
     """
     ``for_`` is a promise.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += before
     assert lab.quiet() == {A, B}
 
 
+@pytest.mark.contract("P3")
 def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
     """
     No timer thread: late by one look-up.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
@@ -48,7 +50,7 @@ def test_every_look_up_lifts_what_is_due(look: object) -> None:
     """
     Whichever way the ledger is asked.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
@@ -59,7 +61,7 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
     """
     It caps the wait of a fetch.
     """
-    lab = Lab()
+    lab = LedgerLab()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
     lab.hold(ORDERS, for_=9.0)
     lab.hold(AUDIT, for_=3.0)
@@ -77,7 +79,7 @@ def test_a_hold_that_is_placed_again_expires_by_its_new_limit() -> None:
     """
     Longer, shorter, and none at all.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT, for_=5.0)
     lab.hold(ORDERS, for_=50.0)
@@ -92,7 +94,7 @@ def test_an_expiry_leaves_other_holds_of_the_partition() -> None:
     """
     What still covers it keeps it quiet, so nothing begins to flow.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)
     lab.hold(ORDERS, owner="ops")
@@ -106,7 +108,7 @@ def test_a_hold_expires_also_while_it_covers_nothing_here() -> None:
     """
     Its owner may be dead, its partition elsewhere.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(ORDERS, for_=5.0, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.clock.now += 5.0
     assert not list(lab.ledger.view().state)
@@ -118,7 +120,7 @@ def test_an_expired_hold_does_not_bite_at_assignment() -> None:
     """
     The assignment is a look-up too.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
     lab.ledger.assign([A])
@@ -129,7 +131,7 @@ def test_a_hold_that_is_renewed_all_the_time_takes_no_more_room() -> None:
     """
     Backpressure renews its hold at every turn of its loop, for days.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     for _ in range(2000):
         lab.hold(ORDERS, for_=86_400.0)
@@ -141,7 +143,7 @@ def test_a_hold_that_was_lifted_leaves_no_expiry() -> None:
     """
     Nobody is woken for it.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)
     lab.lift(ORDERS)

@@ -5,7 +5,7 @@ import pytest
 from safeconsumer import Hold, Lifetime
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines, hold_line
-from tests.shell.lab import ALL, ORDERS, A, C, Lab
+from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
 
 # 2024-05-06 07:08:09 UTC
 AT = 1714979289.0
@@ -61,7 +61,7 @@ def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
     """
     One line each, and none for others.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ALL, owner="ops")
     lab.hold(ORDERS, scopes.partition(*A), scopes.partition(*C))
@@ -73,7 +73,7 @@ def test_a_closed_gate_has_a_line() -> None:
     """
     It is no hold, but it keeps the partition quiet.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS)
     lab.ledger.begin_call()
@@ -86,6 +86,6 @@ def test_a_flowing_partition_has_nothing_to_explain() -> None:
     """
     An empty answer.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     assert explain_lines(lab.ledger.view(), A) == ()

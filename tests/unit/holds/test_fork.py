@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from safeconsumer import events
-from tests.shell.forking import is_true_in_child
-from tests.shell.lab import AUDIT, ORDERS, A, C, Lab
-from tests.shell.test_outbox import PATIENCE, Slow
+from tests.harness.holds.forking import is_true_in_child
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab
+from tests.unit.holds.test_outbox import PATIENCE, Slow
 
 pytestmark = [
     pytest.mark.timeout(30),
@@ -21,7 +21,7 @@ def test_a_child_forked_while_another_thread_changes_the_ledger() -> None:
     """
     The lock of that thread is not taken in the child.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     inside, release = threading.Event(), threading.Event()
 
@@ -50,7 +50,7 @@ def test_a_child_forked_while_another_thread_tells_hooks() -> None:
     What the parent tells is told there; the child tells what happens in it.
     """
     slow = Slow()
-    lab = Lab(slow)
+    lab = LedgerLab(slow)
     other = threading.Thread(target=lab.hold, args=(ORDERS,))
     other.start()
     assert slow.entered.wait(PATIENCE)
@@ -78,7 +78,7 @@ def test_a_hook_that_forks_goes_on_in_both_processes() -> None:
         if isinstance(event, events.HoldsRemoved):
             answers.append(is_true_in_child(lambda: not lab.ledger.deliver()))
 
-    lab = Lab(hook)
+    lab = LedgerLab(hook)
     lab.hold(ORDERS)
     lab.lift(ORDERS)
     assert answers == [True]

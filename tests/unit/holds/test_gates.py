@@ -12,8 +12,8 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds import state
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.scope import Scope, TopicPartition
-from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab, is_locked
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, is_locked
+from tests.unit.holds.signals import handled_by, send
 
 D = ("audit", 1)
 HOLD_A = scopes.partition(*A)
@@ -23,7 +23,7 @@ def test_what_is_gained_is_gated_until_the_poll_returns() -> None:
     """
     Whoever paused all of it had no chance yet to pause the rest.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     assert lab.poll([A, B]) == [{A, B}]
@@ -36,7 +36,7 @@ def test_what_is_gained_while_something_flows_is_not_gated() -> None:
     """
     A plain consumer is not slowed.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C]) == [{A}]
@@ -46,7 +46,7 @@ def test_an_empty_assignment_is_not_all_paused() -> None:
     """
     ``pause(*assignment())`` before the first assignment asked for nothing.
     """
-    lab = Lab()
+    lab = LedgerLab()
     assert lab.poll([A]) == [set()]
 
 
@@ -54,7 +54,7 @@ def test_a_gate_survives_a_second_rebalance_in_the_same_poll() -> None:
     """
     Gates are not opened by being looked at again.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     assert lab.poll([A, B], [A, B, C], [A, C]) == [{A, B}, {A, B, C}, {A, C}]
@@ -65,7 +65,7 @@ def test_a_gate_leaves_with_its_partition() -> None:
     """
     Nobody is told of a gate before a partition that is not here.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -78,7 +78,7 @@ def test_losing_everything_during_a_poll_does_not_look_like_a_resume() -> None:
     """
     Membership lost and regained within one call.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     assert lab.poll([], [A, B]) == [set(), {A, B}]
@@ -88,7 +88,7 @@ def test_losing_everything_before_a_poll_does_not_look_like_a_resume() -> None:
     """
     With nothing assigned, what held when there last was something counts.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.poll([])
@@ -100,7 +100,7 @@ def test_a_resume_while_nothing_is_assigned_ends_it() -> None:
     """
     Somebody lifted holds: the next poll did not begin "all paused".
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A, scopes.partition(*B))
     lab.poll([])
@@ -112,7 +112,7 @@ def test_what_is_gained_between_polls_is_not_gated() -> None:
     """
     ``assign`` on the application's thread: it can pause what it has just assigned.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.poll()
@@ -124,7 +124,7 @@ def test_a_hold_during_the_poll_outlasts_the_gate() -> None:
     """
     What a listener paused stays paused.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -138,7 +138,7 @@ def test_the_consumer_level_needs_no_gate() -> None:
     """
     Its hold covers what is gained.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ALL)
     assert lab.poll([A, B]) == [{A, B}]
@@ -149,7 +149,7 @@ def test_an_explained_gate() -> None:
     """
     It is no hold, but somebody will ask.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS)
     lab.ledger.begin_call()
@@ -161,7 +161,7 @@ def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
     """
     Also with nothing assigned: what held last counts.
     """
-    lab = Lab()
+    lab = LedgerLab()
     assert not lab.ledger.begin_call()
     lab.ledger.end_call()
     lab.assign(A)
@@ -176,7 +176,7 @@ def test_an_expiry_while_nothing_is_assigned_ends_it() -> None:
     """
     As a resume does.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5)
     lab.poll([])
@@ -188,7 +188,7 @@ def test_another_choice_of_what_is_consumed_ends_it() -> None:
     """
     With nothing assigned; what is assigned still speaks for itself.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.poll()
@@ -200,7 +200,7 @@ def test_another_choice_of_what_is_consumed_ends_it() -> None:
     assert lab.poll([A, C]) == [{A}]
 
 
-def _gating(lab: Lab) -> None:
+def _gating(lab: LedgerLab) -> None:
     # A and B are held, and C is gained during the call and gated.
     lab.assign(A, B)
     lab.hold(ORDERS)
@@ -213,7 +213,7 @@ def test_a_resume_opens_the_gate_of_what_it_names() -> None:
     """
     Whoever paused the rest has decided about it; the others stay gated.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -230,7 +230,7 @@ def test_a_resume_of_everything_opens_all_gates() -> None:
     """
     What is held besides stays held.
     """
-    lab = Lab()
+    lab = LedgerLab()
     _gating(lab)
     lab.lift(ALL)
     assert lab.quiet() == {A, B}
@@ -240,7 +240,7 @@ def test_a_resume_by_another_owner_opens_no_gate() -> None:
     """
     Who holds the rest has had no chance yet to pause it (P7).
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(AUDIT, owner="worker")
     _gating(lab)
     lab.lift(AUDIT, owner="worker")
@@ -253,7 +253,7 @@ def test_an_expiry_opens_gates_as_a_resume_does() -> None:
     """
     Membership lost and regained under a hold that ends by itself.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(ALL, for_=5)
     lab.ledger.begin_call()
@@ -268,7 +268,7 @@ def test_lifting_the_last_hold_opens_every_gate() -> None:
     """
     Nobody holds anything any more, so a gate stands in for nobody.
     """
-    lab = Lab()
+    lab = LedgerLab()
     _gating(lab)
     assert lab.ledger.remove([(ORDERS, "app")]) == ()
     assert lab.quiet() == set()
@@ -279,7 +279,7 @@ def test_what_is_gained_after_the_last_hold_was_lifted_is_not_gated() -> None:
     """
     The same in the other order, within one poll.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS)
     lab.ledger.begin_call()
@@ -292,7 +292,7 @@ def test_the_last_of_several_holds_opens_the_gates() -> None:
     """
     As long as one of them stands, somebody could not pause what was gained.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A, scopes.partition(*B))
     lab.hold(ORDERS, owner="ops")
@@ -309,7 +309,7 @@ def test_the_expiry_of_the_last_hold_opens_every_gate() -> None:
     """
     Of a hold that does not cover what was gained, too.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5)
     lab.ledger.begin_call()
@@ -323,7 +323,7 @@ def test_an_operator_who_lifts_the_last_hold_opens_every_gate(when: str) -> None
     """
     What comes from the control topics is lifted like any other hold.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B)
     lab.ledger.follow([Hold(scope=ORDERS, owner="operator:jo")], ())
     lab.ledger.begin_call()
@@ -340,7 +340,7 @@ def test_what_was_resumed_before_it_is_gained_is_not_gated(scope: Scope) -> None
     """
     The same decision, a moment earlier; what nobody named is gated.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -353,7 +353,7 @@ def test_a_pattern_that_was_resumed_before_it_is_gained() -> None:
     """
     It is asked about the new topic, and not under the lock.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -376,7 +376,7 @@ def test_a_partition_that_waits_for_the_control_topics_is_not_held() -> None:
     """
     A poll that begins with nothing but such gates was paused by nobody.
     """
-    lab = Lab()
+    lab = LedgerLab()
     waiting: dict[TopicPartition, int] = {}
     lab.ledger.watch(waiting.update)
     lab.assign(A)
@@ -391,7 +391,7 @@ def test_another_owners_resume_opens_no_gate_if_the_held_has_departed() -> None:
     """
     The loop of KAFKA-13463 whose partitions are exchanged: its hold still stands.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.hold(AUDIT, owner="ops")
@@ -407,7 +407,7 @@ def test_a_hold_that_ends_with_its_partition_was_not_lifted() -> None:
     """
     ``WHILE_ASSIGNED``: what is gained in its place stays gated until the poll returns.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.ledger.begin_call()
@@ -419,7 +419,7 @@ def test_a_hold_that_ends_with_its_partition_was_not_lifted() -> None:
     assert lab.quiet() == set()
 
 
-LIFTS: dict[str, Callable[[Lab], object]] = {
+LIFTS: dict[str, Callable[[LedgerLab], object]] = {
     "by name": lambda lab: lab.lift(HOLD_A),
     "all of an owner's": lambda lab: lab.ledger.remove_owner("app"),
     "what was gained": lambda lab: lab.lift(scopes.partition(*B)),
@@ -428,12 +428,12 @@ LIFTS: dict[str, Callable[[Lab], object]] = {
 
 @pytest.mark.parametrize("lift", LIFTS.values(), ids=LIFTS)
 def test_a_handler_that_lifts_sees_the_gates_open(
-    lift: Callable[[Lab], object],
+    lift: Callable[[LedgerLab], object],
 ) -> None:
     """
     What is quiet inside the handler is what is quiet when it has returned.
     """
-    lab, seen = Lab(), []
+    lab, seen = LedgerLab(), []
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -453,7 +453,7 @@ def test_a_handler_sees_what_an_assignment_under_way_gates() -> None:
     """
     The handler interrupts its own thread, which is about to apply it.
     """
-    lab, seen = Lab(), []
+    lab, seen = LedgerLab(), []
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()
@@ -475,7 +475,7 @@ def test_an_interrupt_in_the_middle_of_a_resume_leaves_no_gate_behind() -> None:
     """
     The change is applied whole by the next look, its gates with it.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
     lab.ledger.begin_call()

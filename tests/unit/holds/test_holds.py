@@ -202,3 +202,18 @@ def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> N
     Text out of a ticket or a commit; each break becomes a space.
     """
     assert checked_reason(reason) == shown
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ("re:re:3", "safeconsumer resume --group g --owner jo re:re:3 "),
+        ("-x", "safeconsumer resume --group g --owner jo --bootstrap HOST:PORT -- -x"),
+    ],
+)
+def test_the_command_that_lifts_it_names_any_topic(scope: str, expected: str) -> None:
+    """
+    Also one whose name looks like a pattern, or like an option.
+    """
+    hold = Hold(scope=scopes.parse(scope), owner="operator:jo")
+    assert hold.lifted_by("g").startswith(expected)

@@ -4,7 +4,7 @@ import pytest
 
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, LazyHook
-from tests.shell.lab import AUDIT, ORDERS, A, Lab, Told
+from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab, Told
 
 
 class BrokenError(Exception):
@@ -25,12 +25,13 @@ class Broken:
         return "Broken()"
 
 
+@pytest.mark.contract("P14")
 def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """
     The other hooks are called, it is counted each time and logged once.
     """
     after = Told()
-    lab = Lab(Broken(), after)
+    lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
         lab.assign(A)
         lab.hold(ORDERS)
@@ -51,7 +52,7 @@ def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
     """
     The hold was placed before anybody was told.
     """
-    lab = Lab(Broken())
+    lab = LedgerLab(Broken())
     lab.assign(A)
     lab.hold(ORDERS, AUDIT)
     assert lab.quiet() == {A}
@@ -75,7 +76,7 @@ def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
     Also its ``repr`` is foreign code.
     """
     after = Told()
-    lab = Lab(_Repr(), after)
+    lab = LedgerLab(_Repr(), after)
     lab.assign(A)
     assert len(after.events) == 1
 
@@ -89,7 +90,7 @@ def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
     def hook(_: Event) -> None:
         raise stop
 
-    lab = Lab(hook)
+    lab = LedgerLab(hook)
     with pytest.raises(stop):
         lab.hold(ORDERS)
     assert {ORDERS} == {hold.scope for hold in lab.ledger.view().state}
@@ -153,7 +154,7 @@ def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
     """
     Logged once, counted under it.
     """
-    lab = Lab(Counting())
+    lab = LedgerLab(Counting())
     for _ in range(3):
         lab.hold(ORDERS)
         lab.lift(ORDERS)
@@ -175,7 +176,7 @@ def test_a_log_that_fails_breaks_nothing() -> None:
     Neither as a hook nor when the hook's failure is to be logged.
     """
     after = Told()
-    lab = Lab(Broken(), after)
+    lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
     logger.addHandler(full)
     try:
@@ -192,13 +193,13 @@ def test_who_makes_events_without_rest_tells_them_himself() -> None:
 
     A hook that holds and lifts at each event stands in for that thread.
     """
-    lab: Lab
+    lab: LedgerLab
     told: list[Event] = []
 
     def restless(event: Event) -> None:
         told.append(event)
         lab.ledger.emit(type(event), holds=())
 
-    lab = Lab(restless)
+    lab = LedgerLab(restless)
     lab.hold(ORDERS)
     assert 1 < len(told) <= 200

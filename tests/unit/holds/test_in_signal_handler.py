@@ -6,7 +6,7 @@ from types import FrameType
 import pytest
 
 from safeconsumer.holds.signals import in_signal_handler
-from tests.shell.signals import handled_by, send
+from tests.unit.holds.signals import handled_by, send
 
 ANSWERS: list[bool] = []
 

@@ -11,8 +11,8 @@ from safeconsumer.holds import state as ledger
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import Scope, TopicPartition
 from safeconsumer.holds.state import LedgerState
-from tests.core.naive import NaiveLedger
-from tests.core.strategies import (
+from tests.unit.holds.naive import NaiveLedger
+from tests.unit.holds.strategies import (
     PARTITIONS,
     assignments,
     holds,

@@ -10,8 +10,8 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.events.dispatch import Dispatcher, Outbox
-from tests.shell.lab import AUDIT, ORDERS, A, C, Lab, Told
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, Told
+from tests.unit.holds.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(30)  # a deadlock ends here
 
@@ -40,6 +40,7 @@ def _ats(told: Told) -> list[float]:
     return [event.at for event in told.events]
 
 
+@pytest.mark.contract("P14")
 def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
     """
     The last word of every hook is "removed".
@@ -48,7 +49,7 @@ def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
     and does not wait for the hook. 3. The first tells both.
     """
     slow, told = Slow(), Told()
-    lab = Lab(slow, told)
+    lab = LedgerLab(slow, told)
     placing = threading.Thread(target=lab.hold, args=(ORDERS,))
     placing.start()
     assert slow.entered.wait(PATIENCE)
@@ -69,7 +70,7 @@ def test_a_hook_that_pauses_is_told_after_the_event_it_has() -> None:
         if isinstance(event, events.HoldsRemoved):
             lab.hold(ORDERS)
 
-    lab = Lab(keeper, told)
+    lab = LedgerLab(keeper, told)
     lab.hold(ORDERS)
     lab.lift(ORDERS)
     expected = ["hold_placed", "hold_removed", "hold_placed"]
@@ -145,7 +146,7 @@ def test_a_handler_that_cannot_be_recognised_in_the_middle_of_a_hook() -> None:
     It leaves its event to the thread it interrupted.
     """
     told = Told()
-    lab = Lab(lambda event: event.name == "hold_placed" and send(), told)
+    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
     with handled_by(functools.lru_cache(lambda *_: lab.lift(ORDERS))):
         lab.hold(ORDERS)
     assert told.names() == lab.told.names() == ["hold_placed", "hold_removed"]
@@ -156,7 +157,7 @@ def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
     The hook may have the very lock that another hook, or itself, would wait for.
     """
     told = Told()
-    lab = Lab(lambda event: event.name == "hold_placed" and send(), told)
+    lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
     lab.assign(A, C)
     with handled_by(lambda *_: lab.lift(ORDERS)):
         lab.hold(ORDERS, AUDIT)
@@ -171,7 +172,7 @@ def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
     ``pause`` does not wait for hooks that run elsewhere; nothing of it is lost.
     """
     slow = Slow()
-    lab = Lab(slow)
+    lab = LedgerLab(slow)
     first = threading.Thread(target=lab.hold, args=(ORDERS,))
     first.start()
     assert slow.entered.wait(PATIENCE)

@@ -14,8 +14,8 @@ from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.patterns import MOST_KEPT
 from safeconsumer.holds.scope import Scope
-from tests.shell.lab import AUDIT, ORDERS, A, C, Lab, is_locked
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
+from tests.unit.holds.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -35,7 +35,7 @@ class Asking:
 
     pattern = "ord.*"
 
-    def __init__(self, lab: Lab, *raises_about: str) -> None:
+    def __init__(self, lab: LedgerLab, *raises_about: str) -> None:
         self.lab = lab
         self.raises_about = raises_about
         self.asked: list[tuple[str, bool]] = []
@@ -64,7 +64,7 @@ def test_no_expression_is_asked_under_the_lock() -> None:
     """
     Whatever is done: placing, lifting, assigning, asking, expiring.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     one = Asking(lab)
     lab.hold(one.scope(), for_=5.0)
@@ -93,7 +93,7 @@ def test_an_assignment_while_a_pattern_is_being_placed() -> None:
     1. A thread asks its new pattern about what is assigned. 2. The assignment changes.
     3. The thread takes the lock.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     one = Asking(lab)
     one.on_ask = lambda: lab.assign(A, C)
@@ -107,7 +107,7 @@ def test_a_pattern_placed_while_an_assignment_is_being_applied() -> None:
     """
     The other way round.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     other, one = Asking(lab), Asking(lab)
     other.pattern = "oth.*"
@@ -126,7 +126,7 @@ def test_a_pattern_noted_by_a_signal_handler() -> None:
     1. The main thread has the lock, to assign a topic more. 2. The handler leaves a
     pattern in the inbox, asked only about what was assigned before.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     one = Asking(lab)
 
@@ -151,7 +151,7 @@ def test_a_pattern_that_raises_undoes_no_resume() -> None:
     """
     The hold is lifted, told, and what the pattern might cover is said to remain.
     """
-    lab = Lab()
+    lab = LedgerLab()
     failing = Asking(lab, "boom")
     lab.hold(failing.scope(), owner="ops")
     lab.hold(scopes.topic("boom"))
@@ -168,7 +168,7 @@ def test_a_pattern_that_raises_breaks_no_question() -> None:
     """
     ``explain()`` says that it covers the topic, and so it does.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(Asking(lab, "boom").scope())
     (line,) = explain_lines(lab.ledger.view_about("boom"), BOOM)
     assert line.startswith("re:ord.* held by app")
@@ -181,7 +181,7 @@ def test_a_pattern_that_raised_later_raises_for_whoever_pauses_next() -> None:
     """
     That a name was taken for covered is no answer to a new caller.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.hold(Asking(lab, "boom").scope())
     lab.assign(BOOM)
     with pytest.raises(PatternError):
@@ -193,7 +193,7 @@ def test_an_expression_is_asked_once_per_name_whoever_pauses_with_it() -> None:
     """
     Owners compile their own; pausing and resuming in a loop costs no match.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     several = [Asking(lab) for _ in range(4)]
     for number, one in enumerate(several):
@@ -207,7 +207,7 @@ def test_not_every_expression_is_kept_for_ever() -> None:
     """
     An application may make a new one for each pause.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     for number in range(3 * MOST_KEPT):
         scope = scopes.pattern(re.compile(f"orders|{number}"))
@@ -222,7 +222,7 @@ def test_what_departed_quiet_is_forgotten_with_its_hold() -> None:
     """
     A member that sees many partitions come and go remembers the held ones only.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)
     lab.assign(BOOM)

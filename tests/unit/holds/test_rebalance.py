@@ -16,7 +16,7 @@ from safeconsumer.holds.ownership import (
 )
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import PauseView, with_assignment, with_gates
-from tests.core.strategies import assignments, quick
+from tests.unit.holds.strategies import assignments, quick
 
 A, B, C, D = ("orders", 0), ("orders", 1), ("orders", 2), ("orders", 3)
 NONE: PartitionsOf = frozenset()

@@ -74,6 +74,7 @@ def test_an_illegal_partition_number_is_refused(number: object) -> None:
         "re:",
         "re:(",
         "re:a{99999999999999999999}",
+        "re:re:2147483648",
         "re:" + "x" * 4097,
         "re:" + "(" * 2000 + ")" * 2000,
     ],
@@ -95,6 +96,7 @@ def test_text_that_is_no_scope_is_refused(text: str) -> None:
         (re.compile(b"orders"), "of bytes"),
         (re.compile("orders", re.IGNORECASE), "flags"),
         (re.compile("orders", re.VERBOSE), "flags"),
+        (re.compile("re:3"), "is a partition of the topic re"),
     ],
 )
 def test_a_pattern_whose_text_does_not_say_it_all_is_refused(

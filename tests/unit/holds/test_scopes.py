@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
-from tests.core.strategies import any_scopes, quick
+from tests.unit.holds.strategies import any_scopes, quick
 
 
 @quick
@@ -35,6 +35,13 @@ def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
         ("re:ord.*", Pattern("ord.*", re.compile("ord.*"))),
         ("re:a:b", Pattern("a:b", re.compile("a:b"))),
         ("@all", Everything()),
+        # A topic may be called re.
+        ("re", Topic("re")),
+        ("re:3", Pattern("3", re.compile("3"))),
+        ("re:re:3", Partition("re", 3)),
+        ("re:re", Pattern("re", re.compile("re"))),
+        ("re:re:[0-9]", Pattern("re:[0-9]", re.compile("re:[0-9]"))),
+        ("re.re:3", Partition("re.re", 3)),
     ],
 )
 def test_the_notation(text: str, scope: Scope) -> None:

@@ -11,19 +11,19 @@ from types import FrameType
 import pytest
 
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
-from tests.shell.lab import AUDIT, ORDERS, A, C, Lab, is_locked
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
+from tests.unit.holds.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(30)  # a deadlock ends here
 
-Act = Callable[[Lab], None]
+Act = Callable[[LedgerLab], None]
 
 
-def _in_handler(lab: Lab, act: Act) -> Callable[[int, FrameType | None], None]:
+def _in_handler(lab: LedgerLab, act: Act) -> Callable[[int, FrameType | None], None]:
     return lambda _number, _frame: act(lab)
 
 
-def _interrupt_under_the_lock(lab: Lab) -> None:
+def _interrupt_under_the_lock(lab: LedgerLab) -> None:
     # The ledger looks at the clock while it holds its lock: there the signal comes.
     def look() -> None:
         if is_locked(lab.ledger):
@@ -33,6 +33,7 @@ def _interrupt_under_the_lock(lab: Lab) -> None:
     lab.clock.on_look = look
 
 
+@pytest.mark.contract("P12")
 def test_a_pause_inside_the_lock_is_not_lost() -> None:
     """
     Both holds are in force at the next look-up.
@@ -40,7 +41,7 @@ def test_a_pause_inside_the_lock_is_not_lost() -> None:
     1. The main thread takes the lock to place a hold. 2. The signal interrupts it
     there. 3. The handler pauses. 4. The main thread goes on.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     with handled_by(_in_handler(lab, lambda lab: lab.hold(ORDERS, owner="signal"))):
         _interrupt_under_the_lock(lab)
@@ -57,7 +58,7 @@ def test_a_pause_inside_the_lock_by_a_handler_that_cannot_be_recognised() -> Non
     """
     One in C, say: who holds the lock is known all the same.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     opaque = functools.lru_cache(_in_handler(lab, lambda lab: lab.hold(ORDERS)))
     with handled_by(opaque):
@@ -71,7 +72,7 @@ def test_a_resume_inside_the_lock_is_not_lost() -> None:
     """
     The same for lifting.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS)
     with handled_by(_in_handler(lab, lambda lab: lab.lift(ORDERS))):
@@ -86,7 +87,7 @@ def test_a_pause_is_applied_by_the_next_look_up_and_told_by_the_next_deliver() -
     """
     The handler itself takes no lock and calls no hook.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     told_inside: list[int] = []
 
@@ -109,7 +110,7 @@ def test_a_handler_sees_what_it_has_done() -> None:
 
     What the interrupted call is about to do is seen as well.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     seen: list[set[tuple[str, int]]] = []
 
@@ -130,7 +131,7 @@ def test_the_order_of_calls_in_a_handler_is_kept() -> None:
     """
     Pause, resume, pause: paused.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
 
     def handler(_: int, __: FrameType | None) -> None:
@@ -148,7 +149,7 @@ def test_a_handler_while_another_thread_holds_the_lock() -> None:
     """
     The main thread must not wait for it inside the handler.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     inside, release = threading.Event(), threading.Event()
 
@@ -182,7 +183,7 @@ def test_signals_at_any_moment(rounds: int) -> None:
     """
     A timer interrupts wherever it falls; each pause is placed, each resume lifts.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     calls = 0
 
@@ -216,7 +217,7 @@ def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
     """
     ``resume_all()`` in it takes no lock either, and answers for what it will lift.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)
     lab.hold(AUDIT, owner="ops")
@@ -237,7 +238,7 @@ def test_an_assignment_that_ends_in_a_handler() -> None:
     """
     ``close()`` there: the thread that it interrupted ends the assignment, and says so.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, C)
     told: list[object] = []
     lab.ledger.on_reassigned = lambda change: told.append(change.departed)

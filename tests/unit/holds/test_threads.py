@@ -1,10 +1,12 @@
 import threading
 
+import pytest
+
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import PauseView
-from tests.shell.lab import ALL, AUDIT, ORDERS, A, B, C, Lab
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 ROUNDS = 150
 
@@ -16,7 +18,7 @@ def _is_consistent(view: PauseView) -> bool:
     return expected == set(view.quiet)
 
 
-def _hammer(lab: Lab, owner: str) -> None:
+def _hammer(lab: LedgerLab, owner: str) -> None:
     for number in range(ROUNDS):
         lab.hold(ORDERS, scopes.partition(*C), owner=owner, reason=str(number))
         lab.lift(ORDERS, owner=owner)
@@ -24,7 +26,7 @@ def _hammer(lab: Lab, owner: str) -> None:
         lab.lift(ALL, owner=owner)
 
 
-def _reassign(lab: Lab) -> None:
+def _reassign(lab: LedgerLab) -> None:
     assignments: list[tuple[TopicPartition, ...]] = [(A, B, C), (A,), (), (B, C)]
     for number in range(ROUNDS):
         lab.assign(*assignments[number % len(assignments)])
@@ -35,7 +37,7 @@ def test_writers_readers_and_rebalances_at_once() -> None:
     """
     Every snapshot is whole, nobody's hold is lost, every change is told once.
     """
-    lab = Lab()
+    lab = LedgerLab()
     writers = [
         threading.Thread(target=_hammer, args=(lab, f"owner-{number}"))
         for number in range(3)
@@ -60,11 +62,12 @@ def test_writers_readers_and_rebalances_at_once() -> None:
     assert removed == 3 * ROUNDS * 2
 
 
+@pytest.mark.contract("P12")
 def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
     """
     No reader sees half of it.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A, B, C)
     done = threading.Event()
 
@@ -87,7 +90,7 @@ def test_whoever_waits_is_woken_by_what_changes_here() -> None:
     """
     A waiting ``poll`` looks again; a hold of elsewhere wakes nobody.
     """
-    lab = Lab()
+    lab = LedgerLab()
     lab.assign(A)
     woken: list[str] = []
     lab.ledger.wakers.append(lambda: woken.append("again"))

@@ -21,7 +21,7 @@ from safeconsumer.holds.view import (
     with_gates,
     with_state,
 )
-from tests.core.strategies import assignments, holds, keys, known_scopes, quick
+from tests.unit.holds.strategies import assignments, holds, keys, known_scopes, quick
 
 ORDERS_0, ORDERS_1, AUDIT_0 = ("orders", 0), ("orders", 1), ("audit", 0)
 

@@ -14,7 +14,7 @@ from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks, share
-from tests.core.strategies import quick
+from tests.unit.holds.strategies import quick
 
 
 @frozen

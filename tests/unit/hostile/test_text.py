@@ -13,7 +13,7 @@ from safeconsumer.cli.saying import printable
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
-from tests.audit.telling import Telling
+from tests.harness.audit.telling import Telling
 
 CLEAR = "\x1b[2J"
 

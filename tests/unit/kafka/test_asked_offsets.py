@@ -6,7 +6,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from tests.kafka.conftest import Maker
+from tests.harness.kafka.fixtures import Maker
 
 
 def test_questions_that_failed_are_forgotten(

@@ -15,8 +15,8 @@ from kafka.protocol.consumer import OffsetResetStrategy
 from kafka.structs import OffsetAndTimestamp
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 EARLIEST, LATEST = OffsetResetStrategy.EARLIEST, OffsetResetStrategy.LATEST

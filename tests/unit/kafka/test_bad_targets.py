@@ -19,8 +19,8 @@ from safeconsumer import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -54,6 +54,7 @@ BAD_TARGETS = [
 ONLY_PAUSE = {"other", "other topic", "notation, other"}
 
 
+@pytest.mark.contract("P4")
 @pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS)
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_bad_target_pauses_nothing(
@@ -91,6 +92,7 @@ def test_a_bad_target_resumes_nothing(
     assert consumer.paused() == {A, B}
 
 
+@pytest.mark.contract("P5")
 def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
     """
     Never a bare ``KeyError``, and what catches upstream's errors catches it.

@@ -20,7 +20,7 @@ from safeconsumer._kafka.pausing.buffers import (
     records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from tests.kafka.fetches import PartitionData, batch
+from tests.harness.kafka.fetches import PartitionData, batch
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 

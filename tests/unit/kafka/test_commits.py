@@ -13,7 +13,7 @@ from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
 from safeconsumer.events import RebalanceCompleted
 from safeconsumer.holds.scope import partition
-from tests.shell.lab import Lab
+from tests.harness.holds.lab import LedgerLab
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -108,7 +108,7 @@ def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came() -> 
 
 def test_a_rebalance_is_compared_with_what_was_there_before() -> None:
     """It returns what was quiet and is gone."""
-    lab = Lab()
+    lab = LedgerLab()
     lab.ledger.assign([A, B])
     lab.ledger.place([partition(B.topic, B.partition)], owner="app")
     watch = RebalanceWatch(lab.ledger)
@@ -123,7 +123,7 @@ def test_a_rebalance_is_compared_with_what_was_there_before() -> None:
 
 def test_what_leaves_with_the_membership_is_lost() -> None:
     """Also if it is regained by the same join."""
-    lab = Lab()
+    lab = LedgerLab()
     lab.ledger.assign([A])
     watch = RebalanceWatch(lab.ledger)
     watch.prepared()
@@ -138,7 +138,7 @@ def test_what_leaves_with_the_membership_is_lost() -> None:
 
 def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
     """Upstream prepares again if a listener has raised."""
-    lab = Lab()
+    lab = LedgerLab()
     lab.ledger.assign([A, B])
     lab.ledger.place([partition(B.topic, B.partition)], owner="app")
     watch = RebalanceWatch(lab.ledger)
@@ -156,7 +156,7 @@ def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
 
 def test_what_no_join_will_tell_is_returned_once() -> None:
     """Nor again by a join that completes in the end."""
-    lab = Lab()
+    lab = LedgerLab()
     lab.ledger.assign([A, B])
     lab.ledger.place([partition(B.topic, B.partition)], owner="app")
     watch = RebalanceWatch(lab.ledger)

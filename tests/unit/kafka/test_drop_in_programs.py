@@ -20,9 +20,9 @@ from safeconsumer import (
     TargetTypeError,
 )
 from safeconsumer.errors import DecoderSettingError, HookTypeError
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.kafka.offline import offline
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
+from tests.harness.kafka.offline import offline
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -13,9 +13,9 @@ from kafka.errors import IllegalStateError
 
 from safeconsumer import NotConsumedError
 from safeconsumer.events.consumer import PatternCoversNothing
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)

@@ -9,8 +9,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("audit", 0)
 

@@ -19,9 +19,9 @@ from safeconsumer import (
 )
 from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from safeconsumer.holds.scope import Target
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)

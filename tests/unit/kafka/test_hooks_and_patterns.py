@@ -20,10 +20,10 @@ from safeconsumer.events.consumer import (
     PatternIsSlow,
     StaleJoinDropped,
 )
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.shell.lab import Told
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
+from tests.unit.holds.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

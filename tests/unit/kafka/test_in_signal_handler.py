@@ -13,10 +13,10 @@ from kafka import TopicPartition
 
 from safeconsumer import NotConsumedError, SafeConsumer
 from safeconsumer.events.consumer import HoldsPlaced
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import assigned
-from tests.shell.lab import Told, is_locked
-from tests.shell.signals import handled_by, send
+from tests.harness.holds.lab import Told, is_locked
+from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fixtures import Maker
+from tests.unit.holds.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -10,8 +10,8 @@ from kafka import TopicPartition
 from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 pytestmark = pytest.mark.timeout(30)
 

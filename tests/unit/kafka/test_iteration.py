@@ -10,8 +10,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -62,6 +62,7 @@ def test_a_pause_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
     assert _rest(consumer) == _of(0, *range(3, 10))
 
 
+@pytest.mark.contract("P1")
 def test_a_pause_by_another_thread(consumer: SafeConsumer) -> None:
     """
     Once ``pause()`` has returned there, nothing more comes here.

@@ -12,8 +12,8 @@ from kafka.errors import IllegalStateError
 
 from safeconsumer import ConcurrentPollError, ForkedConsumerError, SafeConsumer
 from safeconsumer.holds.view import PartitionSet
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A = TopicPartition("orders", 0)
 

@@ -7,9 +7,9 @@ from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import ParkedDataDropped
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(4)]
 A, B, C, _ = PARTITIONS

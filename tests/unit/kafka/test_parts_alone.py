@@ -18,8 +18,8 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.kafka.offline import offline, silent_broker
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.offline import offline, silent_broker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -7,9 +7,9 @@ from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import FetchesPurged
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.shell.lab import Told
+from tests.harness.holds.lab import Told
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)
@@ -86,6 +86,7 @@ def test_a_parked_answer(consumer: SafeConsumer, told: Told) -> None:
     assert _purged(told) == [((A,), 1, 10, len(TEN))]
 
 
+@pytest.mark.contract("P9")
 def test_an_answer_in_flight(consumer: SafeConsumer, told: Told) -> None:
     """
     It arrives after the partition has come back, at the very same offset.

@@ -17,7 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslBytesRequest
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.fixes.secrets import _HIDING, hide_logins
 from safeconsumer._kafka.fixes.unmade import made
-from tests.kafka.offline import offline
+from tests.harness.kafka.offline import offline
 
 SECRET = "guess-71d2ba90"  # noqa: S105 - to be found where it leaks
 LOGIN = b"member\0member\0" + SECRET.encode()

@@ -16,8 +16,8 @@ from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer, events
 from safeconsumer.events.consumer import ParkedDataDropped
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)

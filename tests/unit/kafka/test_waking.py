@@ -13,8 +13,8 @@ from kafka import TopicPartition
 from kafka.future import Future
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -75,6 +75,7 @@ class Waiting:
         return self.returned_at - start
 
 
+@pytest.mark.contract("P10")
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "fetching"])
 def test_a_resume_on_another_thread_ends_the_wait(
     safe: Maker, *, in_flight: bool
@@ -113,9 +114,18 @@ def test_a_hold_that_does_not_expire_keeps_the_wait_long(safe: Maker) -> None:
     A paused poll blocks for the time asked.
     """
     consumer = _parked(safe, in_flight=False)
+    fetcher = consumer._fetcher
+    ask, waits = fetcher._until_expiry, []
+
+    def asked(timeout_ms: float | None) -> float | None:
+        waits.append(ask(timeout_ms))
+        return waits[-1]
+
+    fetcher._until_expiry = asked
     start = time.monotonic()
     assert consumer.poll(400) == {}
-    assert 0.4 <= time.monotonic() - start <= 0.8
+    assert time.monotonic() - start >= 0.4
+    assert 390 < max(waits) <= 400  # how late it returns is the machine's business
 
 
 def test_a_paused_poll_does_not_spin(safe: Maker) -> None:
@@ -144,10 +154,11 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
 
     fetcher.send_fetches = resume_and_send
     start = time.monotonic()
-    assert offsets(consumer.poll(5000, max_records=1)) == {0: [0]}
-    assert time.monotonic() - start <= 0.5
+    assert offsets(consumer.poll(60_000, max_records=1)) == {0: [0]}
+    assert time.monotonic() - start <= 6.0
 
 
+@pytest.mark.contract("P1")
 def test_a_pause_on_another_thread_during_the_wait_is_obeyed(safe: Maker) -> None:
     """
     The final check comes after the wait; what was taken goes back.

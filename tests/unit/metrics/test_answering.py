@@ -14,10 +14,10 @@ import pytest
 
 from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import answering, prometheus, serve
-from tests.metrics.conftest import Maker
-from tests.metrics.scraping import scrape
-from tests.shell.forking import is_true_in_child
-from tests.worker.lab import wait_for
+from tests.harness.holds.forking import is_true_in_child
+from tests.harness.metrics.fixtures import Maker
+from tests.harness.metrics.scraping import scrape
+from tests.harness.waiting import wait_for
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -9,7 +9,7 @@ import pytest
 from safeconsumer.metrics import METRICS, reference, table
 from safeconsumer.metrics.table import name_of
 
-PAGE = Path(__file__).parents[2] / "design" / "metrics.md"
+PAGE = Path(__file__).parents[3] / "design" / "metrics.md"
 
 
 def test_the_page_is_of_this_table() -> None:

@@ -8,9 +8,9 @@ from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import Collector
 from safeconsumer.metrics.reading import Readings
 from safeconsumer.spark.listening import Progress
-from tests.metrics.conftest import Maker
-from tests.metrics.scraping import needs_promtool, promtool, text_of, values
-from tests.spark.test_listening import progress
+from tests.harness.metrics.fixtures import Maker
+from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
+from tests.system.spark.test_listening import progress
 
 
 def test_held_partitions_and_what_was_read() -> None:

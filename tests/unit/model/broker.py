@@ -21,7 +21,7 @@ from kafka.future import Future
 from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsResponse
 from kafka.structs import TopicPartition
 
-from tests.model.log import Log
+from tests.harness.model.log import Log
 
 _FetchTopic = FetchResponse.FetchableTopicResponse
 _FetchPartition = _FetchTopic.PartitionData

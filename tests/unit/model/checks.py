@@ -13,13 +13,13 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
-from tests.model.truth import Ownership, Truth, Violation
+from tests.unit.model.truth import Ownership, Truth, Violation
 
 if TYPE_CHECKING:
-    from tests.model.member import Member
+    from tests.unit.model.member import ModelMember
 
 
-def watch(member: Member, fetcher: Any) -> None:  # noqa: ANN401 - ours or upstream's
+def watch(member: ModelMember, fetcher: Any) -> None:  # noqa: ANN401 - ours or upstream's
     """
     Let things happen where another thread could come between, and judge each drain.
     """
@@ -62,14 +62,14 @@ def position(consumer: Any, tp: TopicPartition) -> int | None:  # noqa: ANN401
     return None if found is None else found.offset
 
 
-def check(member: Member) -> None:
+def check(member: ModelMember) -> None:
     """
     Judge everything that can be seen between two calls.
     """
     if not member.subject.checks_all:
         return
     if member.told_by_itself:
-        raise Violation("S7", f"the product tells so itself: {member.told_by_itself}")
+        raise Violation("A7", f"the product tells so itself: {member.told_by_itself}")
     owned = member.truth.owned
     found = member.consumer.assignment()
     if found != set(owned):
@@ -79,37 +79,37 @@ def check(member: Member) -> None:
         _check_position(member, tp, own)
 
 
-def _check_paused(member: Member) -> None:
+def _check_paused(member: ModelMember) -> None:
     truth, consumer = member.truth, member.consumer
     truth.holds.expire(truth.now)
     expected_paused, paused = truth.paused(), consumer.paused()
     if paused != expected_paused:
-        raise Violation("S7", f"paused() is {paused}, expected {expected_paused}")
+        raise Violation("A7", f"paused() is {paused}, expected {expected_paused}")
     expected = sorted(map(_key, truth.holds.holds.values()))
     if sorted(map(_key, consumer.holds())) != expected:
-        raise Violation("S7", f"holds() is {consumer.holds()}, expected {expected}")
+        raise Violation("A7", f"holds() is {consumer.holds()}, expected {expected}")
     for tp in truth.owned:
         lines, holds = consumer.explain(tp), truth.holds.covering(tp)
         if len(lines) != len(holds):
-            raise Violation("S7", f"explain({tp}) is {lines}, expected {holds}")
+            raise Violation("A7", f"explain({tp}) is {lines}, expected {holds}")
 
 
-def _check_position(member: Member, tp: TopicPartition, own: Ownership) -> None:
+def _check_position(member: ModelMember, tp: TopicPartition, own: Ownership) -> None:
     log, state = member.broker.logs[tp], member.consumer._subscription.assignment[tp]
     if state.position is None:
         if own.is_placed and not own.may_reset:
-            raise Violation("S4", f"{tp} lost its position {own.cursor}")
+            raise Violation("A4", f"{tp} lost its position {own.cursor}")
         return
     own.is_placed, own.is_rewinding = True, False
     here = state.position.offset
     between = log.between(min(here, own.cursor), max(here, own.cursor))
     if between:
-        raise Violation("S4", f"{tp} stands at {here}, expected {own.cursor}")
+        raise Violation("A4", f"{tp} stands at {here}, expected {own.cursor}")
 
 
-def check_buffers(member: Member) -> None:
+def check_buffers(member: ModelMember) -> None:
     """
-    Judge what is kept at the end of a drain: S8.
+    Judge what is kept at the end of a drain: A8.
     """
     fetcher, owned = member.fetcher, member.truth.owned
     parked = {*fetcher._paused_completed_fetches, *fetcher._paused_partition_records}
@@ -117,15 +117,15 @@ def check_buffers(member: Member) -> None:
     kept = parked | ({slot.topic_partition} if slot else set())
     size = fetcher.parked_bytes()
     if not kept <= set(owned):
-        raise Violation("S8", f"data of {kept - set(owned)} is kept and not owned")
+        raise Violation("A8", f"data of {kept - set(owned)} is kept and not owned")
     most = 2 * sum(owned[tp].largest for tp in parked)
     if not size <= min(most, member.parked_max_bytes):
-        raise Violation("S8", f"{size} bytes parked of {parked}, at most {most}")
+        raise Violation("A8", f"{size} bytes parked of {parked}, at most {most}")
 
 
-def check_empty(member: Member) -> None:
+def check_empty(member: ModelMember) -> None:
     """
-    Judge what is left after close: S8.
+    Judge what is left after close: A8.
     """
     fetcher = member.fetcher
     left = [
@@ -136,7 +136,7 @@ def check_empty(member: Member) -> None:
     if member.subject.checks_all and (
         left or fetcher._next_partition_records or fetcher.parked_bytes()
     ):
-        raise Violation("S8", f"{left} are left after close")
+        raise Violation("A8", f"{left} are left after close")
 
 
 # ------------------------------------------------------------ calls
@@ -151,7 +151,7 @@ def is_consumed(scope: Scope, partitions: Collection[TopicPartition]) -> bool:
     return True
 
 
-def check_refused(member: Member, scope: Scope) -> None:
+def check_refused(member: ModelMember, scope: Scope) -> None:
     """
     Judge a pause of what cannot belong here: P4, P5.
     """
@@ -160,7 +160,7 @@ def check_refused(member: Member, scope: Scope) -> None:
     member.sights["a pause was refused"] += 1
 
 
-def must_refuse(member: Member, partitions: Collection[TopicPartition]) -> bool:
+def must_refuse(member: ModelMember, partitions: Collection[TopicPartition]) -> bool:
     """
     Tell whether ``assign`` refuses these for a hold placed before any (P5).
     """
@@ -178,14 +178,14 @@ def must_refuse(member: Member, partitions: Collection[TopicPartition]) -> bool:
     return True
 
 
-def check_remaining(member: Member, scope: Scope, found: Iterable[Hold]) -> None:
+def check_remaining(member: ModelMember, scope: Scope, found: Iterable[Hold]) -> None:
     """
     Judge what ``resume`` returns: what still covers the target (P3).
     """
     holds = list(member.truth.holds.holds.values())
     expected = [hold for hold in holds if _overlaps(hold.scope, scope)]
     if sorted(map(_key, found)) != sorted(map(_key, expected)):
-        raise Violation("S7", f"resume({scope}) left {found}, expected {expected}")
+        raise Violation("A7", f"resume({scope}) left {found}, expected {expected}")
 
 
 def _overlaps(scope: Scope, target: Scope) -> bool:
@@ -212,7 +212,7 @@ def _key(hold: Hold) -> tuple[str, str, str]:
 # ------------------------------------------------------------ what is worth seeing
 
 
-def look_at_pause(member: Member, scope: Scope) -> None:
+def look_at_pause(member: ModelMember, scope: Scope) -> None:
     """
     Count what a pause meets.
     """
@@ -227,7 +227,7 @@ def look_at_pause(member: Member, scope: Scope) -> None:
             sights["a pause in mid iteration"] += 1
 
 
-def look_at_resume(member: Member, scope: Scope) -> None:
+def look_at_resume(member: ModelMember, scope: Scope) -> None:
     """
     Count what a resume meets; the hold is gone from the truth already.
     """
@@ -241,7 +241,7 @@ def look_at_resume(member: Member, scope: Scope) -> None:
             sights["a resume of parked data"] += 1
 
 
-def is_in_flight(member: Member, tp: TopicPartition) -> bool:
+def is_in_flight(member: ModelMember, tp: TopicPartition) -> bool:
     """
     Tell whether a fetch of this ownership waits for its answer.
     """

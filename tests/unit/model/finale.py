@@ -8,16 +8,16 @@ from collections.abc import Collection
 
 from kafka.structs import TopicPartition
 
-from tests.model.group import Kind
-from tests.model.member import ALL_RECORDS, Member
-from tests.model.truth import Violation
+from tests.unit.model.group import Kind
+from tests.unit.model.member import ALL_RECORDS, ModelMember
+from tests.unit.model.truth import Violation
 
 # Rounds of "answer everything, then poll" until a record must have come: an answer of
 # an ended ownership, a lost session, a lost position and a fetch each cost one or two.
 MOST_ROUNDS = 8
 
 
-def catch_up(member: Member, number: str) -> None:
+def catch_up(member: ModelMember, number: str) -> None:
     """
     Answer and read until all that flows was delivered: L1, L2.
     """
@@ -31,7 +31,7 @@ def catch_up(member: Member, number: str) -> None:
         raise Violation(number, f"{late} do not come in {MOST_ROUNDS} rounds")
 
 
-def behind(member: Member) -> set[TopicPartition]:
+def behind(member: ModelMember) -> set[TopicPartition]:
     """
     Return the flowing partitions with records yet to be delivered.
     """
@@ -43,7 +43,7 @@ def behind(member: Member) -> set[TopicPartition]:
     }
 
 
-def end(member: Member) -> None:
+def end(member: ModelMember) -> None:
     """
     Resume all, take everything over, drain, close; judge it all.
     """
@@ -55,7 +55,7 @@ def end(member: Member) -> None:
     member.stop()
 
 
-def _resume_all(member: Member) -> None:
+def _resume_all(member: ModelMember) -> None:
     truth = member.truth
     parked = {tp for tp in truth.quiet() if truth.owned[tp].has_buffered}
     before = {tp: truth.owned[tp].cursor for tp in parked}
@@ -71,16 +71,16 @@ def _resume_all(member: Member) -> None:
     member.sights["parked data came with the next poll"] += 1
 
 
-def _hand_over(member: Member, partitions: Collection[TopicPartition]) -> None:
+def _hand_over(member: ModelMember, partitions: Collection[TopicPartition]) -> None:
     member.rebalance(
         frozenset(partitions), Kind.EAGER, is_split=False, listener=lambda _: None
     )
 
 
-def _check_nothing_lost(member: Member) -> None:
+def _check_nothing_lost(member: ModelMember) -> None:
     truth = member.truth
     for tp, log in member.broker.logs.items():
         seen = truth.delivered.get(tp, set()) | truth.skipped.get(tp, set())
         missing = set(log.offsets) - seen
         if missing:
-            raise Violation("S2", f"{tp} never delivered {sorted(missing)}")
+            raise Violation("A2", f"{tp} never delivered {sorted(missing)}")

@@ -19,8 +19,8 @@ from kafka.coordinator.base import Generation
 from kafka.protocol.consumer import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.model.network import finish
-from tests.model.truth import Truth, Violation
+from tests.harness.model.network import finish
+from tests.unit.model.truth import Truth, Violation
 
 Partitions = frozenset[TopicPartition]
 _Assigned = ConsumerProtocolAssignment.TopicPartition
@@ -157,7 +157,7 @@ class Group(ConsumerRebalanceListener):
         # Gates may close what was gained in this call, and nothing else.
         paused, quiet = self._consumer.paused(), self._truth.paused()
         if not self._truth.is_lenient and not quiet <= paused <= quiet | assigned:
-            raise Violation("S7", f"paused() is {paused}, expected {quiet}")
+            raise Violation("A7", f"paused() is {paused}, expected {quiet}")
 
     # ------------------------------------------------------------ offsets
 

@@ -16,11 +16,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Lifetime
-from tests.model import checks, finale
-from tests.model.broker import How
-from tests.model.group import Kind, Partitions
-from tests.model.member import Member, Mode
-from tests.model.subject import SafeSubject
+from tests.unit.model import checks, finale
+from tests.unit.model.broker import How
+from tests.unit.model.group import Kind, Partitions
+from tests.unit.model.member import Mode, ModelMember
+from tests.unit.model.subject import SafeSubject
 
 SCOPES = (
     scopes.partition("a", 0),
@@ -100,7 +100,7 @@ class Model(RuleBasedStateMachine):
     sights: ClassVar[Counter[str]] = Counter()
     steps: ClassVar[Counter[str]] = Counter()
 
-    member: Member
+    member: ModelMember
     is_broken = False
 
     @initialize(
@@ -121,7 +121,7 @@ class Model(RuleBasedStateMachine):
         commits: bool,
         is_slow: bool,
     ) -> None:
-        self.member = Member(
+        self.member = ModelMember(
             self.subject,
             mode,
             iterates=iterates,

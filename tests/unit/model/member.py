@@ -16,10 +16,10 @@ from safeconsumer import events
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.scope import Everything, Scope
 from safeconsumer.holds.scope import partition as partition_scope
-from tests.model import checks
-from tests.model.broker import RAISES, Broker, How
-from tests.model.group import Group, Join, Kind, Partitions
-from tests.model.truth import Truth
+from tests.unit.model import checks
+from tests.unit.model.broker import RAISES, Broker, How
+from tests.unit.model.group import Group, Join, Kind, Partitions
+from tests.unit.model.truth import Truth
 
 TOPICS = ("a", "b", "c")
 ALL_RECORDS = 10_000
@@ -35,7 +35,7 @@ class Mode(enum.Enum):
     SOLO = "the IO thread, at any time: a subscription without a group"
 
 
-class Member:
+class ModelMember:
     """
     A consumer, and the truth about it.
 
@@ -105,7 +105,7 @@ class Member:
 
     def stop(self) -> None:
         """
-        Close the consumer; S8: nothing is left in it.
+        Close the consumer; A8: nothing is left in it.
         """
         self.consumer.close()
         self.group.join = None

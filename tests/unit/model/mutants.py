@@ -15,7 +15,7 @@ from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition
-from tests.model.subject import SafeSubject
+from tests.unit.model.subject import SafeSubject
 
 
 class _Forgetful(LedgerSubscription):

@@ -14,8 +14,8 @@ from kafka.structs import TopicPartition
 from safeconsumer import ALL, Hold, SafeConsumer
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
-from tests.model.network import Client
-from tests.model.truth import Truth
+from tests.harness.model.network import Client
+from tests.unit.model.truth import Truth
 
 
 class TwoTries(float):

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from kafka.future import Future
 
-from tests.chance import is_repeatable
-from tests.model.machine import Model
-from tests.model.mutants import PLANTED
-from tests.model.subject import StockSubject
-from tests.model.truth import Violation
+from tests.harness.chance import FIXED, is_repeatable
+from tests.unit.model.machine import Model
+from tests.unit.model.mutants import PLANTED
+from tests.unit.model.subject import StockSubject
+from tests.unit.model.truth import Violation
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker
@@ -97,7 +97,7 @@ def test_every_history_keeps_what_is_promised(
     chance: dict[str, Any], pytestconfig: pytest.Config
 ) -> None:
     """
-    S1 to S8, P7 to P11, L1 and L2, whatever happens in whatever order.
+    A1 to A8, P7 to P11, L1 and L2, whatever happens in whatever order.
     """
     asked = pytestconfig.getoption("--model-examples", default=None)
     machine = _machine(Model.subject)
@@ -113,7 +113,8 @@ def test_every_history_keeps_what_is_promised(
 
 
 def _fault_of(subject: type, chance: dict[str, Any]) -> str | None:
-    chance = {**chance, "phases": [Phase.generate]}  # found is enough: no shrinking
+    # Found is enough: no shrinking; and found with these seeds, in random runs, too.
+    chance = {**chance, **FIXED, "phases": [Phase.generate]}
     try:
         run_state_machine_as_test(
             _machine(subject),
@@ -138,6 +139,6 @@ def test_a_planted_fault_is_found(subject: type, chance: dict[str, Any]) -> None
 
 def test_upstreams_own_consumer_is_found_wanting(chance: dict[str, Any]) -> None:
     """
-    A pause forgotten (S1), or a resume that never resumes (L1, L2).
+    A pause forgotten (A1), or a resume that never resumes (L1, L2).
     """
-    assert _fault_of(StockSubject, chance) in {"S1", "L1", "L2"}
+    assert _fault_of(StockSubject, chance) in {"A1", "L1", "L2"}

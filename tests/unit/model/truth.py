@@ -14,8 +14,8 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import Partition, Scope, Topic
-from tests.core.naive import NaiveLedger, covers
-from tests.model.broker import Answered, Broker, How
+from tests.unit.holds.naive import NaiveLedger, covers
+from tests.unit.model.broker import Answered, Broker, How
 
 
 class Violation(AssertionError):
@@ -71,7 +71,7 @@ class Truth:
     """
 
     is_lenient = False
-    """Whether only S1, S2 and L1 are asked for: enough for a stock consumer."""
+    """Whether only A1, A2 and L1 are asked for: enough for a stock consumer."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -263,7 +263,7 @@ class Truth:
             own.cursor, own.buffered = 0, None
             own.may_reset = own.is_placed = False
         elif own.is_placed:
-            raise Violation("S4", f"{tp} is reset, and nobody asked for it")
+            raise Violation("A4", f"{tp} is reset, and nobody asked for it")
 
     def told(self, answered: Answered, position: int | None) -> None:
         """
@@ -300,7 +300,7 @@ class Truth:
         """
         tp = TopicPartition(record.topic, record.partition)
         if self.is_held(tp):
-            raise Violation("S1", f"{tp}@{record.offset} is delivered and held")
+            raise Violation("A1", f"{tp}@{record.offset} is delivered and held")
         self.delivered.setdefault(tp, set()).add(record.offset)
         self.broker.sights["records delivered"] += 1
         if self.is_lenient:
@@ -313,7 +313,7 @@ class Truth:
             raise Violation("P7", f"{tp}@{record.offset} is delivered and gated")
         log, own, stamp = self.broker.logs[tp], self.owned.get(tp), record.leader_epoch
         if log.value(record.offset) != record.value:
-            raise Violation("S3", f"{tp}@{record.offset} says {record.value!r}")
+            raise Violation("A3", f"{tp}@{record.offset} says {record.value!r}")
         if stamp in self.left_in_call.get(tp, ()):
             self.broker.sights["drained before the partition left"] += 1
         elif own is None or own.number != stamp:
@@ -321,7 +321,7 @@ class Truth:
         else:
             expected = log.next_from(own.cursor)
             if record.offset != expected:
-                number = "S6" if record.offset < own.cursor else "S3"
+                number = "A6" if record.offset < own.cursor else "A3"
                 raise Violation(number, f"{tp}@{record.offset}, expected {expected}")
             own.cursor, own.is_begun = record.offset + 1, True
 
@@ -332,5 +332,5 @@ class Truth:
         for tp, offset in offsets.items():
             over = self.broker.logs[tp].between(self.owned[tp].cursor, offset)
             if over and not self.is_lenient:
-                raise Violation("S5", f"{tp} is committed over {over}")
+                raise Violation("A5", f"{tp} is committed over {over}")
             self.broker.committed[tp] = offset

@@ -41,6 +41,18 @@ def test_it_is_read_again_when_it_was_replaced(tmp_path: Path) -> None:
     assert scopes_in(file) == []
 
 
+def test_a_partition_of_a_topic_that_is_called_re(tmp_path: Path) -> None:
+    """
+    It is no pattern.
+    """
+    path = tmp_path / "holds.json"
+    write(path, {"scope": "re:re:3"}, {"scope": "re:3"})
+    three, pattern = sorted(
+        HoldFile(str(path)).state(), key=lambda one: -len(str(one.scope))
+    )
+    assert [one.scope.covers(("re", 3)) for one in (three, pattern)] == [True, False]
+
+
 def test_a_file_written_in_place_with_its_old_time_is_read_again(
     tmp_path: Path,
 ) -> None:

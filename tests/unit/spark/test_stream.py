@@ -19,7 +19,7 @@ from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch
-from tests.spark.waiting import until
+from tests.harness.spark.waiting import until
 
 
 class Elsewhere:
@@ -78,7 +78,7 @@ def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
     raise (Refused if answer["verdict"] == "refuse" else Undecided)(answer["why"])
 
 
-class Lab:
+class DeciderLab:
     """
     A controller with one stream, asked as the shim asks.
     """
@@ -151,7 +151,7 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
     """
     S1, S2: what was held goes on where it stood.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -167,7 +167,7 @@ def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
     """
     The last look comes after the last wait.
     """
-    lab = Lab()
+    lab = DeciderLab()
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
@@ -177,7 +177,7 @@ def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
     """
     S1, S4: the official source looks partitions up anew for a rate limit.
     """
-    lab = Lab()
+    lab = DeciderLab()
     if why == "hold":
         lab.controller.pause("orders")
     elif why == "trouble":
@@ -193,7 +193,7 @@ def test_trouble_is_told_when_everything_was_held_already() -> None:
     """
     Somebody who looks for the reason finds all of it.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     lab.elsewhere.trouble = "no broker"
@@ -210,7 +210,7 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
     """
     The limiter was told that there is nothing to read: half of a plan is no plan.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
@@ -220,7 +220,7 @@ def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
     """
     What is near is looked at after what is far.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
     assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
     facts = lab.ask("share", latest=offsets.render(LATEST))
@@ -231,7 +231,7 @@ def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
     """
     S4; it ends when it can be told again.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.elsewhere.trouble = "no broker"
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == START
@@ -248,7 +248,7 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
     """
     Also where the trouble is known of the last plan alone.
     """
-    lab = Lab()
+    lab = DeciderLab()
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -268,7 +268,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
     """
     It says so, and what was placed there can still be told.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
     for ask in (
@@ -287,7 +287,7 @@ def test_a_hold_for_one_query_says_for_which() -> None:
     """
     Beside one for all of the same scope and owner.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders", query="weekly", reason="reload")
     lab.controller.pause("orders", query="nightly")
     lab.controller.pause("orders")
@@ -306,7 +306,7 @@ def test_trouble_that_comes_while_planning_holds_everything_too() -> None:
     """
     The second look fails closed as the first.
     """
-    lab = Lab()
+    lab = DeciderLab()
 
     def lose() -> None:
         lab.elsewhere.trouble = "lost meanwhile"
@@ -319,7 +319,7 @@ def test_one_line_per_changed_plan() -> None:
     """
     It says who holds what, and nothing while nothing changes.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
     lab.batch(START, LATEST)
@@ -336,7 +336,7 @@ def test_a_held_topic_that_is_gone_fails_the_query() -> None:
     """
     Data loss is data loss while it is held, too.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
@@ -353,7 +353,7 @@ def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
     """
     Its own words name none; the query ends either way.
     """
-    lab = Lab(fails_on_loss=fails_on_loss)
+    lab = DeciderLab(fails_on_loss=fails_on_loss)
     lab.controller.pause("orders")
     lab.ask("plan", start=offsets.render(START))
     lab.gone.update(("orders", "returns"))
@@ -377,7 +377,7 @@ def test_where_it_fails_for_another_reason_its_own_words_stand(
     """
     What is held is there, only what flows is gone, or the query is being stopped.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause(held)
     lab.ask("plan", start=offsets.render(START))
     lab.gone.add(gone)
@@ -389,7 +389,7 @@ def test_without_fail_on_data_loss_it_is_only_told() -> None:
     """
     Once, not with every batch.
     """
-    lab = Lab(fails_on_loss=False)
+    lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     for _ in range(2):
         facts = lab.batch(START, {("returns", 0): 8})
@@ -401,7 +401,7 @@ def test_what_was_cut_ends_where_it_ends_now() -> None:
     """
     As with the official source; a batch may not end after what is there.
     """
-    lab = Lab(fails_on_loss=False)
+    lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
     assert offsets.parse(facts["end"]) == {("orders", 0): 2, ("returns", 0): 8}
@@ -413,7 +413,7 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
     """
     The shim refuses on the one and holds everything on the other.
     """
-    lab = Lab()
+    lab = DeciderLab()
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
     with pytest.raises(Undecided, match="KeyError"):
@@ -425,7 +425,7 @@ def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> Non
     """
     Nothing is decided for it, whatever it asks.
     """
-    lab = Lab()
+    lab = DeciderLab()
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
     answer = lab.controller.bridge.apply("plan", urlencode(facts))
@@ -437,14 +437,14 @@ def test_a_question_that_nobody_knows() -> None:
     Of a later shim, say: it is not consented to.
     """
     with pytest.raises(Undecided, match="no question 'apply'"):
-        Lab().ask("apply")
+        DeciderLab().ask("apply")
 
 
 def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """
     Not with every trigger; and again once it has been well in between.
     """
-    lab = Lab()
+    lab = DeciderLab()
 
     def fail() -> None:
         message = "planted"
@@ -466,7 +466,7 @@ def test_a_stream_that_is_opened_again_is_the_same() -> None:
     """
     The shim asks again if an answer came too late.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
@@ -475,7 +475,7 @@ def test_the_handle_explains_and_lists() -> None:
     """
     As a consumer does.
     """
-    lab = Lab()
+    lab = DeciderLab()
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
         assert "re:ord.* held by block-1" in line
@@ -487,7 +487,7 @@ def test_two_owners_do_not_lift_each_others_holds() -> None:
     """
     resume() says what still covers its targets.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders", owner="alice")
     lab.controller.pause("@all", owner="bob")
     left = lab.controller.resume("orders", owner="alice")
@@ -498,7 +498,7 @@ def test_a_stream_that_stopped_is_forgotten() -> None:
     """
     Its followers are closed; its lag counts no longer.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     assert lab.controller.lag() == {("orders", 0): 4, ("returns", 0): 3}
@@ -554,7 +554,7 @@ def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
     """
     Before its stream is made by Spark's word, then by the shim's.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.ask("close")
     lab.controller._queries = spark = Spark()
     lab.controller.bridge._ends = spark.ends
@@ -577,7 +577,7 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
     """
     Its query has ended; Spark does not always say so to its sources.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.ask("close")
     lab.controller._queries = spark = Spark()
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
@@ -595,7 +595,7 @@ def test_a_name_that_no_query_has_is_warned_of(
     """
     It may be of one that starts later, or mistyped.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller._queries = spark = Spark()
     spark.running = [Query(id="1", name="nightly"), Query(id="2")]
     lab.controller.pause("orders", query="nightly")
@@ -612,7 +612,7 @@ def test_of_names_with_nothing_held_nothing_is_kept() -> None:
     """
     A program may hold each of a thousand queries once.
     """
-    lab = Lab()
+    lab = DeciderLab()
     lab.controller.pause("orders", query="first")
     for number in range(5):
         with lab.controller.held("orders", query=f"query {number}"):
@@ -627,7 +627,7 @@ def test_a_pause_in_the_middle_of_a_pause_is_not_lost() -> None:
     """
     A signal handler may pause; what is being filled is not taken for empty.
     """
-    lab = Lab()
+    lab = DeciderLab()
     with lab.controller._ledger_of("first") as kept:
         lab.controller.pause("orders", query="second")
         lab.controller.resume("orders", query="second")
@@ -641,7 +641,7 @@ def test_a_handle_is_closed_once_and_not_under_a_stream() -> None:
     """
     It holds nothing any more, and says so.
     """
-    lab, freed = Lab(), []
+    lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
     with pytest.raises(SparkSetupError, match="streams first: stream 1"):
         lab.controller.close()

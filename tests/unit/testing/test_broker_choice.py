@@ -1,9 +1,24 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.brokers import choice, markers
-from tests.brokers.choice import BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, Kind
+from tests.harness.brokers import choice, markers
+from tests.harness.brokers.choice import BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, Kind
+from tests.harness.brokers.settings import VERSION_VARIABLE
+
+MAVEN = """#!/bin/sh
+for one in "$@"; do
+    case $one in
+        -Dkafka.version=3.9.1) asked=yes ;;
+        -DoutputDirectory=*) folder=${one#*=} ;;
+    esac
+done
+cd "$(dirname "$folder")"
+[ -n "$asked" ] && grep -q kafka.version pom.xml && mkdir "$folder"
+"""
 
 
 @pytest.fixture
@@ -82,7 +97,7 @@ def test_java_is_chosen_with_java_and_its_jars_only(
     java.touch()
     java.chmod(0o755)
     reason = choice.choose("auto").reason
-    assert "jars are not fetched (python -m tests.brokers.jars does" in reason
+    assert "jars are not fetched (python -m tests.harness.brokers.jars does" in reason
     machine.setattr(choice.jars, "are_fetched", lambda: True)
     assert choice.choose("auto").kind is Kind.JAVA
 
@@ -111,4 +126,27 @@ def test_a_skip_says_in_a_line_how_to_have_it_run(
     (mark,) = item.iter_markers("skip")
     reason = mark.kwargs["reason"]
     assert len(reason) <= 130
-    assert "python -m tests.brokers.jars" in reason or ".ci/brokers.sh" in reason
+    assert (
+        "python -m tests.harness.brokers.jars" in reason or ".ci/brokers.sh" in reason
+    )
+
+
+def test_another_kafka_is_asked_for_by_a_variable(tmp_path: Path) -> None:
+    """
+    Maven is asked for that version, and its jars are kept apart from other versions'.
+    """
+    maven = tmp_path / "mvn"
+    maven.write_text(MAVEN)
+    maven.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    asked = {VERSION_VARIABLE: "3.9.1", "XDG_CACHE_HOME": str(tmp_path), "PATH": path}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.harness.brokers.jars"],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder = tmp_path / "safeconsumer-tests" / "kafka-3.9.1"
+    assert done.stdout == f"{folder}\n"
+    assert folder.is_dir()

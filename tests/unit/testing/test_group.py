@@ -43,7 +43,7 @@ class Call:
         self.is_done = True
 
 
-class Lab:
+class CoordinatorLab:
     """
     One group and the answers that its members have heard.
     """
@@ -90,12 +90,12 @@ class Lab:
 
 
 @pytest.fixture
-def lab() -> Lab:
-    return Lab()
+def lab() -> CoordinatorLab:
+    return CoordinatorLab()
 
 
 @pytest.fixture
-def two(lab: Lab) -> Lab:
+def two(lab: CoordinatorLab) -> CoordinatorLab:
     """
     Let a (the leader) and b join, into generation 2, without a sync.
     """
@@ -106,7 +106,7 @@ def two(lab: Lab) -> Lab:
 
 
 @pytest.fixture
-def stable(two: Lab) -> Lab:
+def stable(two: CoordinatorLab) -> CoordinatorLab:
     """
     Let the same two sync.
     """
@@ -115,7 +115,7 @@ def stable(two: Lab) -> Lab:
     return two
 
 
-def test_the_leader_hears_of_all_members(two: Lab) -> None:
+def test_the_leader_hears_of_all_members(two: CoordinatorLab) -> None:
     heard = {name: two.joins[name][-1] for name in ("a", "b")}
     assert [m[0] for m in heard["a"].members] == [two.ids["a"], two.ids["b"]]
     assert heard["b"].members == ()
@@ -123,14 +123,14 @@ def test_the_leader_hears_of_all_members(two: Lab) -> None:
     assert {h.generation for h in heard.values()} == {2}
 
 
-def test_a_follower_that_syncs_first_waits_for_the_leader(two: Lab) -> None:
+def test_a_follower_that_syncs_first_waits_for_the_leader(two: CoordinatorLab) -> None:
     two.sync("b")
     assert "b" not in two.syncs
     two.sync("a", a=b"A", b=b"B")
     assert two.syncs == {"a": [(0, b"A")], "b": [(0, b"B")]}
 
 
-def test_a_follower_that_syncs_last_gets_its_assignment(two: Lab) -> None:
+def test_a_follower_that_syncs_last_gets_its_assignment(two: CoordinatorLab) -> None:
     """
     Where librdkafka's mock answers INVALID_REQUEST.
     """
@@ -140,14 +140,14 @@ def test_a_follower_that_syncs_last_gets_its_assignment(two: Lab) -> None:
     assert two.syncs["b"] == [(0, b"B")]
 
 
-def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: Lab) -> None:
+def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: CoordinatorLab) -> None:
     assert stable.beat("a") == _apis.NONE
     stable.join("c")
     assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
     assert "c" not in stable.joins  # it waits for the others
 
 
-def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: Lab) -> None:
+def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: CoordinatorLab) -> None:
     """
     Where librdkafka's mock waits for the session timeout less a second.
     """
@@ -157,7 +157,7 @@ def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: Lab) -> None:
     assert {answers[-1].generation for answers in stable.joins.values()} == {3}
 
 
-def test_who_does_not_join_in_time_is_out(stable: Lab) -> None:
+def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
     stable.join("c")
     stable.join("a")
     for _ in range(7):  # b lives, but does not join
@@ -167,7 +167,7 @@ def test_who_does_not_join_in_time_is_out(stable: Lab) -> None:
     assert stable.beat("b") == _apis.UNKNOWN_MEMBER_ID
 
 
-def test_who_is_silent_for_its_session_is_out(stable: Lab) -> None:
+def test_who_is_silent_for_its_session_is_out(stable: CoordinatorLab) -> None:
     stable.clock.pass_(SESSION * 0.6)
     stable.beat("a")
     stable.clock.pass_(SESSION * 0.6)
@@ -175,7 +175,7 @@ def test_who_is_silent_for_its_session_is_out(stable: Lab) -> None:
     assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
 
 
-def test_who_waits_for_an_answer_does_not_expire(two: Lab) -> None:
+def test_who_waits_for_an_answer_does_not_expire(two: CoordinatorLab) -> None:
     two.sync("b")
     two.beat("a")
     two.clock.pass_(SESSION * 0.9)
@@ -184,7 +184,7 @@ def test_who_waits_for_an_answer_does_not_expire(two: Lab) -> None:
     assert len(two.group.members) == 2
 
 
-def test_a_leader_that_never_syncs_is_out(two: Lab) -> None:
+def test_a_leader_that_never_syncs_is_out(two: CoordinatorLab) -> None:
     two.sync("b")
     for _ in range(7):
         two.beat("a")
@@ -193,21 +193,21 @@ def test_a_leader_that_never_syncs_is_out(two: Lab) -> None:
     assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
 
 
-def test_a_join_during_the_sync_begins_anew(two: Lab) -> None:
+def test_a_join_during_the_sync_begins_anew(two: CoordinatorLab) -> None:
     two.sync("b")
     two.join("c")
     assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
 
 
-def test_the_last_to_leave_empties_the_group(stable: Lab) -> None:
+def test_the_last_to_leave_empties_the_group(stable: CoordinatorLab) -> None:
     assert stable.leave("a") == _apis.NONE
     assert stable.leave("b") == _apis.NONE
     assert stable.group.state is GroupState.EMPTY
     assert stable.leave("b") == _apis.UNKNOWN_MEMBER_ID
 
 
-def test_a_new_member_is_given_an_id_first(lab: Lab) -> None:
+def test_a_new_member_is_given_an_id_first(lab: CoordinatorLab) -> None:
     lab.join("a", is_id_required=True)
     assert lab.joins["a"][0].error == _apis.MEMBER_ID_REQUIRED
     assert lab.group.members == ()
@@ -215,7 +215,9 @@ def test_a_new_member_is_given_an_id_first(lab: Lab) -> None:
     assert lab.joins["a"][1].generation == 1
 
 
-def test_an_id_that_is_not_used_holds_nobody_up_for_ever(stable: Lab) -> None:
+def test_an_id_that_is_not_used_holds_nobody_up_for_ever(
+    stable: CoordinatorLab,
+) -> None:
     stable.join("late", is_id_required=True)
     stable.join("c")
     stable.join("a")
@@ -234,7 +236,7 @@ def test_an_id_that_is_not_used_holds_nobody_up_for_ever(stable: Lab) -> None:
     ],
 )
 def test_a_commit_is_refused_only_before_the_assignment(
-    stable: Lab, state: GroupState, answer: int
+    stable: CoordinatorLab, state: GroupState, answer: int
 ) -> None:
     if state is not GroupState.STABLE:
         stable.join("c")
@@ -245,17 +247,17 @@ def test_a_commit_is_refused_only_before_the_assignment(
     assert stable.group.commit(stable.ids["a"], stable.group.generation) == answer
 
 
-def test_a_commit_of_an_older_generation_is_refused(stable: Lab) -> None:
+def test_a_commit_of_an_older_generation_is_refused(stable: CoordinatorLab) -> None:
     group, member = stable.group, stable.ids["a"]
     assert group.commit(member, group.generation - 1) == _apis.ILLEGAL_GENERATION
     assert group.commit("nobody", group.generation) == _apis.UNKNOWN_MEMBER_ID
 
 
-def test_a_commit_without_a_group_passes(lab: Lab) -> None:
+def test_a_commit_without_a_group_passes(lab: CoordinatorLab) -> None:
     assert lab.group.commit("", -1) == _apis.NONE
 
 
-def test_the_protocol_is_the_one_most_members_prefer(lab: Lab) -> None:
+def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> None:
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"sticky": b"", "range": b""})
     lab.join("c", protocols={"sticky": b"", "range": b"", "other": b""})
@@ -263,12 +265,12 @@ def test_the_protocol_is_the_one_most_members_prefer(lab: Lab) -> None:
     assert lab.joins["c"][-1].protocol == "sticky"
 
 
-def test_a_member_without_a_common_protocol_is_refused(stable: Lab) -> None:
+def test_a_member_without_a_common_protocol_is_refused(stable: CoordinatorLab) -> None:
     stable.join("c", protocols={"sticky": b""})
     assert stable.joins["c"][-1].error == _apis.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_second_holder_fences_the_first_of_a_static_id(lab: Lab) -> None:
+def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) -> None:
     lab.join("a", instance_id="one")
     old = lab.ids["a"]
     lab.sync("a", a=b"A")

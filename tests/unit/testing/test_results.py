@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import markers, merge_results
-from tests.brokers.choice import Choice, Kind
-from tests.brokers.results import ResultsFile
+from tests.harness.brokers import markers, merge_results
+from tests.harness.brokers.choice import Choice, Kind
+from tests.harness.brokers.results import ResultsFile
 
 TESTS = """
 import pytest

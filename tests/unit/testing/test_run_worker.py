@@ -295,7 +295,7 @@ def test_handlers_by_topic() -> None:
         ({"rate": 0}, "rate must be"),
         ({"handler_timeout": 0}, "handler_timeout must be"),
         ({"max_calls": 0}, "max_calls"),
-        ({"order": "random"}, "order is"),
+        ({"order": "random"}, "order must be"),
         ({"on_exhausted": "drop"}, "on_exhausted"),
         ({"dead_letter": 3}, "dead_letter must be callable"),
         ({"dead_letter": "topic"}, "dead_letter=DeadLetter"),
@@ -610,7 +610,7 @@ def test_a_letter_that_is_refused_hides_no_error() -> None:
     )
     assert isinstance(run.error, RecordFailedError)
     assert isinstance(run.error.__cause__, ZeroDivisionError)
-    assert "no dead letter: Reject('too odd')" in str(run.error)
+    assert "cannot be a dead letter: Reject('too odd')" in str(run.error)
     assert "give dead_letter" not in str(run.error)
 
 

@@ -27,10 +27,13 @@ from safeconsumer import (
     Control,
     DeadLetter,
     Drain,
+    Everything,
+    Failure,
     ForkedConsumerError,
     HandlerCancelledError,
     HandlersFailError,
     HandlerTimeoutError,
+    Health,
     Hold,
     HoldSettingError,
     IllegalTargetError,
@@ -42,29 +45,34 @@ from safeconsumer import (
     MissingExtraError,
     NoHandlerError,
     NotConsumedError,
+    Partition,
+    Pattern,
     Pause,
     ProcessDiedError,
     Pump,
     Record,
     RecordFailedError,
     Reject,
+    Report,
     Retry,
     RetryLater,
     SafeConsumer,
     SafeConsumerError,
     ScopeSyntaxError,
+    Stats,
     TargetTypeError,
+    Topic,
     Tracing,
     UnansweredBatchError,
     UnsendableError,
     UnsupportedKafkaPythonError,
     Worker,
+    WorkerControl,
     WorkerSettingError,
     metrics,
 )
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events import Event
-from safeconsumer.worker import Health, Report, Stats
 
 TP = TopicPartition("orders", 3)
 
@@ -389,3 +397,24 @@ def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
     assert_type(controller.explain("orders:3"), tuple[str, ...])
     assert_type(controller.lag(), dict[tuple[str, int], int])
     controller.register("x")  # type: ignore[attr-defined]  # there is no such method
+
+
+def scopes(hold: Hold) -> str:
+    """
+    Match what a hold covers: one of four, and all of them are public.
+    """
+    match hold.scope:
+        case Partition(topic=topic, partition=number):
+            return f"{topic}:{number}"
+        case Topic(name) | Pattern(name):
+            return name
+        case Everything():
+            return "@all"
+
+
+def steer(failure: Failure) -> None:
+    """
+    Tell what steers a worker from errors.
+    """
+    assert_type(failure.attempts, int)
+    use(isinstance(failure.error, WorkerControl))

@@ -12,7 +12,7 @@ from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS
-from tests.kafka.offline import offline
+from tests.harness.kafka.offline import offline
 
 TP = TopicPartition("orders", 0)
 

@@ -92,7 +92,7 @@ def test_a_window_takes_no_more_memory_with_time() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"on": ()}, "tuple of exception classes"),
+        ({"on": ()}, "tuple of at least one exception class"),
         ({"on": ConnectionError}, "tuple of exception classes"),
         ({"on": (BaseException,)}, "tuple of exception classes"),
         ({"on": (3,)}, "tuple of exception classes"),

@@ -24,9 +24,9 @@ from safeconsumer.worker import BatchFailure, HandlersFailError, Reject, Retry, 
 from safeconsumer.worker.executors import processes
 from safeconsumer.worker.queue import Order
 from safeconsumer.worker.results import BOUNDS
-from tests.worker.bench import EXECUTORS, Bench, bench
-from tests.worker.lab import wait_for
-from tests.worker.test_hostile_handlers import TwoArgumentsError
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import EXECUTORS, Bench, bench
+from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
 
 ONCE = {"retry": Retry(attempts=1)}
 FROM_OUTSIDE = "from outside"

@@ -20,8 +20,8 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.queue import KEPT_LANES, KEYLESS, Order
 from safeconsumer.worker.results import BOUNDS
-from tests.worker.lab import wait_for
-from tests.worker.test_schedule import Desk
+from tests.harness.waiting import wait_for
+from tests.unit.worker.test_schedule import Desk
 
 
 class Resting:
@@ -133,6 +133,7 @@ def test_an_empty_lane_is_kept_for_its_key() -> None:
     assert len(before) == 5
 
 
+@pytest.mark.contract("W1")
 def test_kept_lanes_are_bounded_and_make_room() -> None:
     """
     W1: keys that never come again neither add up nor keep out those that do.

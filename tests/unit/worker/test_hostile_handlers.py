@@ -23,9 +23,9 @@ from safeconsumer.worker.executors import threads
 from safeconsumer.worker.handlers import Slot, broken, call_each, context_of
 from safeconsumer.worker.queue import Order, Outcome
 from safeconsumer.worker.results import Schedule
-from tests.worker.bench import EXECUTORS, Bench, bench
-from tests.worker.desk import Desk
-from tests.worker.lab import wait_for
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import EXECUTORS, Bench, bench
+from tests.harness.worker.desk import Desk
 
 
 class NotShownError(Exception):

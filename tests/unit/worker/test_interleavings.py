@@ -24,9 +24,9 @@ from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.queue import KeyOf, Letter, Order, Outcome, Task
-from tests.explorer import engine
-from tests.explorer.engine import Explorer, Meeting, sample
-from tests.worker.desk import TP, Desk
+from tests.harness.explorer import engine
+from tests.harness.explorer.engine import Explorer, Meeting, sample
+from tests.harness.worker.desk import TP, Desk
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

@@ -17,7 +17,7 @@ from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker.handlers import all_done, batch_failed
 from safeconsumer.worker.queue import Order, Outcome, Task, record_at
-from tests.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
 DOWN = ConnectionError("down")
@@ -78,6 +78,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
     assert not desk.held.records
 
 
+@pytest.mark.contract("W11")
 def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
     """
     Its lane waits, and there is no hold.
@@ -163,7 +164,7 @@ def test_a_pause_without_a_reason_says_who_asked() -> None:
     desk.admit(1)
     fail(desk, Pause(60.0))
     (hold,) = desk.ledger.view().state
-    assert hold.reason == "asked for by the handler of orders:0 offset 0"
+    assert hold.reason == "requested by the handler of orders:0 offset 0"
 
 
 def test_who_lifts_the_hold_ends_the_pause() -> None:
@@ -180,6 +181,7 @@ def test_who_lifts_the_hold_ends_the_pause() -> None:
     assert desk.work() == [0, 1, 2]
 
 
+@pytest.mark.contract("W9")
 def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
     """
     W9: what an operator holds stays held.
@@ -512,6 +514,7 @@ def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - t
     return desk
 
 
+@pytest.mark.contract("W11")
 def test_it_holds_the_topic_and_says_why() -> None:
     """
     With the error and how often, and until when.
@@ -526,7 +529,7 @@ def test_it_holds_the_topic_and_says_why() -> None:
         topic="orders", tries=0, seconds=10.0, reason=hold.reason
     )
     (line,) = desk.schedule.outages.broken()
-    assert line.startswith(f"orders: stopped by its breaker: {hold.reason}; ")
+    assert line.startswith(f"orders: stopped by a breaker: {hold.reason}; ")
     assert line.endswith("; a record tries in 10.0 s")
     desk.pass_time(9.9)
     assert desk.work() == []
@@ -570,7 +573,7 @@ def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
         fail(desk, DOWN, task)
     (hold,) = desk.ledger.view().state
     assert hold.reason == (
-        "ConnectionError('down'), 2 times in a row; tried in vain 4 times since"
+        "ConnectionError('down'), 2 times in a row; 4 tries have failed since"
     )
     desk.pass_time(60.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]

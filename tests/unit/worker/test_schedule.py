@@ -27,7 +27,7 @@ from safeconsumer.worker.handlers import (
 )
 from safeconsumer.worker.queue import Letter, Order, Outcome, record_at
 from safeconsumer.worker.throttle import PerTopic
-from tests.worker.desk import TP, Desk
+from tests.harness.worker.desk import TP, Desk
 
 
 class Failing:
@@ -453,6 +453,7 @@ def test_what_failed_waits_for_no_batch() -> None:
     assert desk.work() == [0]
 
 
+@pytest.mark.contract("W6")
 def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     """
     W6: and nothing of it is begun, then or later.

@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from safeconsumer import Pump, SafeConsumer, Worker, WorkerSettingError
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, RetryLater
-from tests.kafka.offline import offline
+from tests.harness.kafka.offline import offline
 
 
 def handle(_record: object, _context: object) -> None:

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
-from tests.conformance.adapters.refusal import (
+from safeconsumer.testing.cases.absent import (
     ONE_CONSUMER,
     ONLY_PARTITIONS,
     AbsentError,

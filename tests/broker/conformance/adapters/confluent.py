@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.conformance.adapters.refusal import (
+from safeconsumer.testing.cases.absent import (
     ONE_CONSUMER,
     ONLY_PARTITIONS,
     AbsentError,

@@ -4,12 +4,12 @@ A client whose pauses do nothing: no case about pausing may let it pass.
 
 from typing import Any
 
-from tests.conformance.adapters import safe
+from safeconsumer.testing.cases import adapter
 
 
-class Adapter(safe.Adapter):
+class Adapter(adapter.Adapter):
     """
-    Ours, without its pauses.
+    A class with kafka-python's methods, without its pauses.
     """
 
     def pause(self, partitions: list[Any]) -> None:

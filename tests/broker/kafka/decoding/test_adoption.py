@@ -15,7 +15,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding import receiving
 from safeconsumer.testing import EmbeddedBroker
-from tests.kafka.offline import offline
+from tests.harness.kafka.offline import offline
 
 
 @pytest.fixture(autouse=True)

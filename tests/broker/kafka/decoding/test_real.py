@@ -15,6 +15,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer import SafeConsumer
+from tests.harness.waiting import looks
 
 pytestmark = pytest.mark.real_broker
 
@@ -32,11 +33,13 @@ def _read(make: Make, kind: type, topic: str, **config: object) -> dict[str, Any
     consumer.seek_to_beginning(*parts)
     ends = consumer.end_offsets(parts)
     records: list[Any] = []
-    deadline = time.monotonic() + LIMIT
-    while any(consumer.position(tp) < ends[tp] for tp in parts):
-        assert time.monotonic() < deadline, f"{len(records)} of {ends}"
+
+    def is_read() -> bool:
+        return all(consumer.position(tp) >= ends[tp] for tp in parts)
+
+    for _ in looks(is_read, f"the ends: {ends}", seen=lambda: len(records)):
         for taken in consumer.poll(100).values():
-            records += taken
+            records.extend(taken)
     return {
         "records": [[(type(one), one) for one in record] for record in records],
         "offsets": [record.offset for record in records],

@@ -32,7 +32,7 @@ class Flaw(StrEnum):
     ABSENCE_LIFTS = "a topic made again lifts what it lacks"
 
 
-class Member(NamedTuple):
+class MemberState(NamedTuple):
     """
     One process.
     """
@@ -56,7 +56,7 @@ class World(NamedTuple):
     log: tuple[Record | None, ...] = ()  # None: compacted away
     written: tuple[int, ...] = ()  # how many of its actions each operator has done
     owner: int = -1
-    members: tuple[Member, ...] = ()
+    members: tuple[MemberState, ...] = ()
     generations: int = 0
     faults: int = 0
 
@@ -85,7 +85,7 @@ class Protocol:
         Return the world before anything happened.
         """
         return World(
-            written=(0,) * len(self.actions), members=(Member(),) * self.members
+            written=(0,) * len(self.actions), members=(MemberState(),) * self.members
         )
 
     def is_leak(self, world: World) -> bool:
@@ -150,10 +150,10 @@ class Protocol:
     # ------------------------------------------------------------ the group
 
     def _group(
-        self, world: World, number: int, member: Member
+        self, world: World, number: int, member: MemberState
     ) -> Iterator[tuple[str, World]]:
         if not member.is_alive:
-            yield f"{number} restarts", _with(world, number, Member())
+            yield f"{number} restarts", _with(world, number, MemberState())
             return
         if world.owner == number or world.generations >= self.generations:
             return
@@ -182,7 +182,7 @@ class Protocol:
     # ------------------------------------------------------------ a member
 
     def _reading(
-        self, world: World, number: int, member: Member
+        self, world: World, number: int, member: MemberState
     ) -> Iterator[tuple[str, World]]:
         if member.is_reaching and member.applied < len(world.log):
             record, holds = world.log[member.applied], member.holds
@@ -196,7 +196,7 @@ class Protocol:
             yield f"{number} takes it for another topic", _with(world, number, forgot)
 
     def _gate(
-        self, world: World, number: int, member: Member
+        self, world: World, number: int, member: MemberState
     ) -> Iterator[tuple[str, World]]:
         may_ask = member.is_gated or self.flaw is Flaw.ASK_FIRST
         if may_ask and member.is_reaching and member.asked == UNASKED:
@@ -229,7 +229,7 @@ class Protocol:
     # ------------------------------------------------------------ faults
 
     def _faults(
-        self, world: World, number: int, member: Member
+        self, world: World, number: int, member: MemberState
     ) -> Iterator[tuple[str, World]]:
         if not member.is_reaching:
             again = member._replace(
@@ -247,7 +247,7 @@ class Protocol:
             cut = member._replace(is_reaching=False)
             yield f"{number} is cut off", _with(worse, number, cut)
         owner = -1 if world.owner == number else world.owner
-        dead = _with(worse, number, Member(is_alive=False))
+        dead = _with(worse, number, MemberState(is_alive=False))
         yield f"{number} crashes", dead._replace(owner=owner)
 
 
@@ -271,10 +271,10 @@ def _deleted(world: World, before: int) -> set[int]:
     )
 
 
-def _released(member: Member) -> Member:
+def _released(member: MemberState) -> MemberState:
     return member._replace(ownership=0, began=0, is_gated=False, asked=UNASKED)
 
 
-def _with(world: World, number: int, member: Member) -> World:
+def _with(world: World, number: int, member: MemberState) -> World:
     members = (*world.members[:number], member, *world.members[number + 1 :])
     return world._replace(members=members)

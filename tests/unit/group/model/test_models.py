@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.group.model.control import Flaw, Protocol
-from tests.group.model.explore import explore
-from tests.group.model.handover import Carrier, Handover
+from tests.unit.group.model.control import Flaw, Protocol
+from tests.unit.group.model.explore import explore
+from tests.unit.group.model.handover import Carrier, Handover
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

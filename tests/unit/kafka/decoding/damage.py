@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kafka import codec as codecs
 
-from tests.records.batches import (
+from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
     Frame,
@@ -17,7 +17,7 @@ from tests.records.batches import (
     sealed,
     written,
 )
-from tests.records.compare import Aborted, Case
+from tests.unit.kafka.decoding.compare import Aborted, Case
 
 _HEADER, _MAGIC_AT, _LOW_ATTRIBUTES = 61, 16, 22
 _LEAST = {2: _HEADER, 1: 34, 0: 26}

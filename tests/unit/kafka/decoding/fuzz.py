@@ -1,8 +1,9 @@
 """
-Both decoders read damaged answers until the time is up; a process of its own.
+Both decoders read damaged answers until the time is up, and so many at least.
 
-``python -m tests.records.fuzz --seconds 600`` looks longer, ``--replay`` looks again.
-What it reads stands in ``--input``, so that it is known after a crash as well.
+``python -m tests.unit.kafka.decoding.fuzz --seconds 600`` looks longer, ``--replay``
+looks again. What it reads stands in ``--input``, so that it is known after a crash as
+well.
 """
 
 import argparse
@@ -18,11 +19,12 @@ from typing import Any
 
 from attrs import asdict
 
-from tests.records.compare import Aborted, Case, compared, errors_of
-from tests.records.damage import case
+from tests.unit.kafka.decoding.compare import Aborted, Case, compared, errors_of
+from tests.unit.kafka.decoding.damage import case
 
 _HANGS_AFTER = 20.0
 _BETWEEN_ALARMS = 200
+_AT_LEAST = 100  # however slow the machine: they have damage of every kind
 _ROOM = 2**17
 
 
@@ -68,7 +70,7 @@ def _run(seed: int, seconds: float, last: mmap.mmap) -> int:
     dice = random.Random(seed)  # noqa: S311 - no secret
     outcomes: Counter[str] = Counter()
     until, count = time.monotonic() + seconds, 0
-    while time.monotonic() < until:
+    while count < _AT_LEAST or time.monotonic() < until:
         if count % _BETWEEN_ALARMS == 0:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
         count += 1

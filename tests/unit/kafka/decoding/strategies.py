@@ -8,8 +8,16 @@ from typing import Any
 from attrs import evolve, frozen
 from hypothesis import strategies as st
 
-from tests.records.batches import ABORT, COMMIT, Frame, Row, many, marker, written
-from tests.records.compare import Aborted, Case
+from tests.unit.kafka.decoding.batches import (
+    ABORT,
+    COMMIT,
+    Frame,
+    Row,
+    many,
+    marker,
+    written,
+)
+from tests.unit.kafka.decoding.compare import Aborted, Case
 
 PRODUCERS = (7, 8)
 # As far apart as the format can tell: a time is written as its distance from the

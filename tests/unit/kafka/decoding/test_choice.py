@@ -17,9 +17,9 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding import decoders
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, batch, offsets
-from tests.records.compare import TP
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
+from tests.unit.kafka.decoding.compare import TP
 
 INSTALL = "pip install 'safeconsumer[fast]'"
 Real: Any = default_records.DefaultRecordBatch
@@ -80,7 +80,7 @@ def test_it_is_logged_once(
         if "record batches" in record.message
     )
     assert first.startswith("record batches: compiled decoder (aiokafka ")
-    assert second == "record batches: python decoder (as asked for)"
+    assert second == "record batches: python decoder (as requested)"
 
 
 # ---------------------------------------------------------------- not to be had
@@ -211,8 +211,8 @@ def test_one_that_decodes_otherwise_is_refused(
     fresh.setattr(default_records, "DefaultRecordBatch", other)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"
-    assert chosen.detail.endswith(f"decodes {name} otherwise")
-    with pytest.raises(MissingExtraError, match="otherwise"):
+    assert chosen.detail.endswith(f"decodes {name} differently")
+    with pytest.raises(MissingExtraError, match="differently"):
         decoders.choose("compiled")
 
 

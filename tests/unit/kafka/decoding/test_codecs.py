@@ -14,8 +14,8 @@ import zstandard
 from kafka import codec as codecs
 
 from safeconsumer._kafka.decoding.decoders import _Zstd
-from tests.records.batches import Frame, Row, sealed, written
-from tests.records.compare import Case, compared, records_of
+from tests.unit.kafka.decoding.batches import Frame, Row, sealed, written
+from tests.unit.kafka.decoding.compare import Case, compared, records_of
 
 ROWS = [Row(5, b"k", b"value" * 10)] * 20
 HEADER = 61
@@ -145,7 +145,7 @@ for name in ("snappy", "lz4", "lz4.frame", "lz4f", "lz4framed", "zstandard"):
     sys.modules[name] = None
 from kafka.record import MemoryRecords
 from safeconsumer._kafka.decoding.decoders import choose
-from tests.records.compare import TP
+from tests.unit.kafka.decoding.compare import TP
 data = bytes.fromhex(sys.argv[1])
 part = choose("compiled").records(0, TP, MemoryRecords(data))
 print(len(part.take()))

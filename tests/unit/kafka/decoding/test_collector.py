@@ -14,8 +14,8 @@ from kafka.record import MemoryRecords
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
-from tests.records.batches import Frame, Row, written
-from tests.records.compare import TP
+from tests.unit.kafka.decoding.batches import Frame, Row, written
+from tests.unit.kafka.decoding.compare import TP
 
 
 class Noting(Deserializer):  # type: ignore[misc]  # upstream is untyped

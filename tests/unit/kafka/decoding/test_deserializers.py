@@ -15,11 +15,17 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
-from tests.kafka.offline import offline
-from tests.records.batches import Frame, Row, written
-from tests.records.compare import Case, compared, errors_of, records_of, story
-from tests.records.strategies import answers
-from tests.records.test_equality import SLOW
+from tests.harness.kafka.offline import offline
+from tests.unit.kafka.decoding.batches import Frame, Row, written
+from tests.unit.kafka.decoding.compare import (
+    Case,
+    compared,
+    errors_of,
+    records_of,
+    story,
+)
+from tests.unit.kafka.decoding.strategies import answers
+from tests.unit.kafka.decoding.test_equality import SLOW
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from kafka.errors import CorruptRecordError
 
 from safeconsumer._kafka.decoding.decoders import choose
-from tests.records.batches import (
+from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
     Frame,
@@ -17,7 +17,7 @@ from tests.records.batches import (
     sealed,
     written,
 )
-from tests.records.compare import (
+from tests.unit.kafka.decoding.compare import (
     Aborted,
     Case,
     compared,
@@ -26,7 +26,7 @@ from tests.records.compare import (
     records_of,
     story,
 )
-from tests.records.strategies import answers
+from tests.unit.kafka.decoding.strategies import answers
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.embedded_broker
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
+@pytest.mark.contract("P15")
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(case=answers())
 def test_whatever_a_broker_may_answer(case: Case) -> None:

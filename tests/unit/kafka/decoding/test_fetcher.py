@@ -8,9 +8,9 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.kafka.conftest import Maker
-from tests.kafka.fetches import answer, assigned, corrupted, offsets
-from tests.records.batches import Frame, Row, many, written
+from tests.harness.kafka.fetches import answer, assigned, corrupted, offsets
+from tests.harness.kafka.fixtures import Maker
+from tests.unit.kafka.decoding.batches import Frame, Row, many, written
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
 A, B, C = PARTITIONS

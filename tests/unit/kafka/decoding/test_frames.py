@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer._kafka.decoding import frames
-from tests.receiving.answers import (
+from tests.unit.kafka.decoding.answers import (
     Exchange,
     api_versions,
     fetch,

@@ -2,7 +2,6 @@
 Damaged answers: the same records or the same error; no crash and no hang (P15).
 """
 
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,20 +14,25 @@ _STARTS_WITHIN = 60.0
 # The process ends by itself after ``--fuzz-seconds``; pytest's own limit is too short.
 @pytest.mark.timeout(0)
 def test_damaged_answers_are_read_alike(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tmp_path: Path, first_seed: int
 ) -> None:
     """
     In a process of its own, so that a crash of it is seen and told with its input.
     """
     seconds: float = request.config.option.fuzz_seconds
-    seed = random.randrange(2**32)  # noqa: S311 - no secret
-    print(f"seed {seed}")  # noqa: T201 - shown with a failure
     last = tmp_path / "input"
-    program = [sys.executable, "-m", "tests.records.fuzz"]
-    options = ["--seed", str(seed), "--seconds", str(seconds), "--input", str(last)]
+    program = [sys.executable, "-m", "tests.unit.kafka.decoding.fuzz"]
+    options = [
+        "--seed",
+        str(first_seed),
+        "--seconds",
+        str(seconds),
+        "--input",
+        str(last),
+    ]
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         program + options,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[4],
         capture_output=True,
         text=True,
         timeout=seconds + _STARTS_WITHIN,
@@ -36,7 +40,9 @@ def test_damaged_answers_are_read_alike(
     )
     told = last.read_bytes().split(b"\n")[0].decode() if last.exists() else ""
     assert done.returncode == 0, (
-        f"seed {seed}\n{done.stdout}\n{done.stderr}\nlast input: {told}"
+        f"seed {first_seed}\n{done.stdout}\n{done.stderr}\n"
+        f"again: python -m tests.unit.kafka.decoding.fuzz --replay '{told}'"
     )
-    assert "CorruptRecordError" in done.stdout, done.stdout
+    if not first_seed:  # how rare it is, is known of these draws
+        assert "CorruptRecordError" in done.stdout, done.stdout
     print(done.stdout)  # noqa: T201 - shown with -rP

@@ -159,6 +159,7 @@ def test_records_positions_and_metrics_are_the_same(
     _same(_write(drawn), steps, start=start, check_crcs=checks)
 
 
+@pytest.mark.contract("P15")
 @given(drawn=batches, steps=takes, start=st.integers(0, 6))
 @settings(max_examples=150)
 def test_deserializers_and_their_errors_are_the_same(

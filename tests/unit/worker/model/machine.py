@@ -35,8 +35,8 @@ from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import OVERHEAD_BYTES
 from safeconsumer.worker.queue import Lanes, Letter, Order, Outcome, Policy, Queue, Task
 from safeconsumer.worker.results import Schedule
-from tests.worker.model.client import BYTES, EVERY, TOPIC, Clock, FakeClient
-from tests.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
+from tests.harness.worker.model.client import BYTES, EVERY, TOPIC, Clock, FakeClient
+from tests.harness.worker.model.standing import DRAIN, LIMITS, RETRY, StandingEngine
 
 OPS = "ops"
 BREAKER = Breaker(on=(ConnectionError,), failures=2, first=0.6, most=1.2)

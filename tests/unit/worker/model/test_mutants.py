@@ -16,8 +16,8 @@ from safeconsumer.worker.partition import Held, Lane
 from safeconsumer.worker.progress import Progress, Watermark
 from safeconsumer.worker.queue import KEYLESS, Groups, Lanes, Order, Queue
 from safeconsumer.worker.results import Schedule
-from tests.worker.model.client import EVERY
-from tests.worker.model.machine import Violated, WorkerMachine
+from tests.harness.worker.model.client import EVERY
+from tests.unit.worker.model.machine import Violated, WorkerMachine
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 pytestmark = pytest.mark.embedded_broker

@@ -1,0 +1,125 @@
+"""
+How Sphinx builds the site: ``sphinx-build -W -n docs build/site``.
+"""
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+import kafka.errors
+from sphinx.util.nodes import make_refnode
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import generated_pages  # noqa: E402 - it is beside this file
+
+generated_pages.write(HERE / "generated")
+
+project = "safeconsumer"
+author = "the authors of safeconsumer"
+version = release = version_of("safeconsumer")
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["build"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_class_signature = "separated"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+# Python's and other packages' documents are not at hand where the site is built.
+_ELSEWHERE = (
+    "attrs?|collections|contextlib|datetime|enum|kafka|os|pathlib|pyspark|re|types"
+    "|typing"
+)
+nitpick_ignore_regex = [(r"py:.*", rf"({_ELSEWHERE})\..*")]
+nitpick_ignore = [
+    *(("py:exc", name) for name in dir(kafka.errors)),
+    ("py:class", "optional"),  # kafka-python writes "timeout (int, optional)"
+    ("py:class", "TopicPartition"),
+    ("py:class", "CompiledPattern"),  # what re.Pattern and google-re2's have in common
+    ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
+    ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
+    ("py:class", "safeconsumer.worker.records.V_co"),
+]
+
+html_theme = "furo"
+html_title = "safeconsumer"
+copybutton_prompt_text = "$ "
+
+
+# By these our own parts call each other.
+_INSIDE = frozenset({"attach", "bridge"})
+_ROOMS = (
+    "safeconsumer",
+    "safeconsumer.events",
+    "safeconsumer.metrics",
+    "safeconsumer.spark",
+    "safeconsumer.testing",
+)
+
+
+def _by_public_name(app: Any, env: Any, node: Any, contnode: Any) -> Any:  # noqa: ANN401 - Sphinx's
+    """
+    Link ``safeconsumer.holds.hold.Lifetime`` or ``Lifetime`` to where it is public.
+    """
+    target = node.get("reftarget", "")
+    name = target if target[:1].isupper() else target.rpartition(".")[2]
+    objects = env.get_domain("py").objects
+    for room in _ROOMS:
+        found = objects.get(f"{room}.{name}")
+        if found is not None:
+            place = found.docname, found.node_id
+            return make_refnode(app.builder, node["refdoc"], *place, contnode)
+    return None
+
+
+def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
+    """
+    Have asterisks of a help text be asterisks: ``ssl.*`` begins no emphasis.
+    """
+    lines[:] = [
+        line if line.lstrip().startswith("..") else line.replace("*", "\\*")
+        for line in lines
+    ]
+
+
+def _to_design(_app: Any, _page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
+    """
+    Have links to design records, as they are right in the repository, work here.
+    """
+    source[0] = source[0].replace("](../../design/", "](../generated/design/")
+
+
+def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
+    """
+    Leave out the methods by which our own parts call each other.
+    """
+    _app, _what, name, _found, skips, _options = about
+    return skips or name in _INSIDE or None
+
+
+def setup(app: Any) -> None:  # noqa: ANN401 - Sphinx's
+    """
+    Let Sphinx call what is above.
+    """
+    app.connect("source-read", _to_design)
+    app.connect("missing-reference", _by_public_name)
+    app.connect("sphinx-click-process-description", _plain)
+    app.connect("sphinx-click-process-options", _plain)
+    app.connect("autodoc-skip-member", _without_inside)

@@ -1,0 +1,178 @@
+"""
+Writes the pages of the reference that are made from tables in the code.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import reference_tables
+
+import safeconsumer
+from safeconsumer import events, metrics, spark, testing
+from safeconsumer.cli.errors import MEANINGS
+from safeconsumer.metrics import alerts
+from tests.unit.contract import matrix
+
+_EVENTS = """# Events
+
+What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is that of its line in the log, *level* the line's level. A class in *parents* matches all of its children.
+
+| name | class | parents | level | what happened |
+|---|---|---|---|---|
+"""  # noqa: E501 - one sentence, one line
+_STATUSES = """# Exit statuses
+
+The same for every command; `--help` of a command lists those that it ends with.
+
+| status | meaning |
+|---|---|
+"""
+
+
+def write(folder: Path) -> None:
+    """
+    Write all of them, and delete what is none; what would be the same is left alone.
+    """
+    folder.mkdir(exist_ok=True)
+    pages = {
+        "api.md": "\n".join(_api()) + "\n",
+        "compatibility.md": reference_tables.compatibility_page(),
+        "contract-tests.md": matrix.page(),
+        "events.md": _EVENTS + "\n".join((*_events(), *_event_classes())) + "\n",
+        "exit-statuses.md": _STATUSES + "\n".join(_statuses()) + "\n",
+        "rest.md": reference_tables.rest_page(),
+        "runbook.md": alerts.runbook(),
+        "settings.md": reference_tables.settings_page(),
+        "spark.md": reference_tables.spark_page() + "\n".join(_spark()) + "\n",
+        "wire-formats.md": reference_tables.formats_page(),
+    }
+    found = {folder / name: text.encode() for name, text in pages.items()}
+    found |= {folder / name: data for name, data in _design().items()}
+    for file in folder.rglob("*.*"):
+        if file not in found:
+            file.unlink()
+    for file, data in found.items():
+        file.parent.mkdir(exist_ok=True)
+        if not file.exists() or file.read_bytes() != data:
+            file.write_bytes(data)
+
+
+_ROOT = Path(__file__).parents[1]
+_RECORDS = """
+```{toctree}
+:hidden:
+:glob:
+
+*
+```
+"""
+
+
+def _design() -> dict[str, bytes]:
+    # They link to each other, so they stand together here, too.
+    files = [*(_ROOT / "design").iterdir(), _ROOT / "CHANGELOG.md"]
+    found = {str(one.relative_to(_ROOT)): one.read_bytes() for one in files}
+    found["design/README.md"] += _RECORDS.encode()
+    return found
+
+
+_HEADS = {
+    "consumer": "The consumer",
+    "holds": "Holds",
+    "group": "Groups",
+    "worker": "Workers",
+    "errors": "Errors",
+}
+
+
+# What is public beside the root: it needs an extra, or is for few.
+_BESIDE = {
+    "Prometheus": (
+        "safeconsumer.metrics",
+        [name for name in metrics.__all__ if name != "METRICS"],
+    ),
+    "OpenTelemetry": ("safeconsumer.metrics.otel", ["Instruments"]),
+    "Journals": ("safeconsumer.audit.writer", ["JournalWriter"]),
+}
+
+
+def _api() -> Iterator[str]:
+    yield "# Python API\n"
+    yield "Names stand in `safeconsumer` where no other module is shown. "
+    yield "`KafkaConsumer` is `SafeConsumer`.\n"
+    rest = [name for name in safeconsumer.__all__ if name != "KafkaConsumer"]
+    for room, head in _HEADS.items():
+        names = [name for name in rest if _room(name) == room]
+        rest = [name for name in rest if name not in names]
+        yield f"## {head}\n"
+        yield from _documented("safeconsumer", names)
+    if rest:
+        message = f"no part of the page is for {rest}"
+        raise LookupError(message)
+    for head, (module, names) in _BESIDE.items():
+        yield f"## {head}\n"
+        yield from _documented(module, names)
+    yield "## Testing\n"
+    yield from _documented("safeconsumer.testing", testing.__all__)
+
+
+def _room(name: str) -> str:
+    found = getattr(safeconsumer, name)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return "errors"
+    module = getattr(found, "__module__", type(found).__module__)
+    return module.split(".")[1]
+
+
+def _documented(module: str, names: list[str]) -> Iterator[str]:
+    for name in names:
+        found = getattr(importlib.import_module(module), name)
+        kind = "class" if inspect.isclass(found) else "function"
+        if isinstance(found, type) and issubclass(found, BaseException):
+            kind = "exception"
+        elif kind == "function" and not callable(found):
+            kind = "data"
+        yield "```{eval-rst}"
+        yield f".. auto{kind}:: {module}.{name}"
+        if kind == "class":
+            yield "   :members:"
+        if kind == "exception":
+            yield "   :show-inheritance:"
+        yield "```\n"
+
+
+def _events() -> Iterator[str]:
+    every = [getattr(events, name) for name in events.__all__]
+    classes = [
+        one for one in every if isinstance(one, type) and issubclass(one, events.Event)
+    ]
+    parents = {parent for one in classes for parent in one.__mro__[1:]}
+    for one in sorted(classes, key=lambda one: one.name):
+        if one in parents:
+            continue
+        above = [
+            f"`{parent.__name__}`"
+            for parent in one.__mro__[1:]
+            if issubclass(parent, events.Event) and parent is not events.Event
+        ]
+        said = inspect.getdoc(one) or ""
+        first = said.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+        cells = f"`{one.name}`", f"`{one.__name__}`", ", ".join(above), one.level, first
+        yield f"| {' | '.join(cells)} |"
+
+
+def _event_classes() -> Iterator[str]:
+    names = [name for name in events.__all__ if inspect.isclass(getattr(events, name))]
+    yield "\n## Classes\n"
+    yield from _documented("safeconsumer.events", names)
+
+
+def _spark() -> Iterator[str]:
+    yield from _documented("safeconsumer.spark", spark.__all__)
+
+
+def _statuses() -> Iterator[str]:
+    for status, meaning in MEANINGS.items():
+        yield f"| {status:d} | {meaning} |"

@@ -1,0 +1,429 @@
+"""
+Makes the tables of settings, options, formats, calls and versions out of the code.
+"""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from importlib.metadata import metadata
+from textwrap import dedent
+
+import attrs
+
+import safeconsumer
+from safeconsumer._kafka import installed
+from safeconsumer._kafka.handover import envelope, marks
+from safeconsumer.console import api
+from safeconsumer.group import report_wire, settings, wire
+from safeconsumer.spark import hold_file, options, platforms
+from safeconsumer.worker import letters_format
+from safeconsumer.worker.letters_format import StoredLetter
+
+_SETTING = "| setting | default | what it is for |\n|---|---|---|"
+_FIELD = "| field | what it says |\n|---|---|"
+_ENTRY = re.compile(r"^(\w+): (.*)")
+
+
+# ---------------------------------------------------------------- settings
+
+_SETTINGS = """# Settings
+
+Values are checked when the object is made; what it raises is in the [API](api.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
+
+## The consumer
+
+`SafeConsumer(*topics, **settings)`. All of kafka-python's settings may stand beside these, with its names and defaults.
+"""  # noqa: E501 - one sentence, one line
+
+_ROOMS = {
+    "Control": "It is given as `SafeConsumer(..., control=Control(...))`.",
+    "Worker": "These are given to `Worker(consumer, handle, ...)`.",
+    "Pump": "These are given to `Pump(consumer, ...)`.",
+    "Limits": "It is given as `limits=Limits(...)` to a worker or a pump.",
+    "Retry": "It is given as `retry=Retry(...)` to a worker or a pump.",
+    "DeadLetter": "It is given as `dead_letter=DeadLetter(...)` to a worker or a pump.",
+    "Drain": "It is given as `drain=Drain(...)` to a worker or a pump.",
+    "Commit": "It is given as `commit=Commit(...)` to a worker or a pump.",
+    "Breaker": "It is given as `breaker=Breaker(...)` to a worker or a pump.",
+    "Tracing": "It is given as `trace=Tracing(...)` to a worker.",
+}
+
+
+def settings_page() -> str:
+    """
+    Return the page of what is given to constructors.
+    """
+    lines = [_SETTINGS, *_table_of(safeconsumer.SafeConsumer)]
+    for name, how in _ROOMS.items():
+        lines += [f"\n## `{name}`\n", f"{how}\n"]
+        lines += _table_of(getattr(safeconsumer, name))
+    return "\n".join(lines) + "\n"
+
+
+def _table_of(kind: type) -> Iterator[str]:
+    said = entries(kind)
+    taken = inspect.signature(kind).parameters
+    left = said.keys() - taken.keys()
+    silent = [
+        name
+        for name, one in taken.items()
+        if name not in said and one.kind is not one.VAR_KEYWORD
+    ]
+    if left or silent:
+        message = f"{kind.__name__}: not taken: {left}; not described: {silent}"
+        raise LookupError(message)
+    yield _SETTING
+    for name, what in said.items():
+        yield f"| `{name}` | {_default(taken[name])} | {what} |"
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    value = parameter.default
+    if value is inspect.Parameter.empty:
+        return ""
+    if value is attrs.NOTHING:
+        return "empty"
+    if isinstance(value, Enum):
+        return f"`{type(value).__name__}.{value.name}`"
+    if inspect.isfunction(value):
+        return "see there"
+    return f"`{value!r}`"
+
+
+def entries(kind: type) -> dict[str, str]:
+    """
+    Return what the docstring of a class says of each argument or attribute.
+
+    Raises:
+        LookupError: it says nothing.
+    """
+    text = inspect.getdoc(kind) or ""
+    found: dict[str, str] = {}
+    for head in ("Args:\n", "Attributes:\n"):
+        _, _, section = text.partition(f"\n{head}")
+        lines = section.split("\n\n")[0]
+        for part in re.split(r"\n(?=\w)", dedent(lines)):
+            entry = _ENTRY.match(part)
+            if entry is not None:
+                found[entry[1]] = _cell(part.partition(": ")[2])
+    if not found:
+        message = f"{kind.__name__} describes none of its values"
+        raise LookupError(message)
+    return found
+
+
+def _cell(text: str) -> str:
+    one_line = re.sub(r"\s+", " ", text).strip()
+    plain = re.sub(r":\w+:`~?\.?([^`]+)`", r"`\1`", one_line).replace("``", "`")
+    return (plain[:1].upper() + plain[1:]).replace("|", "\\|")
+
+
+# ---------------------------------------------------------------- formats
+
+_CONTROL = """# Wire formats
+
+What safeconsumer writes into Kafka. Readers pass over fields of JSON that they do not know.
+
+## Control records
+
+The operators' topic (`{operators}`) and the group's (`{group}`) are compacted. The key has {count} fields of UTF-8, separated by a NUL byte: the version, the group, the owner and the scope. For example:
+
+```text
+{key}
+```
+
+The value is a JSON object of at most {most} KiB; a tombstone (null) lifts the hold:
+
+```json
+{value}
+```
+
+A record whose version is above {version} counts as a hold without an end: its key names group, owner and scope in every version.
+
+### The key
+
+{key_fields}
+
+### The value
+
+In JSON `version` is `v` and `hold_id` is `id`.
+
+{value_fields}
+"""  # noqa: E501 - one sentence, one line
+
+_REPORTS = """
+## Reports
+
+Each member writes what it obeys to the status topic (`{status}`), which is compacted. The key is the version, the group and the member, separated by NUL bytes. The value is a JSON object. Partitions are ranges by topic: `{{"orders": [[0, 3], [5, 5]]}}` names 0 to 3, and 5. Where a report would be longer than {most} KiB, `assigned`, `quiet` and `busy` are empty, and `packed` has them, deflated by zlib and in Base64.
+
+```json
+{value}
+```
+
+{fields}
+"""  # noqa: E501 - one sentence, one line
+
+_LETTERS = """
+## Dead letters
+
+A dead letter has the key, the value and the headers of its record as bytes, and behind them these headers, in UTF-8. A header of the record that was null is empty. A letter about a letter has two sets of them; the last one counts. A record without a topic, a partition and an offset among them is no dead letter.
+
+| header | what it says |
+|---|---|
+{headers}
+| `{null_value}` | Is there if key and value of the record were null; the letter has an empty value. |
+| `{replayed}` | In a record that `safeconsumer dead-letters replay` sent back: which letter it was. |
+"""  # noqa: E501 - one sentence, one line
+
+_MARKS = """
+## Marks of a hand-over
+
+With `pause_handover="offsets"` a mark stands before the user's metadata of a committed offset, which has at most {most} bytes. `\\x1f` is the unit separator; the owner is eight hexadecimal digits that tell members apart. This is a mark of generation 42, with the metadata `mine` behind it:
+
+```text
+{mark}
+```
+
+{fields}
+
+With `pause_handover="assignor"` marks travel behind the assignor's user data: the data, then a payload (deflated by zlib where that is shorter) of at most {payload} KiB, then a trailer of {trailer} bytes. It ends in `{magic}`; before that stand, big-endian, the length of the payload (4 bytes), a CRC-32 (4), the version (1), the direction (1: {directions}), flags (2) and 4 bytes that are 0. Whoever reads the data from its beginning does not see what follows it.
+"""  # noqa: E501 - one sentence, one line
+
+
+def formats_page() -> str:
+    """
+    Return the page of what stands in Kafka, with examples made by what writes them.
+    """
+    return _control() + _reports() + _letters() + _of_marks()
+
+
+def _control() -> str:
+    key = wire.ControlKey("billing", "alice", "orders:3")
+    hold = wire.ControlHold(
+        "4f0c9f6e", "migration", 3_600_000, host="ops-1", principal="User:alice"
+    )
+    return _CONTROL.format(
+        operators=settings.OPERATOR_TOPIC,
+        group=settings.GROUP_TOPIC,
+        count=len(wire.encode_key(key).split(b"\0")),
+        key=_visible(wire.encode_key(key)),
+        value=wire.encode_hold(hold).decode(),
+        most=wire.MAX_VALUE_BYTES // 1024,
+        version=wire.VERSION,
+        key_fields=_fields(wire.ControlKey),
+        value_fields=_fields(wire.ControlHold),
+    )
+
+
+def _reports() -> str:
+    report = report_wire.Report(
+        group="billing",
+        member="6b1c",
+        client_id="billing-1",
+        host="worker-3",
+        at_ms=1_767_225_600_000,
+        applied={settings.OPERATOR_TOPIC: 12, settings.GROUP_TOPIC: 3},
+        holds=1,
+        assigned={"orders": ((0, 3), (5, 5))},
+        quiet={"orders": ((3, 3),)},
+        member_id="billing-1-0f0e",
+        generation=42,
+        skew=30.0,
+    )
+    written = entries(report_wire.Report)
+    del written["clock_offset"]  # is found by the reader
+    return _REPORTS.format(
+        status=settings.STATUS_TOPIC,
+        most=wire.MAX_VALUE_BYTES // 1024,
+        value=report_wire.encode_report(report).decode(),
+        fields=_rows(written),
+    )
+
+
+def _letters() -> str:
+    said = entries(StoredLetter)
+    for record in ("key", "value", "headers"):
+        del said[record]
+    rows = [
+        f"| `{letters_format.PREFIX}{name.replace('_', '-')}` | {what} |"
+        for name, what in said.items()
+    ]
+    return _LETTERS.format(
+        headers="\n".join(rows),
+        null_value=letters_format.NULL_VALUE,
+        replayed=letters_format.REPLAYED_FROM,
+    )
+
+
+def _of_marks() -> str:
+    mark = marks.attach(marks.Mark(42, "1f2e3d4c"), "mine") or ""
+    return _MARKS.format(
+        most=marks.MAX_METADATA_BYTES,
+        mark=_visible(mark.encode()),
+        fields=_fields(marks.Mark),
+        payload=envelope.MAX_PAYLOAD_BYTES // 1024,
+        trailer=envelope.TRAILER_BYTES,
+        magic=envelope.MAGIC.decode(),
+        directions=", ".join(
+            f"{one:d} {one.name.lower()}" for one in envelope.Direction
+        ),
+    )
+
+
+def _visible(data: bytes) -> str:
+    return repr(data)[2:-1]
+
+
+def _fields(kind: type) -> str:
+    return _rows(entries(kind))
+
+
+def _rows(said: Mapping[str, str]) -> str:
+    return "\n".join(
+        (_FIELD, *(f"| `{name}` | {what} |" for name, what in said.items()))
+    )
+
+
+# ---------------------------------------------------------------- REST
+
+_REST = """# REST
+
+What `safeconsumer console` serves under `/api/v1`. `GET` takes its values in the query, `POST` as a JSON object; a value that is not listed is refused. What cannot be done is answered with `application/problem+json`, which says why. The answers are what the commands print with `--json`. With `--read-only` the calls that change something are not there. `/api/v1/openapi.json` is the same list as an OpenAPI document.
+
+| call | needs | takes | what it does |
+|---|---|---|---|
+"""  # noqa: E501 - one sentence, one line
+
+
+def rest_page() -> str:
+    """
+    Return the page of the console's calls.
+    """
+    calls = [f"| {' | '.join(_call(one))} |" for one in api.CALLS]
+    return _REST + "\n".join(calls) + "\n"
+
+
+def _call(one: api.Call) -> tuple[str, ...]:
+    return (
+        f"`{one.method} {one.path}`",
+        ", ".join(f"`{name}`" for name in one.wants),
+        ", ".join(f"`{name}`" for name in one.takes),
+        _cell(one.what),
+    )
+
+
+# ---------------------------------------------------------------- Spark, versions
+
+_SPARK = """# Spark
+
+`format("safekafka")` takes every option of Spark's own Kafka source, and these. Names may be in any case; an option that begins with `hold` and is not here is refused.
+
+| option | default | what it is for |
+|---|---|---|
+"""  # noqa: E501 - one sentence, one line
+_CLIENT = (
+    "| `holds.control.kafka.*` | as `kafka.*` | Settings of the clients that read the "
+    "control topics. |\n"
+)
+_TUNED = """
+## Defaults that differ
+
+These are set where the stream does not set them; `format("kafka")` leaves them to the Kafka client.
+
+| option | value |
+|---|---|
+"""  # noqa: E501 - one sentence, one line
+_PLATFORMS = """
+## Versions
+
+The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode and batch reads are refused.
+
+## A file of holds
+
+{file}
+
+## In Python
+
+`from safeconsumer import spark` has these; it imports no pyspark.
+
+"""  # noqa: E501 - one sentence, one line
+
+
+def spark_page() -> str:
+    """
+    Return the page of Spark's options and versions.
+    """
+    ours = [
+        f"| `{name}` | {f'`{default}`' if default else ''} | {what} |"
+        for name, (default, what) in options.OPTIONS.items()
+    ]
+    tuned = [f"| `{name}` | `{value}` |" for name, value in options.TUNED.items()]
+    versions = _PLATFORMS.format(
+        oldest=_dotted(platforms.OLDEST),
+        newest=_dotted(platforms.NEWEST),
+        java=platforms.JAVA,
+        file=_file_of_holds(),
+    )
+    rows = "\n".join(ours) + "\n" + _CLIENT
+    return _SPARK + rows + _TUNED + "\n".join(tuned) + "\n" + versions
+
+
+def _file_of_holds() -> str:
+    said = inspect.getdoc(hold_file) or ""
+    _, _, about = said.partition("\n\n")
+    return about.replace("``", "`").replace("\n", " ")
+
+
+_COMPATIBILITY = """# Compatibility
+
+| what | versions |
+|---|---|
+| kafka-python | `{kafka}` |
+| Python | {pythons} |
+| Spark | {spark}, on Java {java} or newer |
+
+Another kafka-python fails with `UnsupportedKafkaPythonError`, which names what was found and what is supported: when `SafeConsumer` is imported or constructed.
+
+## Extras
+
+`pip install 'safeconsumer[NAME]'` installs what stands beside the name.
+
+| extra | brings |
+|---|---|
+"""  # noqa: E501 - one sentence, one line
+
+
+def compatibility_page() -> str:
+    """
+    Return the page of versions, as the package's metadata has them.
+    """
+    about = metadata("safeconsumer")
+    prefix = "Programming Language :: Python :: 3."
+    minors = [
+        f"3.{line.removeprefix(prefix)}"
+        for line in about.get_all("Classifier", [])
+        if line.startswith(prefix)
+    ]
+    page = _COMPATIBILITY.format(
+        kafka=installed.SUPPORTED,
+        pythons=", ".join(minors),
+        spark=f"{_dotted(platforms.OLDEST)} to {_dotted(platforms.NEWEST)}",
+        java=platforms.JAVA,
+    )
+    return page + "\n".join(_extras(about.get_all("Requires-Dist", []))) + "\n"
+
+
+def _extras(requirements: list[str]) -> Iterator[str]:
+    brought: dict[str, list[str]] = {}
+    for line in requirements:
+        found = re.fullmatch(r"(.+?) ?; .*extra == ['\"]([\w-]+)['\"]", line)
+        if found is not None:
+            brought.setdefault(found[2], []).append(f"`{found[1]}`")
+    for extra, what in brought.items():
+        if extra not in {"docs", "fuzz", "lint", "test"}:
+            yield f"| `{extra}` | {', '.join(what)} |"
+
+
+def _dotted(line: tuple[int, int]) -> str:
+    return ".".join(map(str, line))

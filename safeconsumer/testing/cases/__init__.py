@@ -1,0 +1,3 @@
+"""
+Cases that any class with kafka-python's methods can be tried with.
+"""

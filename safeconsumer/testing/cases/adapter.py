@@ -1,0 +1,235 @@
+"""
+Any class with kafka-python's methods, as the cases drive it.
+
+It also runs where another kafka-python is installed and nothing else: standard library
+and kafka-python only.
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, TopicPartition
+
+from safeconsumer.testing.cases.absent import (
+    ONE_CONSUMER,
+    ONLY_PARTITIONS,
+    AbsentError,
+)
+from safeconsumer.testing.cases.member import found
+
+_ASSIGNORS = {
+    "range": ("kafka.coordinator.assignors.range", "RangePartitionAssignor"),
+    "cooperative-sticky": (
+        "kafka.coordinator.assignors.cooperative_sticky",
+        "CooperativeStickyAssignor",
+    ),
+}
+
+
+class Adapter:
+    """
+    One consumer after the other, all of one class.
+
+    Args:
+        consumer: the class, as ``module:Class``; a function that takes the same keys
+            does as well.
+
+    """
+
+    consumer: Any
+
+    def __init__(self, consumer: str) -> None:
+        self._spec = consumer
+        self._make = found(consumer)
+
+    def versions(self) -> dict[str, str]:
+        """
+        Return the versions of kafka-python and of the package that has the class.
+        """
+        versions = {"kafka-python": metadata.version("kafka-python")}
+        package = self._spec.partition(":")[0].partition(".")[0]
+        try:
+            return {**versions, package: metadata.version(package)}
+        except metadata.PackageNotFoundError:
+            return versions
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """
+        Make the consumer that all other calls are about.
+        """
+        self._listener = _Listener(self, pausing=settings["pause_on_assign"])
+        config = {
+            "bootstrap_servers": settings["bootstrap"].split(","),
+            "group_id": settings["group"],
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": settings["auto_commit"],
+            "fetch_max_wait_ms": round(settings["fetch_wait"] * 1000),
+            "metadata_max_age_ms": round(settings["metadata_age"] * 1000),
+            "retry_backoff_ms": 50,
+            "session_timeout_ms": round(settings["session"] * 1000),
+            "heartbeat_interval_ms": round(settings["heartbeat"] * 1000),
+            "max_poll_interval_ms": round(settings["max_poll_interval"] * 1000),
+            "partition_assignment_strategy": [_assignor(settings["protocol"])],
+        }
+        if settings["api_version"]:
+            config["api_version"] = tuple(settings["api_version"])
+        if settings["carries"]:
+            config.update(self._carrying())
+        self.consumer = self._make(**config)
+
+    def _carrying(self) -> dict[str, str]:
+        if "pause_handover" not in inspect.signature(self._make).parameters:
+            raise AbsentError(ONE_CONSUMER)
+        return {"pause_handover": "offsets"}
+
+    def close(self) -> None:
+        """
+        Close it as the client does by default.
+        """
+        self.consumer.close()
+
+    def subscribe(self, topics: list[str]) -> None:
+        """
+        Subscribe to topics.
+        """
+        self.consumer.subscribe(topics, listener=self._listener)
+
+    def subscribe_pattern(self, pattern: str) -> None:
+        """
+        Subscribe to the topics that match.
+        """
+        self.consumer.subscribe(pattern=pattern, listener=self._listener)
+
+    def unsubscribe(self) -> None:
+        """
+        Subscribe to nothing.
+        """
+        self.consumer.unsubscribe()
+
+    def assign(self, partitions: list[Any]) -> None:
+        """
+        Assign partitions by hand.
+        """
+        self.consumer.assign(_tps(partitions))
+
+    def assignment(self) -> list[Any]:
+        """
+        Return what is assigned.
+        """
+        return list(self.consumer.assignment())
+
+    def poll(self, timeout: float, limit: int) -> list[Any]:
+        """
+        Read once; return topic, partition and offset of each record.
+        """
+        batches = self.consumer.poll(timeout * 1000, max_records=limit)
+        return [
+            (one.topic, one.partition, one.offset)
+            for batch in batches.values()
+            for one in batch
+        ]
+
+    def pause(self, partitions: list[Any]) -> None:
+        """
+        Pause partitions.
+        """
+        self.consumer.pause(*_tps(partitions))
+
+    def resume(self, partitions: list[Any]) -> None:
+        """
+        Resume partitions.
+        """
+        self.consumer.resume(*_tps(partitions))
+
+    def paused(self) -> list[Any]:
+        """
+        Return what it calls paused.
+        """
+        return list(self.consumer.paused())
+
+    def pause_topic(self, topic: str) -> None:
+        """
+        Pause a topic.
+        """
+        self._taking_more_than_partitions().pause(topic)
+
+    def pause_pattern(self, pattern: str) -> None:
+        """
+        Pause the topics that match.
+        """
+        self._taking_more_than_partitions().pause(re.compile(pattern))
+
+    def pause_all(self) -> None:
+        """
+        Pause whatever is assigned, now and later.
+        """
+        self._taking_more_than_partitions().pause_all()
+
+    def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
+        if not hasattr(self.consumer, "pause_all"):
+            raise AbsentError(ONLY_PARTITIONS)
+        return self.consumer
+
+    def position(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
+        """
+        Return the offset of the next record.
+        """
+        position: int | None = self.consumer.position(TopicPartition(*partition))
+        return position
+
+    def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401  the same
+        """
+        Go on at this offset.
+        """
+        self.consumer.seek(TopicPartition(*partition), offset)
+
+    def commit(self) -> None:
+        """
+        Commit where it is.
+        """
+        self.consumer.commit()
+
+    def committed(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
+        """
+        Return what is committed.
+        """
+        committed: int | None = self.consumer.committed(TopicPartition(*partition))
+        return committed
+
+    def events(self) -> list[str]:
+        """
+        Return what its listener was called with since the last time.
+        """
+        return self._listener.taken()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python is untyped
+    def __init__(self, adapter: Adapter, *, pausing: bool) -> None:
+        self._adapter = adapter
+        self._pausing = pausing
+        self._events: list[str] = []
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._events.append("assigned")
+        if self._pausing:
+            self._adapter.pause(list(assigned))
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:  # noqa: ARG002  upstream's
+        self._events.append("revoked")
+
+    def taken(self) -> list[str]:
+        taken, self._events = self._events, []
+        return taken
+
+
+def _assignor(name: str) -> Any:  # noqa: ANN401  a class of kafka-python
+    module, kind = _ASSIGNORS[name]
+    return getattr(importlib.import_module(module), kind)
+
+
+def _tps(partitions: list[Any]) -> list[TopicPartition]:
+    return [TopicPartition(*one) for one in partitions]

@@ -1,0 +1,62 @@
+"""
+All cases, in the order of their tables.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+from attrs import frozen
+
+from safeconsumer.testing.cases import (
+    test_lost_membership,
+    test_one_consumer,
+    test_rebalances,
+    test_subscriptions,
+    test_wider_pauses,
+)
+from safeconsumer.testing.cases.lab import Lab
+
+_MODULES = (
+    test_one_consumer,
+    test_rebalances,
+    test_lost_membership,
+    test_subscriptions,
+    test_wider_pauses,
+)
+
+
+@frozen(kw_only=True)
+class Case:
+    """
+    One behaviour that a client should have.
+
+    Attributes:
+        name: that of the test, with hyphens.
+        part: what it is about, the same for all cases of a module.
+        rule: the first line of its docstring.
+        run: raises what :mod:`safeconsumer.testing.cases.outcomes` has if a client does
+            something else.
+
+    """
+
+    name: str
+    part: str
+    rule: str
+    run: Callable[[Lab], None]
+
+
+def _cases(module: ModuleType) -> Iterator[Case]:
+    for name, run in vars(module).items():
+        if name.startswith("test_"):
+            rule = inspect.cleandoc(run.__doc__ or "").partition("\n")[0]
+            yield Case(
+                name=name.removeprefix("test_").replace("_", "-"),
+                part=module.PART,
+                rule=rule.removesuffix("."),
+                run=run,
+            )
+
+
+CASES = {one.name: one for module in _MODULES for one in _cases(module)}
+PARTS = tuple(module.PART for module in _MODULES)

@@ -1,0 +1,74 @@
+"""
+One consumer in a process of its own: calls on stdin, answers on stdout, as JSON.
+
+``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``. It also
+runs in environments that have another client and nothing else, so this file and the
+adapters use the standard library and their client only.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+import traceback
+from typing import Any, TextIO
+
+from safeconsumer.testing.cases.absent import AbsentError
+
+
+def _private_stdout() -> TextIO:
+    # What a library prints must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    return answers
+
+
+def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  one of several
+    """
+    Do one call; return its result, or what was raised and whose error class it is.
+    """
+    if request["call"] == "cpu":
+        return {"result": time.process_time()}
+    try:
+        return {"result": getattr(adapter, request["call"])(**request["with"])}
+    except AbsentError as error:
+        return {"absent": str(error)}
+    except Exception as error:  # noqa: BLE001  sent to the case, which may expect it
+        kind = type(error)
+        return {
+            "error": f"{kind.__module__}.{kind.__qualname__}",
+            "text": str(error),
+            "trace": traceback.format_exc(),
+        }
+
+
+def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
+    """
+    Return what ``module:name`` names; the name may have dots.
+
+    Raises:
+        ImportError: there is no such module, or its import failed.
+        AttributeError: it has no such name.
+
+    """
+    module, _, name = spec.partition(":")
+    where: Any = importlib.import_module(module)
+    for part in name.split("."):
+        where = getattr(where, part)
+    return where
+
+
+def main() -> None:
+    """
+    Serve until stdin ends.
+    """
+    answers = _private_stdout()
+    spec, *arguments = sys.argv[1:]
+    adapter = found(spec)(*arguments)
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(adapter, json.loads(line))) + "\n")
+
+
+if __name__ == "__main__":
+    main()

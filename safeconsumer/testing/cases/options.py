@@ -1,0 +1,207 @@
+"""
+The options of the cases, known to pytest only where the cases are what it runs.
+"""
+
+import importlib
+import inspect
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.testing.errors import BrokerTypeError
+from safeconsumer.testing.existing import broker_of
+
+PACKAGE = __package__ or ""
+EXAMPLE = "safeconsumer:SafeConsumer"
+
+METHODS = (
+    "assign",
+    "assignment",
+    "close",
+    "commit",
+    "committed",
+    "pause",
+    "paused",
+    "poll",
+    "position",
+    "resume",
+    "seek",
+    "subscribe",
+    "unsubscribe",
+)
+"""What a class must have for the cases to say anything about it."""
+
+_ANSWERS_WITHIN_MS = 10_000
+
+
+def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
+    """
+    Tell whether a command line names the cases, as a package or by a path.
+
+    Args:
+        arguments: what stands on it beside options.
+        folder: where pytest was started.
+
+    """
+    here = Path(__file__).parent
+    for argument in arguments:
+        name = argument.partition("::")[0]
+        if f"{name}.".startswith(f"{PACKAGE}."):
+            return True
+        if here in ((path := (folder / name).resolve()), *path.parents):
+            return True
+    return False
+
+
+def add(parser: pytest.Parser) -> None:
+    """
+    Add ``--consumer`` and ``--bootstrap``.
+
+    Raises:
+        pytest.UsageError: a conftest.py or another plugin has an option of that name.
+
+    """
+    group = parser.getgroup("safeconsumer", "safeconsumer's cases")
+    try:
+        group.addoption(
+            "--consumer",
+            metavar="MODULE:CLASS",
+            help="the class to try, or a function that takes the same keys",
+        )
+        group.addoption(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="a running broker (default: the embedded one, in this process)",
+        )
+    except ValueError as error:
+        message = (
+            f"a conftest.py or another plugin has --consumer or --bootstrap, too; run "
+            f"{PACKAGE} from another folder, or without that plugin (-p no:NAME): "
+            f"{error}"
+        )
+        raise pytest.UsageError(message) from error
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """
+    Tell what is tried, and on what.
+    """
+    broker = config.getoption("--bootstrap") or "the embedded one"
+    return f"consumer: {config.getoption('--consumer')}, broker: {broker}"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """
+    Refuse what no case could say anything about, before the first one.
+
+    Raises:
+        pytest.UsageError: no class, one that cannot be imported or lacks methods, or
+            no broker.
+
+    """
+    config = session.config
+    folder = str(config.invocation_params.dir)
+    if folder not in sys.path:  # as python -m pytest has it
+        sys.path.insert(0, folder)
+    bootstrap = config.getoption("--bootstrap")
+    with warnings.catch_warnings():  # kafka-python's are not what is tried
+        warnings.simplefilter("ignore")
+        check_consumer(config.getoption("--consumer"))
+        if bootstrap is not None and not config.option.collectonly:
+            check_broker(bootstrap)
+
+
+def consumer_of(config: pytest.Config) -> str:
+    """
+    Return what ``--consumer`` says.
+
+    Raises:
+        pytest.UsageError: the cases were found, but not named on the command line.
+
+    """
+    spec: str | None = config.getoption("--consumer", None)
+    if spec is None:
+        message = f"run the cases by pytest --pyargs {PACKAGE} --consumer MODULE:CLASS"
+        raise pytest.UsageError(message)
+    return spec
+
+
+def check_consumer(spec: str | None) -> None:
+    """
+    Return if a class of that name is here and has kafka-python's methods.
+
+    Raises:
+        pytest.UsageError: it is not; the message says what is missing.
+
+    """
+    if spec is None:
+        message = (
+            f"--consumer MODULE:CLASS is missing: the class to try, such as {EXAMPLE}"
+        )
+        raise pytest.UsageError(message)
+    made = _imported(spec)
+    if not callable(made):
+        message = f"--consumer {spec}: that is neither a class nor a function"
+        raise pytest.UsageError(message)
+    missing = [name for name in METHODS if not callable(getattr(made, name, None))]
+    if inspect.isclass(made) and missing:
+        message = (
+            f"--consumer {spec}: the class has no {', '.join(missing)}; the cases "
+            "need the methods of kafka-python's KafkaConsumer"
+        )
+        raise pytest.UsageError(message)
+
+
+def _imported(spec: str) -> Any:  # noqa: ANN401  whatever it names
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        message = f"--consumer {spec}: write MODULE:CLASS, such as {EXAMPLE}"
+        raise pytest.UsageError(message)
+    try:
+        where: Any = importlib.import_module(module)
+    except Exception as error:
+        message = (
+            f"--consumer {spec}: {module} cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        )
+        raise pytest.UsageError(message) from error
+    for part in name.split("."):
+        if not hasattr(where, part):
+            message = f"--consumer {spec}: {module} has no {name}"
+            raise pytest.UsageError(message)
+        where = getattr(where, part)
+    return where
+
+
+def check_broker(bootstrap: str) -> None:
+    """
+    Return if a Kafka broker answers at one of these addresses.
+
+    Raises:
+        pytest.UsageError: none does within ten seconds, or it is no address.
+
+    """
+    from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
+    from kafka.errors import KafkaError  # noqa: PLC0415  likewise
+
+    from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+
+    try:
+        config = broker_of(bootstrap).client_config
+    except BrokerTypeError as error:
+        message = f"--bootstrap {bootstrap!r}: write HOST:PORT"
+        raise pytest.UsageError(message) from error
+    try:
+        made(
+            KafkaAdminClient, **config, bootstrap_timeout_ms=_ANSWERS_WITHIN_MS
+        ).close()
+    except (KafkaError, OSError, ValueError) as error:
+        message = (
+            f"--bootstrap {bootstrap}: no Kafka broker answers there within "
+            f"{_ANSWERS_WITHIN_MS // 1000} s ({type(error).__name__})"
+        )
+        raise pytest.UsageError(message) from error

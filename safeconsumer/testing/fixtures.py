@@ -1,0 +1,133 @@
+"""
+Fixtures: brokers, clients and checks for tests of Kafka consumers.
+
+They are there where they are asked for: ``pytest_plugins =
+["safeconsumer.testing.fixtures"]`` in the top ``conftest.py``, or
+``-p safeconsumer.testing.fixtures``. Kafka is imported by the first test that uses it.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from safeconsumer.testing.clients import Clients
+    from safeconsumer.testing.leaks import NoLeak
+
+BOOTSTRAP_VARIABLE = "SAFECONSUMER_TEST_BOOTSTRAP"
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[Any]:
+    """
+    Lend a broker for the whole session.
+
+    The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, else an
+    :class:`~safeconsumer.testing.EmbeddedBroker`. One of your own takes its place:
+    whatever :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or
+    a ``KafkaContainer`` of testcontainers.
+    """
+    bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
+    if bootstrap:
+        from safeconsumer.testing.existing import ExistingCluster  # noqa: PLC0415
+
+        yield ExistingCluster(bootstrap)
+        return
+    from safeconsumer.testing.embedded import EmbeddedBroker  # noqa: PLC0415
+
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
+    """
+    Lend the maker behind the other fixtures; it closes what it made at the end.
+    """
+    from safeconsumer.testing.clients import Clients  # noqa: PLC0415  when used
+    from safeconsumer.testing.existing import broker_of  # noqa: PLC0415  when used
+
+    clients = Clients(broker_of(kafka_broker))
+    yield clients
+    clients.close()
+
+
+@pytest.fixture
+def kafka_topic(kafka_clients: "Clients") -> Callable[..., str]:
+    """
+    Create topics: ``kafka_topic(partitions=4)`` returns a unique name.
+    """
+    return kafka_clients.topic
+
+
+@pytest.fixture
+def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
+    """
+    Make consumers: ``make_consumer(cls, *topics, group=None, **config)``.
+
+    It reads from the earliest record, does not auto-commit, and is closed at the end;
+    ``config`` wins over all of that.
+    """
+    return kafka_clients.consumer
+
+
+@pytest.fixture
+def make_producer(kafka_clients: "Clients") -> Callable[..., Any]:
+    """
+    Make producers, closed at the end: ``make_producer(**config)``.
+    """
+    return kafka_clients.producer
+
+
+@pytest.fixture
+def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
+    """
+    Force two rebalances: ``force_rebalance(group, topics, *consumers, timeout=30)``.
+
+    A ghost member joins the group and leaves it. The consumers given are polled
+    meanwhile by this thread, and on return they have settled again; what they delivered
+    is returned. Give all members of the group, or none: then somebody else polls them,
+    and on return the ghost has had a partition and has left. Further keywords are the
+    ghost's configuration, such as an assignor where no consumer tells it.
+    """
+
+    def force(
+        group: str,
+        topics: str | list[str],
+        *consumers: Any,  # noqa: ANN401  kafka-python is untyped
+        timeout: float = 30.0,
+        **config: Any,  # noqa: ANN401  kafka-python's own keys, passed on
+    ) -> list[Any]:
+        from kafka import KafkaConsumer  # noqa: PLC0415  when used
+
+        from safeconsumer.testing.ghost import Ghost, strategies  # noqa: PLC0415
+
+        ghost_consumer = kafka_clients.consumer(
+            KafkaConsumer,
+            group=group,
+            **{"client_id": "ghost", **strategies(consumers), **config},
+        )
+        names = [topics] if isinstance(topics, str) else topics
+        ghost = Ghost(ghost_consumer, names, consumers, timeout)
+        return ghost.join() + ghost.leave()
+
+    return force
+
+
+@pytest.fixture
+def assert_no_leak() -> Callable[..., "NoLeak"]:
+    """
+    Fail if records of paused partitions are delivered.
+
+    ``with assert_no_leak(consumer, *targets): ...``, see
+    :class:`safeconsumer.testing.leaks.NoLeak`; any kafka-python consumer will do.
+    """
+
+    def check(consumer: Any, *targets: Any) -> "NoLeak":  # noqa: ANN401
+        from safeconsumer.testing.leaks import NoLeak  # noqa: PLC0415  when used
+
+        return NoLeak(consumer, *targets)
+
+    return check

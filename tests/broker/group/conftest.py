@@ -1,0 +1,8 @@
+"""
+Fixtures that tests of several folders share.
+"""
+
+from tests.harness.group.fixtures import secured, story
+from tests.harness.kafka.fixtures import safe, told
+
+__all__ = ["safe", "secured", "story", "told"]

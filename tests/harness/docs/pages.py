@@ -1,0 +1,102 @@
+"""
+The code blocks of README and of the pages under ``docs``: what runs each, or why not.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+from attrs import frozen
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ("tutorials", "how-to", "explanation")
+PAGES = (
+    ROOT / "README.md",
+    *sorted(page for one in FOLDERS for page in (ROOT / "docs" / one).glob("*.md")),
+)
+_FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_REMARK = re.compile(r"<!-- (not run|run by): ((?:(?!-->).)+?) -->\n*\Z", re.DOTALL)
+
+
+@frozen
+class Block:
+    """
+    One fenced block.
+
+    Attributes:
+        page: the file that it is in.
+        line: of its first line of code there, from 1.
+        language: as its fence says.
+        code: without the fences.
+        why_not: why no test runs it; None for one that is run.
+        run_by: the test that runs it instead of ``test_pages``, as a path.
+    """
+
+    page: Path
+    line: int
+    language: str
+    code: str
+    why_not: str | None
+    run_by: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_run_here(self) -> bool:
+        return self.why_not is None and self.run_by is None
+
+    @property
+    def commands(self) -> list[str]:
+        """
+        What stands behind ``$``, with lines that are continued.
+        """
+        lines = self.code.replace("\\\n", " ").splitlines()
+        return [line[2:] for line in lines if line.startswith("$ ")]
+
+
+def blocks(page: Path) -> list[Block]:
+    """
+    Return the blocks of a page in their order, without directives of Sphinx.
+    """
+    return list(_blocks(page, page.read_text("utf-8")))
+
+
+def _blocks(page: Path, text: str) -> Iterator[Block]:
+    for found in _FENCE.finditer(text):
+        indent, language, code = found.groups()
+        if language.startswith("{"):
+            continue
+        remark = _REMARK.search(text[: found.start()])
+        kind, said = remark.groups() if remark else (None, None)
+        yield Block(
+            page=page,
+            line=text.count("\n", 0, found.start(3)) + 1,
+            language=language,
+            code=re.sub(f"^{indent}", "", code, flags=re.MULTILINE),
+            why_not=said if kind == "not run" else None,
+            run_by=said if kind == "run by" else None,
+        )
+
+
+def spark_examples() -> list[Block]:
+    """
+    Return what ``tests/system/spark`` runs: it needs a session and Java.
+    """
+    return [
+        block
+        for page in PAGES
+        for block in blocks(page)
+        if block.language == "python"
+        and block.run_by == "tests/system/spark/test_readme.py"
+    ]
+
+
+def printed_after(these: list[Block], block: Block) -> str | None:
+    """
+    Return what the page says that a block prints: the ``text`` block behind it.
+    """
+    rest = these[these.index(block) + 1 :]
+    shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]
+    return shown[0] if shown else None

@@ -1,0 +1,56 @@
+"""
+Consumers that poll in the background while a test does something else.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from kafka import TopicPartition
+
+
+class Polled:
+    """
+    Polls consumers, each on a thread of its own, until its block ends.
+
+    What they get is thrown away.
+    """
+
+    def __init__(self, *consumers: Any) -> None:  # noqa: ANN401 - stock or ours
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._poll, args=(one,)) for one in consumers
+        ]
+
+    def __enter__(self) -> Self:
+        for one in self._threads:
+            one.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for one in self._threads:
+            one.join()
+
+    def _poll(self, consumer: Any) -> None:  # noqa: ANN401 - stock or ours
+        while not self._over.is_set():
+            consumer.poll(50)
+
+
+def is_shared_out(
+    consumers: Sequence[Any], partitions: Iterable[TopicPartition]
+) -> bool:
+    """
+    Tell whether each partition has exactly one owner, and each consumer owns some.
+    """
+    owned = [one.assignment() for one in consumers]
+    return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
+        partitions
+    )
+
+
+def partitions_of(topic: str, count: int) -> list[TopicPartition]:
+    """
+    Return the topic's first ``count`` partitions.
+    """
+    return [TopicPartition(topic, number) for number in range(count)]

@@ -1,0 +1,63 @@
+"""
+Polls a consumer in this thread until something is so, with a bound.
+
+Several consumers at once, each in a thread of its own, are polled by
+:func:`safeconsumer.testing.poll_until`, or in the background by
+:class:`tests.harness.members.Polled`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kafka import TopicPartition
+
+from tests.harness.waiting import LIMIT, looks
+
+
+def poll_until(
+    consumer: Any,  # noqa: ANN401 - stock or ours
+    condition: Callable[[], object],
+    *,
+    got: dict[TopicPartition, list[int]] | None = None,
+    limit: float = LIMIT,
+) -> dict[TopicPartition, list[int]]:
+    """
+    Poll until the condition holds, and return the offsets that came, by partition.
+
+    With ``got`` they are added to what had come before.
+    """
+    got = {} if got is None else got
+    for _ in looks(condition, "what is polled for", limit, seen=lambda: got):
+        collect(got, consumer.poll(100))
+    return got
+
+
+def collect(
+    got: dict[TopicPartition, list[int]],
+    polled: dict[TopicPartition, Iterable[Any]],
+) -> None:
+    """
+    Add the offsets of what a ``poll`` returned.
+    """
+    for tp, records in polled.items():
+        got.setdefault(tp, []).extend(record.offset for record in records)
+
+
+def read(
+    consumer: Any,  # noqa: ANN401 - stock or ours
+    count: int,
+    limit: float = 20.0,
+) -> list[Any]:
+    """
+    Poll until at least so many records have come, and return them.
+    """
+    records: list[Any] = []
+
+    def are_there() -> bool:
+        return len(records) >= count
+
+    what = f"{count} records"
+    for _ in looks(are_there, what, limit, seen=lambda: len(records)):
+        for batch in consumer.poll(500).values():
+            records.extend(batch)
+    return records

@@ -1,0 +1,224 @@
+"""
+Starts programs, reads what they say line by line, and ends them by their id.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from tests.harness.brokers.java import tied_to_us
+from tests.harness.waiting import NotReachedError
+
+ROOT = Path(__file__).parents[2]
+END_LIMIT = 20.0
+"""Seconds that a program gets to end when it is asked to."""
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """
+    Return the command that runs a module of this suite.
+    """
+    return [sys.executable, "-m", name, *arguments]
+
+
+class Process:
+    """
+    A program that hears lines on stdin and says lines on stdout.
+
+    A context manager: it kills the program. Thread rules: made by a thread that lives
+    as long as the program should.
+
+    Args:
+        command: program and arguments; it is run in the project's folder.
+        read: what is kept of a line that it said, as ``json.loads``.
+        log: where its stderr is added; it shares ours if not given.
+        env: what its environment has beside ours.
+
+    Attributes:
+        said: what it said, in order, without what :meth:`take` took.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        read: Callable[[str], Any] = str.rstrip,
+        log: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.said: list[Any] = []
+        self._read = read
+        self._has_said_all = False
+        self._news = threading.Condition()
+        with contextlib.ExitStack() as opened:
+            errors = None if log is None else opened.enter_context(log.open("ab"))
+            self._popen = subprocess.Popen(  # noqa: S603 - our own code
+                tied_to_us(list(command)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=ROOT,
+                env={**os.environ, **(env or {})},
+                text=True,
+            )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _listen(self) -> None:
+        try:
+            for line in self._popen.stdout or ():
+                kept = self._read(line)
+                with self._news:
+                    self.said.append(kept)
+                    self._news.notify_all()
+        finally:
+            with self._news:
+                self._has_said_all = True
+                self._news.notify_all()
+
+    # ------------------------------------------------------------ talking
+
+    def tell(self, line: str) -> None:
+        """
+        Write a line to its stdin; nothing if it has ended.
+        """
+        stdin = self._popen.stdin
+        if stdin is None or stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(f"{line}\n")
+            stdin.flush()
+
+    def take(self, limit: float) -> Any:  # noqa: ANN401 - what ``read`` makes of a line
+        """
+        Wait for the oldest line that is not taken yet; None if it says no more.
+
+        Raises:
+            NotReachedError: it says nothing for so many seconds.
+        """
+        with self._news:
+            if not self._news.wait_for(lambda: self.said or self._has_said_all, limit):
+                message = f"a line of {self._popen.args}: not within {limit:g} s"
+                raise NotReachedError(message)
+            return self.said.pop(0) if self.said else None
+
+    def last(self, key: str) -> Any:  # noqa: ANN401 - a JSON value
+        """
+        Return the newest value of a key in what it said; None if it never said it.
+        """
+        return next((one[key] for one in reversed(self.said) if key in one), None)
+
+    # ------------------------------------------------------------ its life
+
+    @property
+    def is_over(self) -> bool:
+        """
+        Whether it has ended; one that is frozen has not.
+        """
+        return self._popen.poll() is not None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """
+        Send it a signal; nothing if it has ended.
+        """
+        self._popen.send_signal(number)
+
+    def freeze(self) -> None:
+        """
+        Stop it where it is.
+        """
+        self.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """
+        Let it go on.
+        """
+        self.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """
+        End it at once, as a crash would; a second call does nothing.
+        """
+        self._popen.kill()
+        self._clear_up()
+
+    def begin_to_end(self) -> None:
+        """
+        Close its stdin: our own programs end then.
+        """
+        if self._popen.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._popen.stdin.close()
+
+    def end(self, limit: float = END_LIMIT) -> bool:
+        """
+        Close its stdin and wait for its end; False if it had to be killed.
+
+        Args:
+            limit: seconds.
+        """
+        self.begin_to_end()
+        return self.wait(limit)
+
+    def wait(self, limit: float = END_LIMIT) -> bool:
+        """
+        Wait for its end, which was asked for; False if it had to be killed.
+
+        Args:
+            limit: seconds.
+        """
+        try:
+            self._popen.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+        self._clear_up()
+        return True
+
+    def _clear_up(self) -> None:
+        self._popen.wait(END_LIMIT)
+        self._listener.join(END_LIMIT)
+        self.begin_to_end()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+
+
+@contextlib.contextmanager
+def logged(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """
+    Run a program that says all into a file; kill it, and what it started, at the end.
+
+    Args:
+        command: program and arguments; it is run in the project's folder.
+        log: where its stdout and stderr are added.
+        env: what its environment has beside ours.
+    """
+    with log.open("ab") as out:
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

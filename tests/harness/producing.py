@@ -1,0 +1,47 @@
+"""
+Writes records and returns once the broker has acknowledged them all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tests.harness.waiting import LIMIT
+
+
+def write(
+    producer: Any,  # noqa: ANN401 - kafka-python is untyped
+    records: Iterable[Mapping[str, Any]],
+    limit: float = LIMIT,
+) -> list[Any]:
+    """
+    Write records, each as the arguments of ``send``; return their metadata, in order.
+
+    Args:
+        producer: kafka-python's; it stays open.
+        records: to be written.
+        limit: seconds for all of them to be sent, and for each to be acknowledged.
+    """
+    sent = [producer.send(**one) for one in records]
+    producer.flush(limit)
+    return [one.get(limit) for one in sent]
+
+
+def numbered(topic: str, *counts: int) -> Iterator[dict[str, Any]]:
+    """
+    Yield records for each partition, so many; their values count from 0.
+    """
+    for partition, count in enumerate(counts):
+        for number in range(count):
+            yield {"topic": topic, "partition": partition, "value": b"%d" % number}
+
+
+def produce(
+    producer: Any,  # noqa: ANN401 - kafka-python is untyped
+    topic: str,
+    *counts: int,
+    limit: float = LIMIT,
+) -> None:
+    """
+    Write :func:`numbered` records: so many to partition 0, so many to partition 1, ….
+    """
+    write(producer, numbered(topic, *counts), limit)

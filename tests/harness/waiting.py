@@ -1,0 +1,111 @@
+"""
+Waits, with a bound, until something is so, and says what it saw last if it never is.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+LIMIT = 30.0
+"""Seconds after which something awaited is taken for something that never comes."""
+
+PAUSE = 0.01
+"""Seconds between two looks at what other threads and processes bring about."""
+
+T = TypeVar("T")
+
+
+class NotReachedError(Exception):
+    """
+    What a test waits for did not come about in time.
+
+    Not an ``AssertionError``, so that no expected failure can hide it.
+    """
+
+
+def looks(
+    condition: Callable[[], object],
+    what: str,
+    limit: float = LIMIT,
+    *,
+    seen: Callable[[], object] | None = None,
+) -> Iterator[None]:
+    """
+    Yield between two looks at a condition, until it holds: the bound of a loop.
+
+    Args:
+        condition: looked at before each turn of the loop.
+        what: it means, for the error.
+        limit: seconds.
+        seen: asked for the state, for the error.
+
+    Raises:
+        NotReachedError: it does not hold within the limit.
+    """
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            state = "" if seen is None else f"; last seen: {seen()}"
+            message = f"{what}: not within {limit:g} s{state}"
+            raise NotReachedError(message)
+        yield
+
+
+def wait_for(
+    condition: Callable[[], object],
+    what: str,
+    limit: float = LIMIT,
+    *,
+    seen: Callable[[], object] | None = None,
+    pause: float = PAUSE,
+) -> None:
+    """
+    Return once a condition holds that other threads or processes bring about.
+
+    Args:
+        condition: looked at again and again.
+        what: it means, for the error.
+        limit: seconds.
+        seen: asked for the state, for the error.
+        pause: seconds between two looks; longer where a look costs something.
+
+    Raises:
+        NotReachedError: it does not hold within the limit.
+    """
+    for _ in looks(condition, what, limit, seen=seen):
+        time.sleep(pause)
+
+
+def reaches(
+    condition: Callable[[], object], limit: float, turn: Callable[[], object]
+) -> bool:
+    """
+    Take turns until a condition holds, and tell whether it did within the limit.
+
+    For what a test asserts or reports; the others are for what it needs first.
+    """
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        turn()
+    return True
+
+
+def retried(
+    call: Callable[[], T], *refusals: type[Exception], limit: float = LIMIT
+) -> T:
+    """
+    Call until none of these errors is raised; return what the call returned.
+
+    Raises:
+        Exception: what it still raises when the limit, in seconds, is over.
+    """
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            return call()
+        except refusals:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE)

@@ -1,0 +1,42 @@
+"""
+All pairs, at some places each; ``python -m tests.system.explorer --all`` tries all.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.harness.explorer.engine import Explorer, sample
+from tests.system.explorer.__main__ import PLACES, SEED
+from tests.system.explorer.operations import OPERATIONS, Operation
+from tests.system.explorer.pairs import INSIDE, every_pair
+from tests.system.explorer.subject import rehearsed
+
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
+# More of a pair that is wrong would only be more of the same.
+ENOUGH = 2
+
+
+@pytest.fixture
+def explorer() -> Iterator[Explorer]:
+    with rehearsed(), Explorer(INSIDE) as made:
+        yield made
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_whatever_comes_in_between(
+    explorer: Explorer, operation: Operation, first_seed: int
+) -> None:
+    """
+    P1, P3, P8, P10, P12, P14 and G7 hold wherever another one interrupts this one.
+    """
+    wrong, seed = [], first_seed or SEED
+    for pair in every_pair():
+        if pair.a is operation:
+            places = sample(PLACES, f"{seed} {pair.name}")
+            found = pair.explore(explorer, places=places, stop_at=ENOUGH)
+            again = f"python -m tests.system.explorer --pair '{pair.name}' --stacks"
+            wrong += [f"{again}\n{one}\n{one.stacks()}" for one in found.wrong]
+    assert "\n\n".join(wrong) == ""

@@ -1,0 +1,29 @@
+"""
+``python -m tests.system.packaging.importing``: imports every module of the package.
+
+In an environment of the lowest versions that are allowed it takes seconds, and finds
+a bound below which a name is missing.
+"""
+
+import importlib
+import pkgutil
+import sys
+
+import safeconsumer
+
+_IS_A_PROGRAM = "safeconsumer.__main__"
+
+
+def main() -> None:
+    """
+    Fail with the first that cannot be imported; else say how many there are.
+    """
+    found = pkgutil.walk_packages(safeconsumer.__path__, "safeconsumer.")
+    names = [one.name for one in found if one.name != _IS_A_PROGRAM]
+    for name in names:
+        importlib.import_module(name)
+    sys.stdout.write(f"{len(names)} modules can be imported\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""
+The timeline of a soak: one topic, ten minutes.
+"""
+
+from pathlib import Path
+
+from safeconsumer.cli.commands import safeconsumer
+from tests.system.soak.settings import TOPICS, Settings
+
+# More does not fit on a page.
+_MINUTES = 10
+
+
+def draw(settings: Settings, output: Path, patience: float) -> None:
+    """
+    Draw the first minutes of one topic.
+
+    Args:
+        settings: of the soak that has ended.
+        output: where the picture goes.
+        patience: seconds, as the checker has them.
+    """
+    told = ["timeline", str(settings.journals), "-o", str(output)]
+    told += ["--title", title(settings), "--topic", TOPICS[0]]
+    told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]
+    safeconsumer.main(told, standalone_mode=False)
+
+
+def title(settings: Settings) -> str:
+    """
+    Say whose picture it is, and whether holds wider than a partition are its own.
+    """
+    _, _, name = settings.consumer.rpartition(".")
+    whose = f"{name} in the churn soak, seed {settings.seed}"
+    return whose if settings.is_ours else f"{whose}; wider holds through a shim"

@@ -1,0 +1,101 @@
+"""
+Programs of a soak: each has a name, a log, and options that it is told as JSON.
+
+Those of one kind are a crowd: they come, leave and are killed.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.harness.processes import Process, module
+
+
+class Program(Process):
+    """
+    A module of this suite that says JSON lines.
+
+    Args:
+        program: the module it is.
+        name: of the process, and of its log.
+        options: what it is told.
+        logs: where it writes what it has to say.
+    """
+
+    def __init__(
+        self, program: str, name: str, options: Mapping[str, Any], logs: Path
+    ) -> None:
+        self.name = name
+        command = module(program, json.dumps(options))
+        super().__init__(command, read=json.loads, log=logs / f"{name}.log")
+
+
+_LEAVING = 40.0
+"""Seconds to leave in: a worker waits up to 25 for its handlers, on a busy machine."""
+
+
+class Crowd:
+    """
+    Programs by name, with those that are on their way out.
+
+    Thread rules: one thread.
+
+    Attributes:
+        there: who has not been asked to leave.
+        crashed: who ended without being told to.
+        stuck: who had to be killed when they should have left.
+    """
+
+    def __init__(self) -> None:
+        self.there: dict[str, Program] = {}
+        self._leaving: list[tuple[float, Program]] = []
+        self.crashed: list[str] = []
+        self.stuck: list[str] = []
+
+    def kill(self, name: str) -> None:
+        """
+        End a program at once.
+        """
+        self.there.pop(name).kill()
+
+    def kill_all(self) -> None:
+        """
+        End everybody at once, also who is leaving.
+        """
+        for one in (*self.there.values(), *(left for _, left in self._leaving)):
+            one.kill()
+
+    def leave(self, name: str) -> None:
+        """
+        Let a program leave; :meth:`tend` sees to it that it does.
+        """
+        one = self.there.pop(name)
+        one.begin_to_end()
+        self._leaving.append((time.monotonic() + _LEAVING, one))
+
+    def tend(self, replace: Callable[[str], object]) -> None:
+        """
+        Have whoever ended without being told to replaced, and end who does not leave.
+        """
+        for one in list(self._leaving):
+            deadline, process = one
+            if process.is_over or time.monotonic() > deadline:
+                self._leaving.remove(one)
+                if not process.end(0.0):
+                    self.stuck.append(process.name)
+        for name in [name for name, one in self.there.items() if one.is_over]:
+            self.crashed.append(name)
+            self.kill(name)
+            replace(name)
+
+    def end(self, replace: Callable[[str], object]) -> None:
+        """
+        Let everybody leave, and tend until they have.
+        """
+        for name in list(self.there):
+            self.leave(name)
+        while self._leaving:
+            self.tend(replace)
+            time.sleep(0.1)

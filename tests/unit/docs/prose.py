@@ -1,0 +1,188 @@
+"""
+Finds the commonest faults of English in pages of Markdown and in docstrings.
+
+``python -m tests.unit.docs.prose`` prints them, and its status is 1 if there are any;
+it reads :func:`files`, or those that it is given. Code, tables, headings and comments
+are not read. A sentence counts as one without a verb if none of its words may be one:
+few are found that are fine, and some that are not are passed over. In docstrings only
+words are looked for, and how a module begins: a class or an attribute is well described
+without a verb.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+_MADE = ROOT / "docs" / "generated"
+# Read by those who rename the audit's checks and ship the cases; on branches of theirs.
+_NOT_YET = (ROOT / "safeconsumer/audit", ROOT / "safeconsumer/testing/plugin.py")
+
+# What a colleague would not say aloud, and what to write instead.
+PHRASES = {
+    r"(?<!there )(?:is|are|was|were) none": "there is no ..., or `None`",
+    r"said of": "a ... is called",
+    r"told": "reported, described, known",
+    r"roused": "woken",
+}
+
+# The same for docstrings, where more of them were.
+DOCSTRING_PHRASES = {
+    r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
+    r"said of": "a ... is called, or is reported",
+    r"told": "reported, described, known",
+    r"roused": "woken",
+    r"whoever": "the caller, the owner, the member that ...",
+    r"heard of": "known, reported, read",
+    r"tells? of": "reports",
+    r"let go of": "dropped, freed, released",
+    r"anew": "again",
+    r"becomes? of": "happens to",
+    r"is no good": "is not acceptable",
+}
+# A module's first line says what the module does.
+_RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
+_NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
+_PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")
+
+_FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_CODE = re.compile(r"(`+)(?:(?!\1).)+\1", re.DOTALL)
+_BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.) ")
+# Few words and a colon, as in front of a pointer to the next page.
+_LABEL = re.compile(r"(?:\w+ ){0,3}\w+: ")
+_SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z*_(])")
+
+# Verbs that do not end as verbs do; and those that may be nouns, and begin a sentence.
+_VERBS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        add am are ask be been begin build call can change choose come compare copy cost
+        could deploy did do does fail fell find follow found gave get give go got had
+        happen has have help hold install is join keep knew know leave left let lie lost
+        made make may means might move must need open pass pause press prove put ran
+        read remember replace resume return run said sat save saw say see seem send set
+        shall should show stand start stay stood stop take tell think took trust try
+        turn use wait want was were will won work would write wrote
+        """,
+    )
+)
+_BEGINNINGS = frozenset(("lift", "look", "measure", "name", "place", "print", "watch"))
+_MAY_BE_VERB = re.compile(r"\w{2,}(?:s|ed)$|\w+n't$")
+_FEWEST_WORDS = 3
+
+
+def files() -> list[Path]:
+    """
+    Return the files that are to have no fault.
+    """
+    pages = (one for one in (ROOT / "docs").rglob("*.md") if _MADE not in one.parents)
+    modules = (
+        one
+        for one in (ROOT / "safeconsumer").rglob("*.py")
+        if not {one, *one.parents} & set(_NOT_YET)
+    )
+    contract = ROOT / "design" / "contract.md"
+    return [ROOT / "README.md", contract, *sorted(pages), *sorted(modules)]
+
+
+def faults_of(file: Path) -> list[str]:
+    """
+    Return the faults of a page, or of a Python file's docstrings.
+    """
+    find = docstring_faults if file.suffix == ".py" else faults
+    return list(find(file.read_text(encoding="utf-8")))
+
+
+def faults(text: str) -> Iterator[str]:
+    """
+    Yield each fault of a page, with the sentence in which it is.
+    """
+    for sentence in sentences(text):
+        for phrase, better in PHRASES.items():
+            found = re.search(rf"\b{phrase}\b", sentence, re.IGNORECASE)
+            if found is not None:
+                yield f"{found[0]!r}, write {better}: {sentence}"
+        if not has_verb(sentence):
+            yield f"no verb: {sentence}"
+
+
+def docstring_faults(source: str) -> Iterator[str]:
+    """
+    Yield each fault in the docstrings of a Python file, with its sentence.
+    """
+    for text, is_of_module in docstrings(source):
+        if is_of_module and _RIDDLE.match(text):
+            yield f"say what the module does: {text.splitlines()[0]}"
+        bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
+        for sentence in _SENTENCE.split(bare):
+            for phrase, better in DOCSTRING_PHRASES.items():
+                # As it is written: ``None`` is Python's.
+                found = re.search(rf"\b{phrase}\b", sentence[:1].lower() + sentence[1:])
+                if found is not None:
+                    yield f"{found[0]!r}, write {better}: {sentence}"
+
+
+def docstrings(source: str) -> Iterator[tuple[str, bool]]:
+    """
+    Yield the docstrings of a Python file, each with whether it is the module's.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        ):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield text, isinstance(node, ast.Module)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """
+    Yield the sentences of running text and of lists, each on one line.
+    """
+    bare = _LINK.sub(r"\1", _COMMENT.sub("", _FENCE.sub("", text)))
+    for block in re.split(r"\n\s*\n", _blocks(bare)):
+        line = " ".join(_CODE.sub("`x`", block).split())
+        yield from (part for part in _SENTENCE.split(line) if part)
+
+
+def _blocks(text: str) -> str:
+    # An item is a block of its own; tables and headings are none.
+    lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
+    return "\n".join(
+        f"\n{_BLOCK_START.sub('', line)}" if _BLOCK_START.match(line) else line
+        for line in lines
+    )
+
+
+def has_verb(sentence: str) -> bool:
+    """
+    Tell whether one of its words may be a verb; True of what is no sentence.
+    """
+    if not sentence.endswith(".") or _LABEL.match(sentence):
+        return True
+    words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())
+    if len([one for one in words if one != "`x`"]) < _FEWEST_WORDS:
+        return True
+    first, *rest = words
+    return first in _VERBS | _BEGINNINGS or any(
+        word in _VERBS or _MAY_BE_VERB.fullmatch(word) is not None for word in rest
+    )
+
+
+def main(names: list[str]) -> int:
+    """
+    Print the faults of these files, or of all; return 1 if there are any.
+    """
+    read = [Path(name) for name in names] or files()
+    found = [f"{file}: {fault}" for file in read for fault in faults_of(file)]
+    print("\n".join(found), end="\n" if found else "")  # noqa: T201 - for people
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,194 @@
+"""
+The cases as users run them: on a class of theirs, from a folder of theirs.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from safeconsumer.testing.cases import options
+
+pytest_plugins = ["pytester"]
+
+CASES = ("--pyargs", "safeconsumer.testing.cases", "-p", "no:cacheprovider")
+
+SOME = "position_while or resume_in_mid or bad_target or starts_paused"
+
+CLASSES = """
+from kafka import KafkaConsumer
+
+
+class Half:
+    def poll(self): ...
+
+
+class Refusing(KafkaConsumer):
+    def pause(self, *partitions):
+        raise RuntimeError("not today")
+
+
+number = 3
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("consumer", "expected"),
+    [
+        ("safeconsumer:SafeConsumer", {"passed": 5}),
+        ("kafka:KafkaConsumer", {"passed": 1, "failed": 2, "skipped": 2}),
+        ("mine:Refusing", {"failed": 3, "skipped": 2}),
+    ],
+)
+def test_a_class_is_tried(
+    pytester: pytest.Pytester, consumer: str, expected: dict[str, int]
+) -> None:
+    """
+    Ours passes; kafka-python's starves and refuses; what it cannot do is skipped.
+    """
+    pytester.makepyfile(mine=CLASSES)
+    done = pytester.runpytest_subprocess(
+        *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280
+    )
+    done.assert_outcomes(**expected, deselected=done.parseoutcomes()["deselected"])
+    done.stdout.fnmatch_lines([f"consumer: {consumer}, broker: the embedded one"])
+
+
+@pytest.mark.timeout(300)
+def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
+    """
+    In one line; and if the class raised, where.
+    """
+    pytester.makepyfile(mine=CLASSES)
+    done = pytester.runpytest_subprocess(
+        *CASES, "--consumer=mine:Refusing", "-k", "position_while", timeout=280
+    )
+    done.stdout.fnmatch_lines(
+        ["E * Failed: bare RuntimeError: not today", "*mine.py*in pause*"]
+    )
+
+
+def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
+    """
+    What happens in groups, eager and cooperative; it takes no broker to list them.
+    """
+    done = pytester.runpytest_inprocess(
+        *CASES,
+        "--consumer=kafka:KafkaConsumer",
+        "--bootstrap=localhost:1",
+        "--collect-only",
+        "-q",
+    )
+    done.stdout.fnmatch_lines_random(
+        [
+            "*::test_moves_and_returns[[]range[]]",
+            "*::test_moves_and_returns[[]cooperative-sticky[]]",
+            "*::test_resume_in_mid_batch[[]range[]]",
+        ]
+    )
+    done.stdout.no_fnmatch_line("*test_resume_in_mid_batch[[]cooperative*")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--consumer MODULE:CLASS is missing*safeconsumer:SafeConsumer"),
+        (["--consumer=kafka"], "*write MODULE:CLASS*"),
+        (["--consumer=:X"], "*write MODULE:CLASS*"),
+        (["--consumer=nope:X"], "*nope cannot be imported: ModuleNotFoundError*"),
+        (["--consumer=broken:X"], "*broken cannot be imported: RuntimeError: oh"),
+        (["--consumer=mine:Nope"], "*mine has no Nope"),
+        (["--consumer=mine:Half"], "*the class has no assign, *unsubscribe; *"),
+        (["--consumer=mine:number"], "*neither a class nor a function"),
+        (
+            ["--consumer=kafka:KafkaConsumer", "--bootstrap=localhost"],
+            "--bootstrap 'localhost': write HOST:PORT",
+        ),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_at_once(
+    pytester: pytest.Pytester, arguments: list[str], said: str
+) -> None:
+    """
+    In one line, by the exit status of a wrong command line.
+    """
+    pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
+    done = pytester.runpytest_inprocess(*CASES, *arguments)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([f"ERROR: {said}"])
+
+
+def test_a_broker_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    After ten seconds, not case by case.
+    """
+    monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
+    with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
+        options.check_broker("127.0.0.1:1")
+
+
+OTHERS_OPTIONS = """
+def pytest_addoption(parser):
+    parser.addoption("--consumer", default="theirs")
+    parser.addoption("--bootstrap", default="theirs")
+"""
+
+OTHERS_TEST = """
+def test_both(pytestconfig):
+    assert pytestconfig.getoption("--consumer") == "theirs"
+    assert pytestconfig.getoption("--bootstrap") == "theirs"
+"""
+
+
+def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
+    """
+    Theirs work; and next to the cases it is said whose they are.
+    """
+    pytester.makeconftest(OTHERS_OPTIONS)
+    pytester.makepyfile(OTHERS_TEST)
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    done = pytester.runpytest_inprocess(*CASES)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: a conftest.py or another plugin has*"])
+
+
+def test_elsewhere_there_are_no_such_options(pytester: pytest.Pytester) -> None:
+    """
+    Nor does the help name them.
+    """
+    pytester.makepyfile("def test_nothing(): pass")
+    done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*unrecognized arguments: --consumer*"])
+    done = pytester.runpytest_inprocess(*CASES, "--help")
+    done.stdout.fnmatch_lines(["*--consumer=MODULE:CLASS", "*--bootstrap=HOST:PORT"])
+
+
+HERE = Path(options.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("safeconsumer.testing.cases", True),
+        ("safeconsumer.testing.cases.test_rebalances", True),
+        ("safeconsumer.testing.cases.test_rebalances::test_frozen", True),
+        (str(HERE), True),
+        (f"{HERE}/test_rebalances.py::test_frozen", True),
+        ("safeconsumer.testing.cases_of_mine", False),
+        ("safeconsumer.testing", False),
+        (str(HERE.parent), False),
+        ("tests/cases", False),
+    ],
+)
+def test_the_cases_are_asked_for_by_name_or_path(
+    argument: str,
+    expected: bool,  # noqa: FBT001  a value of the table
+    tmp_path: Path,
+) -> None:
+    """
+    Anything else leaves others' options alone.
+    """
+    assert options.are_asked_for(["other", argument], tmp_path) == expected
