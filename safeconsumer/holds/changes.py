@@ -40,6 +40,26 @@ class Place:
 
 
 @frozen
+class TakeOver:
+    """
+    Place what previous owners left, unless the application has spoken since.
+
+    Attributes:
+        holds: the holds to place, each of one partition.
+        epochs: the ownerships that they are for.
+    """
+
+    holds: tuple[Hold, ...]
+    epochs: Mapping[TopicPartition, int]
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """
+        Return the scopes that the change concerns.
+        """
+        return tuple(hold.scope for hold in self.holds)
+
+
+@frozen
 class Move:
     """
     Give holds other deadlines.
@@ -120,7 +140,7 @@ class OpenCallGates:
 
 
 Change: TypeAlias = (
-    Place | Move | Remove | RemoveOwner | Assign | OpenGates | OpenCallGates
+    Place | TakeOver | Move | Remove | RemoveOwner | Assign | OpenGates | OpenCallGates
 )
 
 

@@ -34,6 +34,7 @@ from safeconsumer.holds.changes import (
     Place,
     Remove,
     RemoveOwner,
+    TakeOver,
     open_questions,
     previewed,
     remaining_after,
@@ -121,6 +122,8 @@ class PauseLedger:
         self._departed_quiet = DepartedQuiet()
         self._call_gates = CallGates()
         self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()
+        # In which ownership the application last spoke of a partition by itself.
+        self._said: HashTrieMap[TopicPartition, int] = HashTrieMap()
         self._watcher: Watcher | None = None
         self._handlers_due = -math.inf
         self._polled_at: float | None = None
@@ -258,6 +261,35 @@ class PauseLedger:
                 nothing,
             )
         )
+
+    def take_over(self, epochs: Mapping[TopicPartition, int], reason: str) -> None:
+        """
+        Place the application's pauses that previous owners of partitions left.
+
+        Nothing is placed on a partition that the application itself has paused or
+        resumed in this ownership: its last call counts.
+
+        Args:
+            epochs: the partitions, with the ownerships that the pauses were left to;
+                nothing is placed where the ownership is another by now.
+            reason: text for people.
+        """
+        if not epochs:
+            return
+        _, at = self.now()
+        holds = tuple(
+            Hold(
+                scope=Partition(tp[0], tp[1]),
+                owner=APP,
+                reason=reason,
+                placed_at=at,
+                expires_at=None,
+                lifetime=Lifetime.UNTIL_RESUMED,
+                deadline=None,
+            )
+            for tp in epochs
+        )
+        self._submit_call(TakeOver(holds, epochs))
 
     def remove(self, keys: Iterable[HoldKey]) -> tuple[Hold, ...]:
         """
@@ -559,7 +591,7 @@ class PauseLedger:
     def _open_questions(self, change: Change) -> list[Question]:
         view = self._view
         match change:
-            case Place() | Remove():
+            case Place() | TakeOver() | Remove():
                 return open_questions(view, change.scopes())
             case Assign():
                 topics = {tp[0] for tp in change.assigned}
@@ -586,9 +618,13 @@ class PauseLedger:
     # ------------------------------------------------------------ under the lock
 
     def _apply(self, change: Change) -> None:
+        if self.is_carried is not None:
+            self._note_said(change)
         match change:
             case Place():
                 self._place(change)
+            case TakeOver():
+                self._take_over(change)
             case Move():
                 self._move(change)
             case Remove():
@@ -599,12 +635,7 @@ class PauseLedger:
             case Assign():
                 self._reassign(change)
             case OpenGates():
-                owned = self._ownership.epochs
-                for tp, epoch in change.epochs.items():
-                    if owned.get(tp) == epoch:
-                        self._control_gates = self._control_gates.discard(tp)
-                why, gates = "the control topics are read", self._call_gates
-                self._commit(*self._gated(self._view, gates, why))
+                self._open_control_gates(change)
             case OpenCallGates():
                 gates = self._call_gates.all_open()
                 why = "the poll that gained them has returned"
@@ -643,6 +674,32 @@ class PauseLedger:
             told.append(self._event(events.PatternCoversNothing, holds=idle))
         self._deadlines.add(placed, state)
         self._commit(view, told)
+
+    def _take_over(self, change: TakeOver) -> None:
+        owned, said = self._ownership.epochs, self._said
+        left = {
+            Partition(tp[0], tp[1])
+            for tp, epoch in change.epochs.items()
+            if owned.get(tp) == epoch and said.get(tp) != epoch
+        }
+        self._place(Place(tuple(hold for hold in change.holds if hold.scope in left)))
+
+    def _note_said(self, change: Change) -> None:
+        owned, said = self._ownership.epochs, self._said
+        keys: Iterable[HoldKey] = ()
+        match change:
+            case Place():
+                keys = (hold.key for hold in change.holds)
+            case Remove():
+                keys = change.keys
+            case RemoveOwner() if change.owner == APP:
+                said = HashTrieMap(owned)
+        for scope, owner in keys:
+            if owner == APP and isinstance(scope, Partition):
+                tp = (scope.topic, scope.partition)
+                if tp in owned:
+                    said = said.insert(tp, owned[tp])
+        self._said = said
 
     def _move(self, change: Move) -> None:
         state, moved = ledger.move(self._view.state, change.holds)
@@ -689,6 +746,14 @@ class PauseLedger:
         gates = self._call_gates.lifted((hold.key for hold in expired), view)
         view, opened = self._gated(view, gates, "a hold has expired")
         self._commit(view, told + opened, gates)
+
+    def _open_control_gates(self, change: OpenGates) -> None:
+        owned = self._ownership.epochs
+        for tp, epoch in change.epochs.items():
+            if owned.get(tp) == epoch:
+                self._control_gates = self._control_gates.discard(tp)
+        why, gates = "the control topics are read", self._call_gates
+        self._commit(*self._gated(self._view, gates, why))
 
     def _gated(
         self, view: PauseView, gates: CallGates, reason: str
@@ -776,6 +841,7 @@ class PauseLedger:
         control = self._control_gates
         for tp in what.departed:
             control = control.discard(tp)
+            self._said = self._said.discard(tp)
         if self._watcher is not None:
             control = control.update(dict.fromkeys(what.gained, _CONTROL_GATE))
         self._control_gates = control

@@ -49,6 +49,16 @@ def is_shared_out(
     )
 
 
+def has_positions(consumer: Any) -> bool:  # noqa: ANN401 - stock or ours
+    """
+    Tell whether it knows where to read each partition that it owns.
+
+    Before that a commit leaves out those of which it does not.
+    """
+    states = tuple(consumer._subscription.assignment.values())
+    return all(one.position is not None for one in states)
+
+
 def partitions_of(topic: str, count: int) -> list[TopicPartition]:
     """
     Return the topic's first ``count`` partitions.

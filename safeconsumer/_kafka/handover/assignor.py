@@ -305,7 +305,13 @@ class MarksInJoins(HandOver):
     def _take_over(self, paused: Iterable[TopicPartition]) -> None:
         # It runs with the assignment, before any partition has a position.
         owned = self._ledger.ownership().epochs
-        fresh = [tp for tp in owned if self._arrived.get(tp) != owned[tp]]
+        there, before = set(paused), self._arrived
         self._arrived = dict(owned)
-        there = set(paused)
-        arrive(self._ledger, [tp for tp in fresh if tp in there])
+        arrive(
+            self._ledger,
+            {
+                tp: epoch
+                for tp, epoch in owned.items()
+                if tp in there and before.get(tp) != epoch
+            },
+        )

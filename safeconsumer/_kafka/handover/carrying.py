@@ -179,13 +179,17 @@ def travelling(ledger: PauseLedger, tp: TopicPartition) -> bool:
     )
 
 
-def arrive(ledger: PauseLedger, partitions: Iterable[TopicPartition]) -> None:
+def arrive(ledger: PauseLedger, epochs: Mapping[TopicPartition, int]) -> None:
     """
     Take pauses over: they become the application's own here, and ``resume`` lifts them.
+
+    A pause or resume of the partition since it was assigned goes before them.
+
+    Args:
+        ledger: where they are placed.
+        epochs: the paused partitions, with the ownerships in which that was heard.
     """
-    found = tuple(scopes.Partition(tp[0], tp[1]) for tp in partitions)
-    if found:
-        ledger.place(found, owner=APP, reason=ARRIVED)
+    ledger.take_over(epochs, ARRIVED)
 
 
 def short_name(client_id: object) -> str:

@@ -460,14 +460,14 @@ class MarksOnOffsets(HandOver):
         unstable: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         plain, found = unmarked(offsets)
-        fresh = []
-        for tp in question.epochs:
+        fresh = {}
+        for tp, epoch in question.epochs.items():
             if tp in unstable or not self._is_owned_since(tp, question):
                 continue
             known, mark = self._of(tp), found.get(tp)
             is_first = known is None or not known.is_read
             if mark is not None and is_first and self._lifted.get(tp) != mark:
-                fresh.append(tp)
+                fresh[tp] = epoch
             self._note(tp, is_read=True)
             if question.is_current(tp):
                 at = offsets.get(tp)

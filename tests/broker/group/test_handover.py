@@ -26,6 +26,7 @@ from safeconsumer.audit.journal import read
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.members import has_positions
 from tests.harness.polling import poll_until
 from tests.harness.regression.wire import Wire
 
@@ -55,11 +56,7 @@ def alone(team: Team, consumer: Any) -> list[Any]:  # noqa: ANN401 - either clie
     return poll_all(
         [consumer],
         lambda: (
-            consumer.assignment() == set(team.partitions)
-            and all(
-                state.position is not None
-                for state in tuple(consumer._subscription.assignment.values())
-            )
+            consumer.assignment() == set(team.partitions) and has_positions(consumer)
         ),
     )
 
@@ -136,6 +133,46 @@ def test_marks_in_offsets_survive_everybody(team: Team) -> None:
     assert second.paused() == {team.partitions[1]}
     (line,) = second.explain(team.partitions[1])
     assert "paused by its previous owner" in line
+
+
+@pytest.mark.contract("G7")
+@pytest.mark.embedded_broker
+@pytest.mark.parametrize("word", ["resume", "resume_all", "pause"])
+def test_what_the_new_owner_says_before_it_reads_the_mark_counts(
+    team: Team, word: str
+) -> None:
+    """A resume of then lifted nothing, and the mark paused the partition after it."""
+    first = joined(team, "a", "offsets")
+    alone(team, first)
+    first.pause(*team.partitions)
+    first.close()
+    late = team.broker.hold("OffsetFetch", "b")
+    second = joined(team, "b", "offsets")
+    poll_until(second, team.has_all(second))
+    late.wait()
+    told, others = team.partitions[0], set(team.partitions[1:])
+    if word == "resume":
+        assert second.resume(told) == ()
+    elif word == "resume_all":
+        second.resume_all()
+        others = set()
+    else:
+        second.pause(told, reason="of its own", for_=3600)
+        others = set(team.partitions)
+    late.release()
+    flowing = set(team.partitions) - others
+    got: dict[Any, list[int]] = {}
+    poll_until(second, lambda: has_positions(second), got=got)
+    poll_until(second, lambda: sum(map(len, got.values())) == 5 * len(flowing), got=got)
+    assert (set(got), second.paused()) == (flowing, others)
+    if word == "pause":
+        (own,) = (one for one in second.holds() if one.reason == "of its own")
+        assert own.expires_at is not None
+    second.close()
+    # What it said is what its successor finds: a pause with a time limit stays here.
+    third = joined(team, "c", "offsets")
+    alone(team, third)
+    assert third.paused() == others - ({told} if word == "pause" else set())
 
 
 @any_broker

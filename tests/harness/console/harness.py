@@ -20,7 +20,7 @@ from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN
 from safeconsumer.console.serve import Setup
 from tests.harness.group.team import Team
-from tests.harness.members import Polled, is_shared_out
+from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
@@ -201,12 +201,18 @@ def until_complete(served: Served) -> None:
 
 def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
     """
-    Make members that share the topic out among them.
+    Make members that share the topic out among them, and know where to read it.
     """
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
     with Polled(*members[1:]):
-        poll_until(members[0], lambda: is_shared_out(members, team.partitions))
+        poll_until(
+            members[0],
+            lambda: (
+                is_shared_out(members, team.partitions)
+                and all(map(has_positions, members))
+            ),
+        )
     return members
 
 
