@@ -135,6 +135,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
+    def time_to_next_poll(self) -> float:
+        """
+        Return the seconds until the next ``poll`` is due, never less than a backoff.
+
+        Upstream returns 0 for as long as a heartbeat is awaited after the next one was
+        due, and its consumer then asks thousands of times a second. The IO thread sends
+        heartbeats whether ``poll`` comes back or not.
+        """
+        seconds: float = super().time_to_next_poll()
+        return max(seconds, self.config["retry_backoff_ms"] / 1000)
+
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         try:
             super()._invoke_completed_offset_commit_callbacks()

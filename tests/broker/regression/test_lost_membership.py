@@ -196,3 +196,40 @@ def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
     here.reader.until(lambda: time.monotonic() > end)
     assert coordinator._generation is before
     assert here.reader.consumer.paused() == {*here.tps, *here.witnesses}
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.embedded_broker
+@matrix(
+    stock=fails("kafka-python asks its coordinator again at once, thousands of times"),
+    how=HOWS,
+    is_paused=(False, True),
+)
+def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
+    lab: Lab, client: str, how: str, is_paused: bool
+) -> None:
+    """
+    Row R43: while it is awaited, poll() asks its coordinator at a backoff's pace.
+    """
+    here = group(lab, client, how=how, heartbeat_interval_ms=100)
+    consumer = here.reader.consumer
+    if is_paused:
+        consumer.pause(*consumer.assignment())
+    asking, asked = consumer._coordinator.poll, []
+
+    def ask(*args: object, **kwargs: object) -> bool:
+        asked.append(time.monotonic())
+        answer: bool = asking(*args, **kwargs)
+        return answer
+
+    with lab.broker.hold("Heartbeat") as late:
+        late.wait()
+        end = time.monotonic() + 0.2  # its next one is due by then
+        here.reader.until(lambda: time.monotonic() > end)
+        consumer._coordinator.poll = ask
+        began, cpu = time.monotonic(), time.thread_time()
+        here.reader.round(1.0)
+        seconds, cpu = time.monotonic() - began, time.thread_time() - cpu
+    assert seconds >= 0.95
+    assert len(asked) <= 25  # ten backoffs, and as much again
+    assert cpu < 0.1 * seconds
