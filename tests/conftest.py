@@ -129,3 +129,20 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
         return
     with choice.start(kind) as broker:
         yield broker
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    """
+    After a test that failed the embedded broker has no faults for the ones after it.
+
+    It is healed before what the test used is closed: that may need the broker.
+    """
+    report: Any = yield
+    if call.excinfo is not None and not report.skipped:
+        broker = getattr(item, "funcargs", {}).get("kafka_broker")
+        if hasattr(broker, "heal"):
+            broker.heal()
+    return report

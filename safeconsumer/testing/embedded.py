@@ -232,6 +232,17 @@ class EmbeddedBroker:
         for front in self._chosen(broker_id):
             self._running().mock.set_rtt(front.broker_id, round(seconds * 1000))
 
+    def heal(self) -> None:
+        """
+        End every fault: brokers are up and answer, at once, and no error is left.
+
+        After it the broker can be lent to another test, whatever the last one left.
+        """
+        self.unfreeze()
+        self.up()
+        self.set_rtt(0)
+        self.clear_faults()
+
     # What it saw
 
     def requests(self, api: str | None = None) -> tuple[Request, ...]:

@@ -143,8 +143,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         due, and its consumer then asks thousands of times a second. The IO thread sends
         heartbeats whether ``poll`` comes back or not.
         """
+        backoff: float = self.config["retry_backoff_ms"] / 1000
         seconds: float = super().time_to_next_poll()
-        return max(seconds, self.config["retry_backoff_ms"] / 1000)
+        return max(seconds, backoff)
 
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         try:

@@ -206,7 +206,7 @@ def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
     is_paused=(False, True),
 )
 def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
-    lab: Lab, client: str, how: str, is_paused: bool
+    lab: Lab, client: str, how: str, *, is_paused: bool
 ) -> None:
     """
     Row R43: while it is awaited, poll() asks its coordinator at a backoff's pace.

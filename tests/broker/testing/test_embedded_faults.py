@@ -2,12 +2,15 @@ import threading
 import time
 from contextlib import closing
 from socket import create_connection
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
+from tests import conftest
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -186,6 +189,48 @@ def test_faults_can_be_cleared(broker: EmbeddedBroker, clients: Clients) -> None
     read(clients.consumer(KafkaConsumer, topic, group="g"), 1)
     # An id, a join, and perhaps another when the topic's metadata has come.
     assert len(broker.requests("JoinGroup")) < 10
+
+
+@pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])
+def test_every_fault_can_be_ended_at_once(
+    broker: EmbeddedBroker, clients: Clients, fault: str
+) -> None:
+    """
+    After heal() a consumer joins and reads as if nothing had been the matter.
+    """
+    topic = clients.topic(partitions=1)
+    produce(clients.producer(), topic, 1)
+    broken(broker, fault)
+    broker.heal()
+    read(clients.consumer(KafkaConsumer, topic, group="g"), 1)
+
+
+def broken(broker: EmbeddedBroker, fault: str) -> None:
+    if fault in {"down", "both"}:
+        broker.down()
+    if fault in {"freeze", "both"}:
+        broker.freeze()
+    if fault == "hold":
+        broker.hold("JoinGroup")
+    if fault == "fail":
+        broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1_000_000)
+
+
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_a_test_that_fails_leaves_no_fault_to_the_next(
+    broker: EmbeddedBroker, *, has_failed: bool
+) -> None:
+    """One that failed between down() and up() let 24 others fail behind it."""
+    item = SimpleNamespace(funcargs={"kafka_broker": broker})
+    call = SimpleNamespace(excinfo=AssertionError() if has_failed else None)
+    report: Any = SimpleNamespace(skipped=False)
+    hook = conftest.pytest_runtest_makereport(cast("Any", item), cast("Any", call))
+    broker.down()
+    next(hook)
+    with pytest.raises(StopIteration):
+        hook.send(report)
+    assert [front.is_up for front in broker._chosen(None)] == [has_failed]
+    broker.heal()
 
 
 def test_a_partition_moves_to_another_leader() -> None:
