@@ -89,8 +89,12 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     A ghost member joins the group and leaves it. The consumers given are polled
     meanwhile by this thread, and on return they have settled again; what they delivered
     is returned. Give all members of the group, or none: then somebody else polls them,
-    and on return the ghost has had a partition and has left. Further keywords are the
-    ghost's configuration, such as an assignor where no consumer tells it.
+    and on return the ghost has had a partition and has left. They may be given as one
+    list, too. Further keywords are the ghost's configuration, such as an assignor where
+    no consumer tells it.
+
+    Raises:
+        TypeError: something else was given as a consumer.
     """
 
     def force(
@@ -103,14 +107,16 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
         from kafka import KafkaConsumer  # noqa: PLC0415  when used
 
         from safeconsumer.testing.ghost import Ghost, strategies  # noqa: PLC0415
+        from safeconsumer.testing.polling import consumers_of  # noqa: PLC0415
 
+        members = [one for given in consumers for one in consumers_of(given)]
         ghost_consumer = kafka_clients.consumer(
             KafkaConsumer,
             group=group,
-            **{"client_id": "ghost", **strategies(consumers), **config},
+            **{"client_id": "ghost", **strategies(members), **config},
         )
         names = [topics] if isinstance(topics, str) else topics
-        ghost = Ghost(ghost_consumer, names, consumers, timeout)
+        ghost = Ghost(ghost_consumer, names, members, timeout)
         return ghost.join() + ghost.leave()
 
     return force

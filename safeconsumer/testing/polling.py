@@ -46,7 +46,7 @@ def poll_until(
         Exception: what a consumer's ``poll()`` raised.
 
     """
-    consumers, silently = _several(consumers), _several(silently)
+    consumers, silently = consumers_of(consumers), consumers_of(silently)
     if not callable(condition):
         msg = f"the condition is a function, such as consumer.assignment: {condition!r}"
         raise TypeError(msg)
@@ -68,14 +68,20 @@ def poll_until(
     return round_.records
 
 
-def _several(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python is untyped
+def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python is untyped
+    """
+    Return the consumers that were given, one or several.
+
+    Raises:
+        TypeError: something else was given.
+    """
     # A consumer is an iterator, too: of its records.
     if _can_poll(given):
         return (given,)
     several = tuple(given) if isinstance(given, Iterable) else (given,)
     for one in several:
         if not _can_poll(one):
-            msg = f"poll_until polls a consumer, or a list of them, not {one!r:.200}"
+            msg = f"this call polls a consumer, or a list of them, not {one!r:.200}"
             raise TypeError(msg)
     return several
 

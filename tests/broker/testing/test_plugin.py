@@ -56,7 +56,7 @@ def test_the_stock_client_leaks(
     consumer = ready(make_consumer, make_producer, topic)
     consumer.pause(*consumer.assignment())
     with assert_no_leak(consumer):
-        force_rebalance("g-" + topic, [topic], consumer)
+        force_rebalance("g-" + topic, [topic], [consumer])
         for _ in range(20):
             consumer.poll(100)
 """
