@@ -193,8 +193,7 @@ ALERTS = (
         "min without (instance, pod) ({p}console_omitted_series) > 0",
         for_="2m",
         severity="warning",
-        summary="The console of {{ $labels.job }} has no or incomplete metrics of "
-        "groups",
+        summary="The console of {{ $labels.job }} lacks metrics of some or all groups",
         meaning="Either the console has read nothing new for a minute, and then it "
         "exports no metrics of groups; or there are too many series, and it leaves out "
         "some of held topics and of groups that are not held. Rules about groups "

@@ -120,7 +120,7 @@ def test_a_wrong_method_is_told_what_there_is(shared: Served) -> None:
         ):
             answer = client.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
-            assert f"it takes {allowed}" in answer.text
+            assert f"it accepts {allowed}" in answer.text
             assert "read-only" not in answer.text
 
 
@@ -602,7 +602,7 @@ def test_unknown_groups_and_partitions(shared: Served) -> None:
             more = {"partition": "a:1"} if path == "/partition" else {}
             answer = client.get(path, params={"group": "nope", **more})
             assert answer.status_code == 404, path
-            assert "look for a typing error" in answer.text
+            assert "check the spelling" in answer.text
 
 
 def test_the_openapi_document_is_what_there_is(shared: Served) -> None:

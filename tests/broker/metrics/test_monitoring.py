@@ -192,7 +192,7 @@ SCENARIOS = {
         ),
         at="8m",
         labels={"job": "c"},
-        summary="The console of c has no or incomplete metrics of groups",
+        summary="The console of c lacks metrics of some or all groups",
     ),
     "HoldExpiresSoon": Scenario(
         fires={EXPIRY: "3000x50"},
