@@ -62,7 +62,7 @@ def _not_found(request: Request, _: Exception) -> Response:
         problem = Problem(
             404,
             "there is no such page here",
-            "this console was started with --read-only, so it changes nothing",
+            "a console with --read-only changes nothing: start it without this option",
         )
     else:
         problem = Problem(404, "there is no such page", "start from the list of groups")

@@ -719,7 +719,7 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
             assert client.get("/api/v1/ready").status_code == 503
             page = client.get("/").text
         assert "The broker does not answer." in page
-        assert "Members keep obeying it" in page
+        assert "Members keep obeying those holds" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x"}
         told = served.post("preview", **wish).json()
         said = "nobody knows: what has changed meanwhile. The broker does not answer."
