@@ -86,7 +86,7 @@ def made_anew(
     """
     for spans in told:
         if _is_twice(spans):
-            return Anew(_said("a producer was told of an offset twice"), 0.0)
+            return Anew(_said("a producer got the same offset acknowledged twice"), 0.0)
     dated = sorted(
         (one for epoch in epochs for one in epoch.dated), key=lambda one: one.seen
     )
@@ -111,15 +111,15 @@ def is_one_topic(epoch: Epoch, skew: float) -> bool:
 
 def _said(why: str, or_else: str = "") -> str:
     return (
-        f"the topic was deleted and made again: {why}; give the journals of before and "
-        f"after apart{or_else}"
+        f"the topic was deleted and recreated: {why}; audit the journals from before "
+        f"and after that separately{or_else}"
     )
 
 
 def _or_clocks(by: float, skew: float) -> str:
     return (
-        f". Or it was not, and the clocks of two brokers differ by {by:.3f} s, where "
-        f"{skew:g} s are allowed"
+        f". Otherwise the clocks of two brokers differ by {by:.3f} s, and {skew:g} s "
+        f"are allowed"
     )
 
 

@@ -248,18 +248,22 @@ class Trial:
         if hidden:
             yield (
                 "A7",
-                f"{hidden[0]} does not say each time what paused() returned",
+                f"the journal of {hidden[0]} lacks some results of paused()",
             )
         if not members and not self._case.group and self._acked.told:
-            yield "A2", "no journal says who read what was acknowledged"
+            yield "A2", "no journal says who read the acknowledged records"
         placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
             for epoch, offset in one.unplaced:
                 if offset and (epoch.was_sought or id(epoch) not in placed):
-                    said = f"{name} committed {offset}, and nobody tells where it stood"
+                    said = (
+                        f"{name} committed {offset}, but its position then is unknown"
+                    )
                     yield "A5", said
         if any(one.may_be_anew for one in self._starts(members)):
-            said = "the group counts its generations anew, perhaps without its commits"
+            said = (
+                "the group counts generations from 1 again, perhaps without its commits"
+            )
             yield from (("A4", said), ("A5", said), ("A6", said))
         grouped = self._grouped(members)
         if grouped:
@@ -275,7 +279,7 @@ class Trial:
             heard = [one for one in member.heard if ":" in one.key[1]]
             for one in fleet.unknown_holds(heard, spans, near):
                 scope, owner = one.key
-                yield "G2", f"nobody says when {owner} was told that {scope} was held"
+                yield "G2", f"no journal says when {owner} placed the hold on {scope}"
                 return
 
     def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
@@ -288,7 +292,7 @@ class Trial:
         if not self._case.group:
             for name, one in members.items():
                 if any(epoch.is_numbered for epoch in one.epochs):
-                    return f"{name} was in a group, and does not say in which"
+                    return f"{name} was in a group, but its journal does not name it"
         return ""
 
     def _findings(

@@ -201,7 +201,7 @@ def slow_resumes(
         for wait in one.waits:
             offset = _expected(wait, reached, acknowledged, skew)
             if offset is None:
-                yield "L1", "nobody tells from where on what was resumed was to be read"
+                yield "L1", "the position of the resumed partition is unknown"
                 continue
             there = _appended(wait, offset, acknowledged)
             known = -math.inf if there is None else there + skew
@@ -212,7 +212,7 @@ def slow_resumes(
                 continue
             if there is None:
                 if wait.is_delivered:
-                    said = "nobody tells when records that came late were appended"
+                    said = "it is unknown when the late records were appended"
                     yield "L1", said
                 continue
             waited = wait.until - max(wait.resumed, known)
@@ -288,7 +288,7 @@ def though_held(
         ]
         for one in _though_held(case, members, several, patience, skew):
             if one.check not in known:
-                yield one.check, f"nobody tells {what}: {one.evidence}"
+                yield one.check, f"it is unknown {what}: {one.evidence}"
 
 
 def _though_held(

@@ -291,7 +291,7 @@ def head_of(name: str, line: str) -> Head:
     began: Any = head.get("began", head.get("at"))
     part, after = _place(head)
     if not is_time(began) or part < 1 or after < 0:
-        message = f"{name}, line 1: at, began, part or after is none"
+        message = f"{name}, line 1: at, began, part or after is not valid"
         raise JournalError(message)
     return Head(
         member=str(head.get("member", name)),

@@ -82,12 +82,12 @@ def covering(scope: str) -> Covers:
         return _matching(scope)
     topic, colon, number = scope.partition(":")
     if not is_topic(topic):
-        message = f"{scope[:300]!r} is no scope: no topic has this name"
+        message = f"{scope[:300]!r} is not a scope: no topic has this name"
         raise JournalError(message)
     if not colon:
         return lambda tp: tp[0] == topic
     if not _NUMBER.fullmatch(number) or int(number) > _MAX_PARTITION:
-        message = f"{scope[:300]!r} is no scope: write a partition as topic:number"
+        message = f"{scope[:300]!r} is not a scope: write a partition as topic:number"
         raise JournalError(message)
     wanted = topic, int(number)
     return lambda tp: tp == wanted
@@ -197,12 +197,12 @@ def partition_of(text: str) -> TopicPartition:
 def _matching(scope: str) -> Covers:
     text = scope.removeprefix(_PATTERN)
     if not 0 < len(text) <= _MAX_PATTERN or _OF_RE2.search(text):
-        message = f"{scope[:60]!r}: what this pattern covers cannot be told here"
+        message = f"{scope[:60]!r}: it is unknown here what this pattern covers"
         raise JournalError(message)
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        message = f"{scope[:60]!r}: what this pattern covers cannot be told: {error}"
+        message = f"{scope[:60]!r}: it is unknown what this pattern covers: {error}"
         raise JournalError(message) from error
     return lru_cache(maxsize=4096)(_whole(pattern))
 

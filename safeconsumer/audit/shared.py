@@ -222,7 +222,7 @@ class SharedJournal:
         if own is None:
             message = (
                 f"{self.path} does not say of which cluster it is: name another file, "
-                "or move it away, and it is begun anew"
+                "or move it away, and a new one is begun"
             )
             raise JournalError(message)
         which = f"is {cluster}" if cluster else "does not say which it is"

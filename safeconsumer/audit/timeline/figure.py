@@ -446,7 +446,7 @@ def _legend(timeline: Timeline) -> list[Line2D | Patch]:
     if any(run.is_wrong for lane in timeline.lanes for run in lane.runs):
         found.append(
             sign(
-                "delivered all the same",
+                "delivered while held",
                 marker="|",
                 color=style.RED,
                 markersize=9,

@@ -356,7 +356,7 @@ class _Page:
         self, rows: Sequence[Row]
     ) -> Iterable[graph_objects.Scatter | None]:
         for name, colour, tall in zip(
-            ("records delivered", "delivered all the same"),
+            ("records delivered", "delivered while held"),
             (style.BLUE, style.RED),
             plans.bars_of(self.timeline, rows, self.columns),
             strict=True,

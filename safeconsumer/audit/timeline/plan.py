@@ -292,9 +292,9 @@ def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
         where = counted(len(whys), "partition")
         yield f"Not judged: {check} on {where}, for {whys[0]}."
     if timeline.is_packed:
-        yield "Packs know nothing of faults, nor of members that never had a partition."
+        yield "Packs have no faults, and no members that never had a partition."
     if plan.buried:
-        yield f"{plan.buried:,} holds lie over others, for want of a line."
+        yield f"{plan.buried:,} holds lie over others, since no line is free."
     undated = sum(one.at is None for lane in timeline.lanes for one in lane.findings)
     if undated:
         yield f"{undated:,} violations have no moment: they are counted at the right."
