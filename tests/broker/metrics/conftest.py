@@ -2,7 +2,8 @@
 Fixtures that tests of several folders share.
 """
 
-from tests.broker.worker.conftest import lab, recording
+from tests.broker.worker.conftest import recording
 from tests.harness.metrics.fixtures import safe
+from tests.harness.worker.fixtures import lab
 
 __all__ = ["lab", "recording", "safe"]

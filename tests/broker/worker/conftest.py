@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.worker.handlers import Recording
-from tests.harness.worker.fixtures import worker_lab  # noqa: F401 - a fixture
-from tests.harness.worker.lab import Lab
+from tests.harness.worker.fixtures import lab
+
+__all__ = ["lab", "recording"]
 
 
 @pytest.fixture
@@ -17,11 +18,3 @@ def recording(tmp_path: Path) -> Recording:
     Make a handler that obeys its records and leaves traces.
     """
     return Recording(tmp_path)
-
-
-@pytest.fixture
-def lab(worker_lab: Lab) -> Lab:  # noqa: F811 - the fixture
-    """
-    Lend a topic, its records, and workers on it.
-    """
-    return worker_lab

@@ -12,7 +12,7 @@ from tests.harness.worker.lab import Lab
 
 
 @pytest.fixture
-def worker_lab(
+def lab(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     kafka_topic: Callable[..., str],
     make_consumer: Callable[..., Any],
