@@ -5,7 +5,7 @@ It needs the judge, attrs and pyarrow, and nothing else of this package or outsi
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
@@ -24,7 +24,11 @@ ANSWER = ("rows", "trouble")
 
 
 def judged(
-    batches: Iterable[Any], *, cases: Sequence[Address], settings: Settings
+    batches: Iterable[Any],
+    *,
+    cases: Sequence[Address],
+    settings: Settings,
+    written: Container[str] = (),
 ) -> Iterator[Any]:
     """
     Judge facts that come sorted by case, and of a case by member and in their order.
@@ -33,6 +37,7 @@ def judged(
         batches: Arrow's record batches with :data:`COLUMNS`.
         cases: what their numbers mean.
         settings: what may be assumed.
+        written: topics of which somebody tells what was written.
 
     Yields:
         A record batch with :data:`ANSWER` for each case.
@@ -40,7 +45,8 @@ def judged(
     arrow = import_module("pyarrow")
     told = (one for batch in batches for one in _facts(batch))
     for number, own in groupby(told, itemgetter(0)):
-        answer = _answer(cases[number], (fact for _, fact in own), settings)
+        facts = (fact for _, fact in own)
+        answer = _answer(cases[number], facts, settings, written)
         columns = [arrow.array([one], arrow.string()) for one in answer]
         yield arrow.RecordBatch.from_arrays(columns, names=list(ANSWER))
 
@@ -69,10 +75,10 @@ def _facts(batch: Any) -> Iterator[tuple[int, Fact]]:  # noqa: ANN401 - pyarrow 
 
 
 def _answer(
-    case: Address, told: Iterable[Fact], settings: Settings
+    case: Address, told: Iterable[Fact], settings: Settings, written: Container[str]
 ) -> tuple[str | None, str | None]:
     try:
-        verdict = judge(case, told, settings)
+        verdict = judge(case, told, settings, written)
     except JournalError as error:
         return None, str(error)
     return json.dumps([row.as_dict() for row in rows_of(verdict)]), None

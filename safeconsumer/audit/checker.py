@@ -12,19 +12,27 @@ complete; W5 every record is complete in the end, once per ownership; W7 one rec
 lane at a time, in order; W10 no handler begins on what is held.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.anew import OF_OFFSETS, is_one_topic, made_anew
-from safeconsumer.audit.facts import Address, Fact, docket, facts
+from safeconsumer.audit.facts import Address, Fact, docket, facts, written_to
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import OF_OPERATORS, Source
 from safeconsumer.audit.operators import Span, misdated, spans_of
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering_for_group, may_be_scope
 from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
     basis_of,
@@ -44,6 +52,11 @@ FORMER_NAMES = {f"S{number}": f"A{number}" for number in range(1, 9)}
 
 # What nobody can judge of a group's members without knowing which group it is.
 _OF_THE_GROUP = ("A2", "A4", "A6", "G2")
+
+# Why A2 is not judged where everything that was written should have come.
+_UNTOLD = (
+    "nobody tells what was written: that takes producers' journals, or --against-topic"
+)
 
 # What is compared within one ownership, where the record before is the only witness.
 _OF_ONE = ("A3", "A4")
@@ -97,7 +110,12 @@ class Verdict:
     unjudged: Mapping[str, str] = field(factory=dict)
 
 
-def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
+def judge(
+    case: Address,
+    told: Iterable[Fact],
+    settings: Settings,
+    written: Container[str] = (),
+) -> Verdict:
     """
     Judge one partition of one consumer group by what all journals say of it.
 
@@ -109,6 +127,8 @@ def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
         told: the facts of its own address and of those that :func:`docket` names for
             it; of each member in the order of its numbers, the members in any order.
         settings: what may be assumed.
+        written: topics of which somebody tells what was written, if only to others of
+            their partitions.
 
     Raises:
         JournalError: an operator's hold has a scope that cannot be read.
@@ -116,7 +136,7 @@ def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
     trial = Trial(case, settings)
     for fact in told:
         trial.take(fact)
-    return trial.verdict()
+    return trial.verdict(written)
 
 
 class Trial:
@@ -146,7 +166,7 @@ class Trial:
         Raises:
             JournalError: an operator's hold has a scope that cannot be read.
         """
-        if fact.event == "acked":
+        if fact.event in {"acked", "kept"}:
             self._acked.add(fact)
         elif fact.event in OF_OPERATORS:
             if self._may_cover(fact["scope"]):
@@ -176,9 +196,12 @@ class Trial:
         """
         self._acked = written
 
-    def verdict(self) -> Verdict:
+    def verdict(self, written: Container[str] = ()) -> Verdict:
         """
         Return what is found, once all facts were taken.
+
+        Args:
+            written: as :func:`judge`.
         """
         members = dict(sorted(self._members.items()))
         findings: list[Finding] = []
@@ -195,6 +218,8 @@ class Trial:
             else:
                 unjudged[one[0]] = one[1]
         findings = [one for one in findings if not _is_moot(one, unjudged)]
+        if self._settings.is_drained and (untold := self._untold(written)):
+            unjudged.setdefault("A2", untold)
         if anew is not None:
             unjudged |= dict.fromkeys(OF_OFFSETS, anew.why)
             until = anew.since - skew
@@ -210,6 +235,16 @@ class Trial:
             bases={**_BASES, "A4": starts, "A6": starts},
             unjudged=unjudged,
         )
+
+    def _untold(self, written: Container[str]) -> str:
+        # Whether everything came cannot be told from what came.
+        if not self._acked.told and self._case.topic not in written:
+            return _UNTOLD
+        least = self._acked.untold
+        passed = fleet.positions(self._epochs())
+        if any(uncovered(merged([(0, least)] if least else []), passed)):
+            return f"what the topic had before offset {least} is deleted"
+        return ""
 
     def _spans(self, members: Mapping[str, Replay]) -> list[Span]:
         patience, skew = self._settings.patience, self._settings.clock_skew
@@ -392,6 +427,7 @@ class Court:
         """
         found: dict[Address, Verdict] = {}
         known = [*self._trials, *self._shared, *self._written]
+        written = written_to(known)
         for case, needed in docket(known).items():
             trial = self._trials.get(case) or Trial(case, self._settings)
             for address in needed:
@@ -399,7 +435,7 @@ class Court:
                     trial.take(fact)
                 if address in self._written:
                     trial.share(self._written[address])
-            found[case] = trial.verdict()
+            found[case] = trial.verdict(written)
         return found
 
 

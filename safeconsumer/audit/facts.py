@@ -119,6 +119,13 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     }
 
 
+def written_to(addresses: Iterable[Address]) -> frozenset[str]:
+    """
+    Return the topics of which somebody tells what was written.
+    """
+    return frozenset(one.topic for one in addresses if one.group is None)
+
+
 class _Apart:
     """
     Keeps what facts need of entries before: polls, and holds in force.
@@ -150,6 +157,7 @@ class _Apart:
             "group": self._belongs,
             **dict.fromkeys(OF_OPERATORS, self._control),
             "hold": self._hold,
+            "kept": self._kept,
             "lift": self._hold,
             "lost": self._owned,
             "return": self._call,
@@ -323,6 +331,10 @@ class _Apart:
     def _control(self, entry: Entry) -> Told:
         group = entry["group"]
         yield Address(self._group if group is None else group), self._fact(entry)
+
+    def _kept(self, entry: Entry) -> Told:
+        said = {"first": entry["first"]}
+        yield Address(None, *tp_of(entry["tp"])), self._fact(entry, said)
 
     def _acked(self, entry: Entry) -> Told:
         name, first = entry["tp"], entry["first"]

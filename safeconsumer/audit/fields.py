@@ -212,6 +212,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "completed": {**_RECORD, "why": _TEXT},
     "running": {"records": ("lists of offsets by partition", _records)},
     "acked": {"tp": _PARTITION, "first": _OFFSET, "last": _OFFSET},
+    "kept": {"tp": _PARTITION, "first": _OFFSET},
     "fault": {
         "id": _KEY,
         "kind": _TEXT,

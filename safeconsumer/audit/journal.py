@@ -40,6 +40,8 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 - ``running``: ``records``, offsets by partition that handlers are at; written between
   the moment when a hold is in force and the entry that says so;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
+- ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
+  had before is deleted;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
   control topic, or about to be asked for; ``until`` of a hold that expires;
   ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift

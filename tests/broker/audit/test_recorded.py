@@ -163,6 +163,35 @@ def test_what_a_client_lost_is_found_in_the_topic(
     assert "acknowledged offsets 4 to 5" in done.output
 
 
+@pytest.mark.real_broker
+def test_what_a_topic_has_deleted_is_missing_all_the_same(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    --against-topic: records that were deleted before anybody read them came to nobody.
+    """
+    topic = clients.topic(1)
+    producer = KafkaProducer(**kafka_broker.client_config)
+    for _ in range(10):
+        producer.send(topic, b"x").get(10)
+    producer.close()
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    admin.delete_records({TopicPartition(topic, 0): 6})
+    admin.close()
+    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 3)
+    told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
+    told.poll(f"{topic}:0", 6, 10)
+    (tmp_path / "a.journal").write_text(told.text())
+    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    assert (done.exit_code, "nobody delivered offsets 3 to 5" in done.stdout) == (
+        1,
+        True,
+    )
+
+
 @pytest.mark.any_broker
 def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     clients: Clients,
