@@ -63,6 +63,7 @@ class Progress:
         self._lock = threading.Lock()
         self._queries: dict[str, QueryProgress] = {}
         self._ended: dict[str, QueryProgress] = {}
+        self._names: dict[str, str] = {}
         self._ledger: PauseLedger = ledger(hooks)
 
     def queries(self) -> tuple[QueryProgress, ...]:
@@ -78,6 +79,13 @@ class Progress:
         """
         with self._lock:
             return tuple(self._queries.values()), tuple(self._ended.values())
+
+    def begin(self, run: str, query: str) -> None:
+        """
+        Note that a query begins, by its name or its id; whether it is ours shows later.
+        """
+        with self._lock:
+            self._names[run] = query
 
     def take(self, progress: Mapping[str, Any]) -> None:
         """
@@ -105,18 +113,25 @@ class Progress:
         ):
             self._tell(events.QueryHeld, now)
 
-    def end(self, run: str) -> None:
+    def end(self, run: str, query: str = "") -> None:
         """
         Note that a query has ended; what it has left out then is a warning.
 
         This is what its last plan left out, for which Spark may have posted no
-        progress.
+        progress, as for any plan of a query that ended in its first batch.
+
+        Args:
+            run: its run.
+            query: its id, for one that began before it was listened to.
         """
         planned = left.by(run)
         with self._lock:
+            name = self._names.pop(run, query)
             last = self._queries.pop(run, None)
             if last is not None:
                 self._keep(last)
+        if last is None and planned is not None:
+            last = QueryProgress(query=name)
         if last is not None and planned is not None:
             last = evolve(last, **_held(planned))
         if last is not None and (last.held or last.because):
@@ -196,8 +211,9 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Do nothing: no batch is planned yet.
+            Note the name; no batch is planned yet.
             """
+            self.progress.begin(str(event.runId), str(event.name or event.id))
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
@@ -214,6 +230,6 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
             """
             Report what was left out.
             """
-            self.progress.end(str(event.runId))
+            self.progress.end(str(event.runId), str(event.id))
 
     return Listener()
