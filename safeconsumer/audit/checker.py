@@ -217,7 +217,8 @@ class Trial:
                 findings.append(one)
             else:
                 unjudged[one[0]] = one[1]
-        findings = [one for one in findings if not _is_moot(one, unjudged)]
+        moot = (*_OF_THE_GROUP, *dict(_unseen_commits(members)))
+        findings = [one for one in findings if not _is_moot(one, unjudged, moot)]
         if self._settings.is_drained and (untold := self._untold(written)):
             unjudged.setdefault("A2", untold)
         if anew is not None:
@@ -286,6 +287,7 @@ class Trial:
             )
         if not members and not self._case.group and self._acked.told:
             yield "A2", "no journal says who read what was acknowledged"
+        yield from _unseen_commits(members)
         placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
             for epoch, offset in one.unplaced:
@@ -353,9 +355,20 @@ def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
         yield "W10"
 
 
-def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
-    is_of_the_group = one.check in _OF_THE_GROUP and one.check in unjudged
-    return is_of_the_group and one.check != "G2" and one.basis is not Basis.ORDER
+def _unseen_commits(members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
+    # Of a client that commits by itself nobody knows what is committed, and so neither
+    # where the next owner was to begin.
+    for name, one in members.items():
+        if one.is_blind:
+            said = f"{name} commits by itself, and its journal does not tell what"
+            for check in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check, said
+            return
+
+
+def _is_moot(one: Finding, unjudged: Mapping[str, str], moot: Container[str]) -> bool:
+    is_open = one.check in moot and one.check in unjudged
+    return is_open and one.check != "G2" and one.basis is not Basis.ORDER
 
 
 def _is_of_the_old(one: Finding, until: float) -> bool:

@@ -234,6 +234,8 @@ class _Apart:
 
     def _owned(self, entry: Entry) -> Told:
         said = {"generation": entry["generation"]}
+        if entry["commits"] is not None:
+            said["commits"] = entry["commits"]
         for name in entry["partitions"] or ():
             if entry.event != "assigned":
                 self._departed[name] = entry

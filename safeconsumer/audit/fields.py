@@ -187,7 +187,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     },
     "begins": {"tp": _PARTITION, "offset": _WHOLE},
     "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},
-    "assigned": _OWNED,
+    "assigned": {**_OWNED, "commits": _or_none(("true or false", _is_flag))},
     "revoked": _OWNED,
     "lost": _OWNED,
     "hold": _HOLD,

@@ -23,7 +23,8 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
 - ``begins``: ``tp``, ``offset``: a position was set that no seek had named: what was
   committed, or where the client's own rule leads;
 - ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
-- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``; with ``assigned``
+  ``commits`` false of a client that commits by itself, unseen;
 - ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
   ``since`` when it was lifted, as the entry may be written a little later, and ``why``
   where nobody lifted it: expired, or ended with an ownership;

@@ -172,6 +172,7 @@ class Replay:
         delivered: when polls returned records, and the first of each.
         was_hidden: whether it ever paused or resumed and does not say what ``paused()``
             returned then.
+        is_blind: whether it commits what its journal does not tell.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after it departed, by the generation that took it away: wrong if
@@ -214,6 +215,7 @@ class Replay:
         self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_hidden = False
+        self.is_blind = False
         self._changed = 0
         self._flying: set[object] = set()
         self.handled = Handled(self._find)
@@ -520,6 +522,7 @@ class Replay:
 
     def _assigned(self, fact: Fact) -> None:
         self._changed = fact.number
+        self.is_blind = self.is_blind or fact["commits"] is False
         if not self._is_owned:
             self._is_owned = True
             self._leave_position()

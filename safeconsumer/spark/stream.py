@@ -293,7 +293,7 @@ class Stream:
 
         Args:
             scopes: the scopes to check; without any, the held partitions, which are
-                all of them where it cannot be told what is held.
+                all of them where it is not known what is held.
         """
         known = self._known(lambda one: one.state())
         activity = self.watched.now()  # after the holds: it may only have grown since
