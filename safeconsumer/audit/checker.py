@@ -55,7 +55,8 @@ _OF_THE_GROUP = ("A2", "A4", "A6", "G2")
 
 # Why A2 is not judged where everything that was written should have come.
 _UNTOLD = (
-    "nobody tells what was written: that takes producers' journals, or --against-topic"
+    "nobody tells what was written: that takes producers' journals, or the topic "
+    "(audit --against-topic)"
 )
 
 # What is compared within one ownership, where the record before is the only witness.

@@ -567,6 +567,15 @@ def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
     assert watch._identities == {"returns": 2}
 
 
+def test_an_identity_that_is_told_late_is_compared_all_the_same() -> None:
+    """
+    S7: a broker that is upgraded tells none until then.
+    """
+    watch = HeldWatch("stream", SourceOptions(), ledger(()))
+    told = [watch._is_another("orders", one) for one in (None, "a", None, "a", "b")]
+    assert told == [False, False, False, False, True]
+
+
 def test_options_come_as_they_were_given() -> None:
     """
     Blank ones, and characters that mean something to whoever writes them down.
