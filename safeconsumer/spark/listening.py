@@ -91,7 +91,7 @@ class Progress:
         """
         Note one progress, in the form of ``StreamingQueryProgress.json``.
         """
-        metrics = [one.get("metrics") or {} for one in progress["sources"]]
+        metrics = [_metrics(one) for one in progress["sources"]]
         ours = [one for one in metrics if _HELD in one or "heldBecause" in one]
         if not ours:
             return
@@ -155,6 +155,15 @@ class Progress:
             because=one.because,
         )
         self._ledger.deliver()
+
+
+def _metrics(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Where nothing was decided nobody has counted: it is all that the source reads.
+    metrics = source.get("metrics") or {}
+    ends = source.get("endOffset")
+    if "heldBecause" in metrics and _HELD not in metrics and isinstance(ends, dict):
+        return {**metrics, _HELD: sum(map(len, ends.values()))}
+    return metrics
 
 
 def _held(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -64,6 +64,19 @@ def test_another_source_is_none_of_its_business() -> None:
     assert kept.queries() == ()
 
 
+def test_where_nothing_is_decided_everything_counts_as_held() -> None:
+    """
+    The shim names all and counts none; what the source reads stands in its offsets.
+    """
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    one = progress(0, held="@all", heldBecause="no decision within 10000 ms")
+    one["sources"][0]["endOffset"] = {"orders": {"0": 5, "1": 7}, "returns": {"0": 3}}
+    kept.take(one)
+    (event,) = (event.as_dict() for event in told)
+    assert (event["held"], event["partitions"]) == (3, "@all")
+
+
 def test_a_query_that_ends_in_its_first_batch_is_told_of_too() -> None:
     """
     Spark posts no progress of it; its plan is known, and its name from its start.
