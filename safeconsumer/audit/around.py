@@ -69,7 +69,7 @@ def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[E
         whose = journal.group
         if one.event in OF_OPERATORS and one["group"] is not None:
             whose = one["group"]
-        if one.event == "acked" or whose == group:
+        if one.event in {"acked", "kept"} or whose == group:
             yield one
 
 

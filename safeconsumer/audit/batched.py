@@ -5,7 +5,7 @@ It needs only the judge, attrs and pyarrow.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 from operator import itemgetter
@@ -24,7 +24,11 @@ ANSWER = ("rows", "trouble")
 
 
 def judged(
-    batches: Iterable[Any], *, cases: Sequence[Address], settings: Settings
+    batches: Iterable[Any],
+    *,
+    cases: Sequence[Address],
+    settings: Settings,
+    written: Container[str] = (),
 ) -> Iterator[Any]:
     """
     Judge facts that are sorted by case, and within a case by member and number.
@@ -33,6 +37,7 @@ def judged(
         batches: Arrow's record batches with :data:`COLUMNS`.
         cases: the cases, in the order of their numbers.
         settings: the assumptions of the judge.
+        written: topics for which a journal or the topic itself says what was written.
 
     Yields:
         A record batch with :data:`ANSWER` for each case.
@@ -40,7 +45,8 @@ def judged(
     arrow = import_module("pyarrow")
     told = (one for batch in batches for one in _facts(batch))
     for number, own in groupby(told, itemgetter(0)):
-        answer = _answer(cases[number], (fact for _, fact in own), settings)
+        facts = (fact for _, fact in own)
+        answer = _answer(cases[number], facts, settings, written)
         columns = [arrow.array([one], arrow.string()) for one in answer]
         yield arrow.RecordBatch.from_arrays(columns, names=list(ANSWER))
 
@@ -69,10 +75,10 @@ def _facts(batch: Any) -> Iterator[tuple[int, Fact]]:  # noqa: ANN401 - pyarrow 
 
 
 def _answer(
-    case: Address, told: Iterable[Fact], settings: Settings
+    case: Address, told: Iterable[Fact], settings: Settings, written: Container[str]
 ) -> tuple[str | None, str | None]:
     try:
-        verdict = judge(case, told, settings)
+        verdict = judge(case, told, settings, written)
     except JournalError as error:
         return None, str(error)
     return json.dumps([row.as_dict() for row in rows_of(verdict)]), None

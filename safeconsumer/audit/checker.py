@@ -13,19 +13,27 @@ complete; W5, every record is completed in the end, once per ownership; W7, reco
 lane are handled one at a time, in order; W10, no handler begins on held records.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 
 from attrs import evolve, field, frozen
 
 from safeconsumer.audit import fleet
 from safeconsumer.audit.anew import OF_OFFSETS, is_one_topic, made_anew
-from safeconsumer.audit.facts import Address, Fact, docket, facts
+from safeconsumer.audit.facts import Address, Fact, docket, facts, written_to
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.journal import OF_OPERATORS, Source
 from safeconsumer.audit.operators import Span, misdated, spans_of
 from safeconsumer.audit.ownerships import Epoch
 from safeconsumer.audit.reading import TopicPartition, covering_for_group, may_be_scope
 from safeconsumer.audit.replay import Replay
+from safeconsumer.audit.spans import merged, uncovered
 from safeconsumer.audit.starts import (
     Start,
     basis_of,
@@ -45,6 +53,12 @@ FORMER_NAMES = {f"S{number}": f"A{number}" for number in range(1, 9)}
 
 # Checks that need to know to which group each member belongs.
 _OF_THE_GROUP = ("A2", "A4", "A6", "G2")
+
+# Why A2 is not judged where everything that was written should have been delivered.
+_UNTOLD = (
+    "nothing says what was written: that takes producers' journals, or the topic "
+    "(audit --against-topic)"
+)
 
 # Checks that compare records of one ownership with the records before them.
 _OF_ONE = ("A3", "A4")
@@ -98,7 +112,12 @@ class Verdict:
     unjudged: Mapping[str, str] = field(factory=dict)
 
 
-def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
+def judge(
+    case: Address,
+    told: Iterable[Fact],
+    settings: Settings,
+    written: Container[str] = (),
+) -> Verdict:
     """
     Judge one partition of one consumer group by the facts of all journals.
 
@@ -110,6 +129,8 @@ def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
         told: the facts of its own address and of those that :func:`docket` names for
             it; each member's in the order of their numbers, the members in any order.
         settings: the assumptions.
+        written: topics for which a journal or the topic itself says what was written,
+            perhaps to other partitions only.
 
     Raises:
         JournalError: an operator's hold has a scope that cannot be read.
@@ -117,7 +138,7 @@ def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
     trial = Trial(case, settings)
     for fact in told:
         trial.take(fact)
-    return trial.verdict()
+    return trial.verdict(written)
 
 
 class Trial:
@@ -147,7 +168,7 @@ class Trial:
         Raises:
             JournalError: an operator's hold has a scope that cannot be read.
         """
-        if fact.event == "acked":
+        if fact.event in {"acked", "kept"}:
             self._acked.add(fact)
         elif fact.event in OF_OPERATORS:
             if self._may_cover(fact["scope"]):
@@ -177,9 +198,12 @@ class Trial:
         """
         self._acked = written
 
-    def verdict(self) -> Verdict:
+    def verdict(self, written: Container[str] = ()) -> Verdict:
         """
         Return the verdict, once all facts were taken.
+
+        Args:
+            written: as in :func:`judge`.
         """
         members = dict(sorted(self._members.items()))
         findings: list[Finding] = []
@@ -195,7 +219,10 @@ class Trial:
                 findings.append(one)
             else:
                 unjudged[one[0]] = one[1]
-        findings = [one for one in findings if not _is_moot(one, unjudged)]
+        moot = (*_OF_THE_GROUP, *dict(_unseen_commits(members)))
+        findings = [one for one in findings if not _is_moot(one, unjudged, moot)]
+        if self._settings.is_drained and (untold := self._untold(written)):
+            unjudged.setdefault("A2", untold)
         if anew is not None:
             unjudged |= dict.fromkeys(OF_OFFSETS, anew.why)
             until = anew.since - skew
@@ -211,6 +238,16 @@ class Trial:
             bases={**_BASES, "A4": starts, "A6": starts},
             unjudged=unjudged,
         )
+
+    def _untold(self, written: Container[str]) -> str:
+        # Whether everything came cannot be told from what came.
+        if not self._acked.told and self._case.topic not in written:
+            return _UNTOLD
+        least = self._acked.untold
+        passed = fleet.positions(self._epochs())
+        if any(uncovered(merged([(0, least)] if least else []), passed)):
+            return f"what the topic had before offset {least} is deleted"
+        return ""
 
     def _spans(self, members: Mapping[str, Replay]) -> list[Span]:
         patience, skew = self._settings.patience, self._settings.clock_skew
@@ -252,6 +289,7 @@ class Trial:
             )
         if not members and not self._case.group and self._acked.told:
             yield "A2", "no journal says who read the acknowledged records"
+        yield from _unseen_commits(members)
         placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
             for epoch, offset in one.unplaced:
@@ -323,9 +361,20 @@ def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
         yield "W10"
 
 
-def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
-    is_of_the_group = one.check in _OF_THE_GROUP and one.check in unjudged
-    return is_of_the_group and one.check != "G2" and one.basis is not Basis.ORDER
+def _unseen_commits(members: Mapping[str, Replay]) -> Iterator[tuple[str, str]]:
+    # Of a client that commits by itself nobody knows what is committed, and so neither
+    # where the next owner was to begin.
+    for name, one in members.items():
+        if one.is_blind:
+            said = f"{name} commits by itself, and its journal does not tell what"
+            for check in ("A4", "A5", "A6", *(("W4",) if one.is_working else ())):
+                yield check, said
+            return
+
+
+def _is_moot(one: Finding, unjudged: Mapping[str, str], moot: Container[str]) -> bool:
+    is_open = one.check in moot and one.check in unjudged
+    return is_open and one.check != "G2" and one.basis is not Basis.ORDER
 
 
 def _is_of_the_old(one: Finding, until: float) -> bool:
@@ -397,6 +446,7 @@ class Court:
         """
         found: dict[Address, Verdict] = {}
         known = [*self._trials, *self._shared, *self._written]
+        written = written_to(known)
         for case, needed in docket(known).items():
             trial = self._trials.get(case) or Trial(case, self._settings)
             for address in needed:
@@ -404,7 +454,7 @@ class Court:
                     trial.take(fact)
                 if address in self._written:
                     trial.share(self._written[address])
-            found[case] = trial.verdict()
+            found[case] = trial.verdict(written)
         return found
 
 

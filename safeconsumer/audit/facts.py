@@ -120,6 +120,13 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     }
 
 
+def written_to(addresses: Iterable[Address]) -> frozenset[str]:
+    """
+    Return the topics for which a journal or the topic itself says what was written.
+    """
+    return frozenset(one.topic for one in addresses if one.group is None)
+
+
 class _Apart:
     """
     Keeps what facts need to know of earlier entries: polls, and holds in force.
@@ -151,6 +158,7 @@ class _Apart:
             "group": self._belongs,
             **dict.fromkeys(OF_OPERATORS, self._control),
             "hold": self._hold,
+            "kept": self._kept,
             "lift": self._hold,
             "lost": self._owned,
             "return": self._call,
@@ -227,6 +235,8 @@ class _Apart:
 
     def _owned(self, entry: Entry) -> Told:
         said = {"generation": entry["generation"]}
+        if entry["commits"] is not None:
+            said["commits"] = entry["commits"]
         for name in entry["partitions"] or ():
             if entry.event != "assigned":
                 self._departed[name] = entry
@@ -324,6 +334,10 @@ class _Apart:
     def _control(self, entry: Entry) -> Told:
         group = entry["group"]
         yield Address(self._group if group is None else group), self._fact(entry)
+
+    def _kept(self, entry: Entry) -> Told:
+        said = {"first": entry["first"]}
+        yield Address(None, *tp_of(entry["tp"])), self._fact(entry, said)
 
     def _acked(self, entry: Entry) -> Told:
         name, first = entry["tp"], entry["first"]

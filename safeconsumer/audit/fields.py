@@ -187,7 +187,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     },
     "begins": {"tp": _PARTITION, "offset": _WHOLE},
     "moved": {"tp": _PARTITION, "from": _WHOLE, "next": _WHOLE},
-    "assigned": _OWNED,
+    "assigned": {**_OWNED, "commits": _or_none(("true or false", _is_flag))},
     "revoked": _OWNED,
     "lost": _OWNED,
     "hold": _HOLD,
@@ -212,6 +212,7 @@ _KINDS: Mapping[str, Mapping[str, tuple[str, Check]]] = {
     "completed": {**_RECORD, "why": _TEXT},
     "running": {"records": ("lists of offsets by partition", _records)},
     "acked": {"tp": _PARTITION, "first": _OFFSET, "last": _OFFSET},
+    "kept": {"tp": _PARTITION, "first": _OFFSET},
     "fault": {
         "id": _KEY,
         "kind": _TEXT,

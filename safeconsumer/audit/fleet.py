@@ -37,9 +37,11 @@ class Acknowledged:
 
     Attributes:
         told: their offsets, by the member that reported them, without their times.
+        least: the first offset of the log that was read; older records are unknown.
     """
 
     told: dict[str, Spans] = field(factory=dict)
+    least: int = 0
     _last: "array[int]" = field(factory=lambda: array("q"))
     _at: "array[float]" = field(factory=lambda: array("d"))
     # Computed when they are first needed.
@@ -48,8 +50,11 @@ class Acknowledged:
 
     def add(self, fact: Fact) -> None:
         """
-        Add a run.
+        Add a run, or the first offset of the log.
         """
+        if fact.event == "kept":
+            self.least = max(self.least, fact["first"])
+            return
         known = self.told.setdefault(fact.member, Spans())
         known.add(fact["first"], fact["last"] + 1)
         self._times = self._offsets = None
@@ -58,6 +63,14 @@ class Acknowledged:
         else:
             self._last.append(fact["last"])
             self._at.append(fact.at)
+
+    @property
+    def untold(self) -> int:
+        """
+        The offset below which nothing says what was written; 0 if everything is known.
+        """
+        told_from = min((start for start, _ in self.runs), default=self.least)
+        return self.least if told_from >= self.least else 0
 
     @property
     def runs(self) -> Iterator[Stretch]:
@@ -135,12 +148,14 @@ def _missing(
 ) -> Iterator[Finding]:
     epochs = [epoch for one in members for epoch in one.epochs]
     written = merged(acknowledged.runs)
-    if not written:
-        # Within an ownership, a missing record looks like an offset without a record.
-        passed = merged((run.start, run.end) for one in epochs for run in one.runs)
-        for (_, end), (start, _) in pairwise(passed):
-            said = f"nobody delivered offsets {end} to {start - 1}"
+    # Within an ownership, a missing record looks like an offset without a record.
+    untold = acknowledged.untold if written else math.inf
+    passed = positions(epochs) if untold else ()
+    for (_, end), (start, _) in pairwise(passed):
+        if end < untold:
+            said = f"nobody delivered offsets {end} to {min(start, untold) - 1}"
             yield _of_offsets("A2", case, end, said)
+    if not written:
         return
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
@@ -154,6 +169,13 @@ def _missing(
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
         yield _of_offsets("A2", case, start, said)
+
+
+def positions(epochs: Iterable[Epoch]) -> Spans:
+    """
+    Return what positions went over, records or not.
+    """
+    return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
 def not_done(

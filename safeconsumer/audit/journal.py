@@ -25,7 +25,8 @@ fields:
   committed offset, or the one that the client's reset rule gives;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
-- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``; with ``assigned``
+  also ``commits``, false if the client commits by itself, unseen;
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; ``since``
   is when it was lifted, as the entry may be written a little later, and ``why`` is the
   reason if nobody lifted it: it expired, or ended with an ownership;
@@ -42,6 +43,8 @@ fields:
 - ``running``: ``records``, the offsets by partition that handlers are working on;
   written between the moment when a hold is in force and the entry that reports it;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
+- ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
+  had before is deleted;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
   control topic, or about to be asked for; ``until`` of a hold that expires;
   ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift

@@ -23,7 +23,9 @@ class Recorded:
 
     It works with any object that has kafka-python's methods. It sees rebalances through
     the listener of :meth:`subscribe`, so call that, and do not subscribe in the
-    constructor.
+    constructor. It does not see what a client commits by itself
+    (``enable_auto_commit``): the journal says so, and the checks that need commits (A4,
+    A5, A6, W4) are not judged.
 
     Thread rules: those of the consumer.
 
@@ -54,6 +56,7 @@ class Recorded:
         found = group or _group_of(consumer)
         if found:
             journal.belong_to(found)
+        self._is_blind = bool(found and _config_of(consumer, "enable_auto_commit"))
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
         return getattr(self._consumer, name)
@@ -158,6 +161,25 @@ class Recorded:
             self._consumer.seek(partition, offset, *args)
         self._came.begins_at(partition, offset)
 
+    def seek_to_beginning(self, *partitions: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Seek to the first records, and write it down.
+        """
+        self._sought(self._consumer.seek_to_beginning, partitions)
+
+    def seek_to_end(self, *partitions: Any) -> None:  # noqa: ANN401 - the consumer's
+        """
+        Seek behind the last records, and write it down.
+        """
+        self._sought(self._consumer.seek_to_end, partitions)
+
+    def _sought(self, seek: Callable[..., object], partitions: tuple[Any, ...]) -> None:
+        several = partitions or tuple(self._assigned())
+        names = [f"{tp[0]}:{tp[1]}" for tp in several]
+        with self._calls.around("seek", {"offsets": dict.fromkeys(names)}):
+            seek(*partitions)
+        self._came.forget(map(tp_of, names))
+
     def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
         Commit, and journal the committed offsets.
@@ -222,15 +244,23 @@ class Recorded:
     def _owned(self, event: str, partitions: Iterable[Any]) -> None:
         names = sorted(f"{tp[0]}:{tp[1]}" for tp in partitions)
         self._came.forget(map(tp_of, names))
-        known = {} if self._generation is None else {"generation": self._generation()}
+        known: dict[str, object] = {}
+        if self._generation is not None:
+            known["generation"] = self._generation()
+        if event == "assigned" and self._is_blind:
+            known["commits"] = False
         if names:
             self._journal.write(event, {"partitions": names, **known})
 
 
 def _group_of(consumer: Any) -> str:  # noqa: ANN401 - any client
-    config = getattr(consumer, "config", None)
-    known = config.get("group_id") if isinstance(config, Mapping) else None
+    known = _config_of(consumer, "group_id")
     return known if isinstance(known, str) else ""
+
+
+def _config_of(consumer: Any, name: str) -> Any:  # noqa: ANN401 - any client
+    config = getattr(consumer, "config", None)
+    return config.get(name) if isinstance(config, Mapping) else None
 
 
 def holds_hook(journal: JournalWriter) -> Hook:

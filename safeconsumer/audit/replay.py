@@ -172,6 +172,7 @@ class Replay:
         delivered: when polls returned records, with the first offset of each.
         was_hidden: whether an entry of a pause or resume lacks what ``paused()``
             returned.
+        is_blind: whether it makes commits that its journal lacks.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
         late: commits after the partition was revoked, with the generation that revoked
@@ -214,6 +215,7 @@ class Replay:
         self.lifted: list[tuple[Key, float]] = []
         self.delivered = Moments()
         self.was_hidden = False
+        self.is_blind = False
         self._changed = 0
         self._flying: set[object] = set()
         self.handled = Handled(self._find)
@@ -520,6 +522,7 @@ class Replay:
 
     def _assigned(self, fact: Fact) -> None:
         self._changed = fact.number
+        self.is_blind = self.is_blind or fact["commits"] is False
         if not self._is_owned:
             self._is_owned = True
             self._leave_position()

@@ -41,6 +41,13 @@ class TopicJournal:
     def __init__(self, at: float) -> None:
         self._at = at
         self._found: dict[Named, Spans] = {}
+        self._begins: dict[Named, int] = {}
+
+    def begins(self, tp: Named, offset: int) -> None:
+        """
+        Note where the log of a partition begins.
+        """
+        self._begins[tp] = offset
 
     def add(self, tp: Named, offsets: Sequence[int]) -> None:
         """
@@ -57,8 +64,17 @@ class TopicJournal:
     def entries(self) -> Iterator[Entry]:
         """
         Return the acknowledgements that the producers would have; may be called again.
+
+        Before them stands where logs begin, as far as that tells more.
         """
         number = 0
+        there = {topic for topic, _ in self._found}
+        for tp, first in self._begins.items():
+            # Of a topic without a record this alone tells that it was read.
+            if first or tp[0] not in there:
+                number += 1
+                said = {"tp": tp_text(tp), "first": first}
+                yield Entry(self.member, number, self._at, "kept", said)
         for tp, spans in self._found.items():
             for start, end in spans:
                 number += 1
@@ -136,6 +152,8 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     idle = 0
     # The time at which the records existed at the latest: they are searched until then.
     found = TopicJournal(time.time())
+    for tp, first in (consumer.beginning_offsets(tps) if tps else {}).items():
+        found.begins(tuple(tp), first)
     left = set(tps)
     while left:
         polled = consumer.poll(_POLL_MS)

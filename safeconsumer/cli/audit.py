@@ -162,7 +162,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(base, tps)
             rows, troubles = given.judged(settings, more)
-            troubles = *troubles, *unread
+            troubles = _complete((*troubles, *unread), rows)
             count = len(given)
             rows = tuple(row for row in rows if row.check not in left_out)
             shown: Shown = {}
@@ -196,6 +196,11 @@ def audit(  # noqa: PLR0913 - one parameter per option
         click.echo(f"safeconsumer: {printable(str(error))}", err=True)
         status = status if status == VIOLATED else UNKNOWN
     context.exit(status)
+
+
+def _complete(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
+    # That there is no verdict has its reason, too, where everything could be read.
+    return troubles if rows or troubles else ("no journal names a partition",)
 
 
 def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> None:

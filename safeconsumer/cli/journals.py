@@ -139,6 +139,10 @@ def papers(given: Sequence[Path]) -> Papers:
         troubles.append(str(error))
     troubles += packs.troubles
     troubles += map(_unread, moved_away(readable))
+    troubles += (
+        f"{path} has journals that are not read: name it too, or move it elsewhere"
+        for path in deeper(readable)
+    )
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -180,6 +184,17 @@ def moved_away(given: Sequence[Path]) -> list[Path]:
         for one in inside
         if one.suffix != ".journal" and _MOVED_AWAY.fullmatch(one.name)
     )
+
+
+def deeper(given: Sequence[Path]) -> list[Path]:
+    """
+    Return folders inside those given that have journals and were not given themselves.
+    """
+    folders = {path for path in given if path.is_dir()}
+    known = {path.resolve() for path in folders}
+    known |= {path.resolve().parent for path in given if path not in folders}
+    inside = (one.parent for path in folders for one in path.rglob("*.journal"))
+    return sorted({one for one in inside if one.resolve() not in known})
 
 
 def _unread(path: Path) -> str:

@@ -2,7 +2,7 @@
 Implements ``safeconsumer timeline``: draws what journals report as a picture.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -146,8 +146,8 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         draw = _drawing(output)
         watching = Watching(settings)
         evidence = papers(journals)
-        troubles = _heard(watching, evidence)
-        trouble = f"{len(troubles)} journals cannot be read" if troubles else ""
+        troubles, unread = _heard(watching, evidence)
+        trouble = _trouble(troubles, unread)
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
         story = watching.told(wanted)
@@ -191,15 +191,24 @@ def _drawing(output: Path) -> Callable[[Timeline, str | None, str], bytes]:
     return lambda story, title, trouble: draws.drawn(story, kind[1:], title, trouble)
 
 
-def _heard(watching: Watching, evidence: Papers) -> list[str]:
+def _trouble(troubles: Sequence[str], unread: int) -> str:
+    if unread:
+        return f"{counted(unread, 'journal')} cannot be read"
+    return "journals may be missing" if troubles else ""
+
+
+def _heard(watching: Watching, evidence: Papers) -> tuple[list[str], int]:
+    # What is wrong, and how many journals cannot be read because of it.
     troubles = [*evidence.empty, *evidence.troubles]
+    unread = evidence.lost
     for journal in evidence.journals:
         try:
             watching.hear(journal)
         except JournalError as error:
             troubles.append(str(error))
+            unread += 1
     try:
         watching.hear_packed(evidence.packs.told())
     except JournalError as error:
         troubles.append(str(error))
-    return troubles
+    return troubles, unread

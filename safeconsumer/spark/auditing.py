@@ -20,7 +20,7 @@ from typing import Any
 
 from safeconsumer.audit import batched, packs
 from safeconsumer.audit.checker import Settings
-from safeconsumer.audit.facts import Address, Told, docket, facts
+from safeconsumer.audit.facts import Address, Told, docket, facts, written_to
 from safeconsumer.audit.journal import Source
 from safeconsumer.audit.packs import Known, address_of, is_about
 from safeconsumer.audit.reading import TopicPartition
@@ -121,7 +121,12 @@ class SparkPacks:
             for address in needed
         ]
         sent = self._sent(told, runs, goes, len(cases))
-        judging = partial(batched.judged, cases=cases, settings=settings)
+        judging = partial(
+            batched.judged,
+            cases=cases,
+            settings=settings,
+            written=written_to(addresses),
+        )
         with _translated(self._folders):
             answers = sent.mapInArrow(judging, "rows string, trouble string").collect()
         rows = [row for one in answers for row in batched.rows_in(one.rows or "[]")]

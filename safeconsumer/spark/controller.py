@@ -173,7 +173,7 @@ class Controller:
         return tuple(
             hold
             for hold in self._holds(query)
-            if any(_overlap(hold.scope, scope) for scope in found)
+            if any(self._overlap(hold.scope, scope) for scope in found)
         )
 
     @contextmanager
@@ -201,7 +201,8 @@ class Controller:
         after this has returned does so, too.
 
         Args:
-            targets: as for :meth:`pause`; without any, everything that is held.
+            targets: as for :meth:`pause`; without any, everything that is held. While
+                a stream cannot tell what is held, it is not quiet.
             timeout: seconds.
 
         Raises:
@@ -314,8 +315,20 @@ class Controller:
         """
         wanted = scopes.of(target)
         return tuple(
-            hold_line(hold) for hold in self.holds() if _overlap(hold.scope, wanted)
+            hold_line(hold)
+            for hold in self.holds()
+            if self._overlap(hold.scope, wanted)
         )
+
+    def _overlap(self, hold: Scope, wanted: Scope) -> bool:
+        if not all(isinstance(one, scopes.Pattern) for one in (hold, wanted)):
+            return _overlap(hold, wanted)
+        # Whether two patterns have a name in common is shown by the names there are; as
+        # long as there are none nobody knows.
+        activities = (one.watched.now() for one in self._bridge.streams())
+        known = (tp for activity in activities for tp in activity.partitions)
+        there = [tp for tp in known if wanted.covers(tp)]
+        return hold == wanted or not there or any(map(hold.covers, there))
 
     def lag(self) -> dict[TopicPartition, int]:
         """

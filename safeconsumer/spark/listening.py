@@ -63,6 +63,7 @@ class Progress:
         self._lock = threading.Lock()
         self._queries: dict[str, QueryProgress] = {}
         self._ended: dict[str, QueryProgress] = {}
+        self._names: dict[str, str] = {}
         self._ledger: PauseLedger = ledger(hooks)
 
     def queries(self) -> tuple[QueryProgress, ...]:
@@ -79,11 +80,18 @@ class Progress:
         with self._lock:
             return tuple(self._queries.values()), tuple(self._ended.values())
 
+    def begin(self, run: str, query: str) -> None:
+        """
+        Note that a query begins, by its name or its id; whether it is ours shows later.
+        """
+        with self._lock:
+            self._names[run] = query
+
     def take(self, progress: Mapping[str, Any]) -> None:
         """
         Note one progress, in the form of ``StreamingQueryProgress.json``.
         """
-        metrics = [one.get("metrics") or {} for one in progress["sources"]]
+        metrics = [_metrics(one) for one in progress["sources"]]
         ours = [one for one in metrics if _HELD in one or "heldBecause" in one]
         if not ours:
             return
@@ -105,18 +113,25 @@ class Progress:
         ):
             self._tell(events.QueryHeld, now)
 
-    def end(self, run: str) -> None:
+    def end(self, run: str, query: str = "") -> None:
         """
         Note that a query has ended; what it has left out then is a warning.
 
         This is what its last plan left out, for which Spark may have posted no
-        progress.
+        progress, as for any plan of a query that ended in its first batch.
+
+        Args:
+            run: its run.
+            query: its id, for one that began before it was listened to.
         """
         planned = left.by(run)
         with self._lock:
+            name = self._names.pop(run, query)
             last = self._queries.pop(run, None)
             if last is not None:
                 self._keep(last)
+        if last is None and planned is not None:
+            last = QueryProgress(query=name)
         if last is not None and planned is not None:
             last = evolve(last, **_held(planned))
         if last is not None and (last.held or last.because):
@@ -140,6 +155,15 @@ class Progress:
             because=one.because,
         )
         self._ledger.deliver()
+
+
+def _metrics(source: Mapping[str, Any]) -> Mapping[str, Any]:
+    # Where nothing was decided nobody has counted: it is all that the source reads.
+    metrics = source.get("metrics") or {}
+    ends = source.get("endOffset")
+    if "heldBecause" in metrics and _HELD not in metrics and isinstance(ends, dict):
+        return {**metrics, _HELD: sum(map(len, ends.values()))}
+    return metrics
 
 
 def _held(metrics: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -196,8 +220,9 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
-            Do nothing: no batch is planned yet.
+            Note the name; no batch is planned yet.
             """
+            self.progress.begin(str(event.runId), str(event.name or event.id))
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
             """
@@ -214,6 +239,6 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
             """
             Report what was left out.
             """
-            self.progress.end(str(event.runId))
+            self.progress.end(str(event.runId), str(event.id))
 
     return Listener()

@@ -135,7 +135,7 @@ class Stream:
         self._gone = gone
         self._wall = wall
         self._unique = uuid4().hex  # among those of all sessions
-        self._plan = Plan(start={}, latest={})
+        self._plan = self._planned = Plan(start={}, latest={})
         self._known_before = Known()
         self._troubles: tuple[str, ...] = ()  # of the last plan
         self._told: tuple[object, ...] = ((), (), ())
@@ -200,6 +200,7 @@ class Stream:
         self._judge_losses()
         frozen = self._plan.frozen(end)
         said = {"end": offsets.render(frozen), **self._report(troubles)}
+        self._planned = self._plan
         self.watched.planned(self._plan.start, frozen)
         left.note(facts.get("batch", ""), self._unique, _metrics(said))
         self.on_change()
@@ -275,7 +276,7 @@ class Stream:
         """
         Return the partitions that the last planned batch left out, with their lag.
         """
-        return self._plan.lags()
+        return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
         """
@@ -291,21 +292,26 @@ class Stream:
         Return the partitions of which it may deliver records, each with the reason.
 
         Args:
-            scopes: the scopes to check; without any, the held partitions.
+            scopes: the scopes to check; without any, the held partitions, which are
+                all of them where it is not known what is held.
         """
         known = self._known(lambda one: one.state())
         activity = self.watched.now()  # after the holds: it may only have grown since
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}
+        is_untold = bool(known.troubles or self._troubles)
         found = {}
         for tp in sorted(activity.partitions):
             is_held = bool(known.covering(tp))
-            if not any(one.covers(tp) for one in scopes) and (scopes or not is_held):
+            is_meant = any(one.covers(tp) for one in scopes) if scopes else is_held
+            if not is_meant and (scopes or not is_untold):
                 continue
-            if not is_held:
-                found[tp] = _UNTOLD if self._troubles else "it is not held"
+            if not (is_held or is_untold):
+                found[tp] = "it is not held"
             elif activity.may_read(tp):
                 found[tp] = "a batch that was planned before may still read it"
+            elif not is_held:
+                found[tp] = _UNTOLD
         return found
 
     def close(self) -> None:

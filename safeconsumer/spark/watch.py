@@ -240,8 +240,9 @@ class HeldWatch:
         return found
 
     def _is_another(self, topic: str, identity: object | None) -> bool:
-        known = self._identities.setdefault(topic, identity)
-        return None not in (known, identity) and known != identity
+        if identity is None:  # not told in this look: what was told before counts
+            return False
+        return self._identities.setdefault(topic, identity) != identity
 
     def _judge(self, frozen: Offsets, seen: Mapping[TopicPartition, Seen]) -> None:
         losses, warnings = [], []

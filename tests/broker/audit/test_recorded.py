@@ -11,10 +11,11 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
 from safeconsumer import SafeConsumer
@@ -135,6 +136,61 @@ def test_every_way_to_hold_and_to_commit_is_written_down(
 
 
 @pytest.mark.any_broker
+def test_what_a_client_commits_by_itself_is_not_called_right(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    A4, A5, A6: kafka-python commits unseen unless it is told not to; status 2.
+    """
+    topic, group = clients.topic(2), uuid4().hex
+    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    own = JournalWriter(tmp_path, member="reader")
+    raw = clients.consumer(KafkaConsumer, group=group, enable_auto_commit=True)
+    consumer = Recorded(raw, own)
+    consumer.subscribe([topic])
+    came(consumer, 40)
+    consumer.close()
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path)])
+    assert done.exit_code == 2, done.output
+    for check_ in ("A4", "A5", "A6"):
+        assert f"{check_}  {topic}:0 of {group}  could not be judged" in done.stdout
+    assert "commits by itself, and its journal does not tell what" in done.stdout
+
+
+@pytest.mark.any_broker
+def test_every_way_to_seek_is_written_down(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    A3, A4: back to the beginning and on to the end is no fault of the client.
+    """
+    topic = clients.topic(2)
+    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    own = JournalWriter(tmp_path, member="reader")
+    consumer = Recorded(clients.consumer(KafkaConsumer), own)
+    tps = [TopicPartition(topic, number) for number in range(2)]
+    consumer.assign(tps)
+    came(consumer, 40)
+    consumer.seek_to_beginning(tps[0])
+    assert came(consumer, 20) == {tps[0]: list(range(20))}
+    consumer.seek_to_beginning()
+    came(consumer, 40)
+    consumer.seek_to_end()
+    producer = KafkaProducer(**kafka_broker.client_config)
+    consumer.poll(0)  # where the end is, is asked for here
+    poll_until(consumer, lambda: [consumer.position(tp) for tp in tps] == [20, 20])
+    producer.send(topic, b"x", partition=0).get(10)
+    producer.close()
+    assert came(consumer, 1) == {tps[0]: [20]}
+    consumer.close()
+    assert judged([read(own.path)]) == set()
+
+
+@pytest.mark.any_broker
 def test_what_a_client_lost_is_found_in_the_topic(
     clients: Clients,
     kafka_broker: Any,  # noqa: ANN401 - any kind
@@ -161,6 +217,35 @@ def test_what_a_client_lost_is_found_in_the_topic(
     assert done.exit_code == 1, done.output
     assert f"A2  {topic}:0" in done.output
     assert "acknowledged offsets 4 to 5" in done.output
+
+
+@pytest.mark.real_broker
+def test_what_a_topic_has_deleted_is_missing_all_the_same(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    --against-topic: records that were deleted before anybody read them came to nobody.
+    """
+    topic = clients.topic(1)
+    producer = KafkaProducer(**kafka_broker.client_config)
+    for _ in range(10):
+        producer.send(topic, b"x").get(10)
+    producer.close()
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    admin.delete_records({TopicPartition(topic, 0): 6})
+    admin.close()
+    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 3)
+    told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
+    told.poll(f"{topic}:0", 6, 10)
+    (tmp_path / "a.journal").write_text(told.text())
+    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
+    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    assert (done.exit_code, "nobody delivered offsets 3 to 5" in done.stdout) == (
+        1,
+        True,
+    )
 
 
 @pytest.mark.any_broker

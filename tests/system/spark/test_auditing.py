@@ -43,7 +43,10 @@ def test_spark_judges_as_the_reference_does(tmp_path: Path, spark: Any) -> None:
     """
     folder = everything(tmp_path / "fleets")
     packed(folder, tmp_path / "pack")
-    rows, troubles = SparkPacks(spark, [str(tmp_path / "pack")]).judged(Settings())
+    found = SparkPacks(spark, [str(tmp_path / "pack")])
+    drained = Settings(is_drained=True)
+    assert found.judged(drained) == papers([folder]).judged(drained)
+    rows, troubles = found.judged(Settings())
     assert (rows, troubles) == papers([folder]).judged(Settings())
     broken = {row.topic: row.check for row in rows if row.violations}
     assert broken == {
@@ -63,16 +66,18 @@ def test_what_is_made_meanwhile_is_judged_with_the_packs(
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
     packed(folder, tmp_path / "pack")
-    topic = written(tmp_path / "topic", [Telling("the topic", "")])
-    (topic / "0.journal").write_text(
-        Telling("the topic", "").then("acked", tp=TP, first=0, last=9).text()
-    )
+    told = Telling("the topic", "").then("kept", tp=TP, first=2)
+    topic = written(tmp_path / "topic", [told.then("acked", tp=TP, first=2, last=9)])
     more = [opened(topic / "0.journal")]
     found = SparkPacks(spark, [str(tmp_path / "pack")])
     assert found.partitions() == {("orders", 0)}
     rows, _ = found.judged(Settings(), more)  # type: ignore[arg-type]  # any source
     assert rows == papers([folder]).judged(Settings(), more)[0]  # type: ignore[arg-type]  # any source
     assert [row.check for row in rows if row.violations] == ["A2", "A3"][: len(more)]
+    drained = Settings(is_drained=True)
+    rows, _ = found.judged(drained, more)  # type: ignore[arg-type]  # any source
+    assert rows == papers([folder]).judged(drained, more)[0]  # type: ignore[arg-type]  # any source
+    assert not any(row.unjudged for row in rows)
 
 
 @pytest.mark.parametrize("how", ["file:{}", "file://{}", "{}", "{}/"])

@@ -3,11 +3,13 @@ Progress where Spark people look: a listener, and the batch's description in the
 """
 
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.events.consumer import Event
+from safeconsumer.spark import left
 from safeconsumer.spark.listening import Progress
 from tests.harness.metrics.scraping import values
 from tests.harness.spark.lake import LIMIT, Lake
@@ -60,6 +62,43 @@ def test_another_source_is_none_of_its_business() -> None:
     kept = Progress(())
     kept.take(progress(5))
     assert kept.queries() == ()
+
+
+def test_where_nothing_is_decided_everything_counts_as_held() -> None:
+    """
+    The shim names all and counts none; what the source reads stands in its offsets.
+    """
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    one = progress(0, held="@all", heldBecause="no decision within 10000 ms")
+    one["sources"][0]["endOffset"] = {"orders": {"0": 5, "1": 7}, "returns": {"0": 3}}
+    kept.take(one)
+    (event,) = (event.as_dict() for event in told)
+    assert (event["held"], event["partitions"]) == (3, "@all")
+
+
+def test_a_query_that_ends_in_its_first_batch_is_told_of_too() -> None:
+    """
+    Spark posts no progress of it; its plan is known, and its name from its start.
+    """
+    told: list[Event] = []
+    kept = Progress((told.append,))
+    metrics = {"held": "orders:0", "heldPartitions": "1", "heldLag": "4"}
+    for name, run in (("nightly", uuid4().hex), ("", uuid4().hex)):
+        if name:
+            kept.begin(run, name)
+        batch = f"{name}\nid = 1-2\nrunId = {run}\nbatch = 0"
+        left.note(batch, "a stream", metrics)
+        kept.end(run, "1-2")
+    kept.begin("another's", "other")
+    kept.end("another's", "5-6")
+    found = [event.as_dict() for event in told]
+    assert [event.name for event in told] == ["spark_query_ended_held"] * 2
+    assert [(one["query"], one["held"]) for one in found] == [
+        ("nightly", 1),
+        ("1-2", 1),
+    ]
+    assert kept.heard() == ((), ())
 
 
 class TestOnSpark:

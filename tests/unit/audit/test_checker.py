@@ -13,6 +13,7 @@ from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.reading import covered, covering
 from safeconsumer.audit.recorded import scopes_text
 from safeconsumer.audit.report import UNKNOWN, rows_of, status_of
+from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
@@ -517,3 +518,60 @@ def test_a_topic_that_was_made_again_within_one_ownership_took_no_step_back() ->
     one.poll(TP, 20, 25, written=999.6).poll(TP, 0, 5, written=1000.0)
     assert broken([one]) == set()
     assert "A4" in unjudged([one])
+
+
+def test_whether_everything_came_takes_who_tells_what_was_written() -> None:
+    """A2: of what came alone nobody can tell; of an empty partition a producer can."""
+    drained = Settings(is_drained=True)
+    fleet = [Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5)]
+    (verdict,) = check([one.journal() for one in fleet], drained).values()
+    assert verdict.findings == ()
+    assert "nothing says what was written" in verdict.unjudged["A2"]
+    assert status_of(rows_of(verdict), is_complete=True) == UNKNOWN
+    fleet.append(Telling("producer").then("acked", tp="orders:1", first=0, last=0))
+    other = Telling("b").assigned("orders:1").poll("orders:1", 0, 1)
+    judged = check([one.journal() for one in (*fleet, other)], drained)
+    assert [one.unjudged for one in judged.values()] == [{}, {}]
+    told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
+    told.assigned(TP, generation=3).poll(TP, 7, 9)
+    assert broken([told], drained) == {"A2"}  # a hole is one, whatever was written
+
+
+def test_what_a_topic_has_deleted_is_not_excused_by_what_it_has_now() -> None:
+    """A2: the topic that is read adds to what journals show, and takes nothing away."""
+    told = Telling("a").assigned(TP).poll(TP, 10, 50).revoked(TP)
+    told.assigned(TP, generation=3).poll(TP, 100, 150)
+    topic = TopicJournal(2000.0)
+    topic.add(("orders", 0), range(120, 150))
+    topic.begins(("orders", 0), 120)
+    for more in ((), (topic,)):
+        (verdict,) = check([told.journal(), *more]).values()
+        (found,) = verdict.findings
+        assert found.evidence == "nobody delivered offsets 50 to 99"
+    (verdict,) = check([told.journal(), topic], Settings(is_drained=True)).values()
+    assert verdict.unjudged["A2"] == "what the topic had before offset 120 is deleted"
+    whole = Telling("b").assigned(TP, generation=2).poll(TP, 0, 10)
+    whole.revoked(TP, generation=2).assigned(TP, generation=4).poll(TP, 50, 100)
+    journals = [told.journal(), whole.journal(), topic]
+    (verdict,) = check(journals, Settings(is_drained=True)).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
+def test_a_topic_that_is_empty_was_read_too() -> None:
+    """A2: nothing was written, so nothing is missing."""
+    topic = TopicJournal(2000.0)
+    topic.begins(("orders", 0), 0)
+    journals = [Telling("a").assigned(TP).poll().journal(), topic]
+    (verdict,) = check(journals, Settings(is_drained=True)).values()
+    assert (verdict.findings, verdict.unjudged) == ((), {})
+
+
+def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
+    """A4, A5, A6: what is committed unseen may lie anywhere; order is seen."""
+    told = Telling("a").then("assigned", partitions=[TP], generation=1, commits=False)
+    told.poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 20).revoked(TP)
+    after = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 20, 25)
+    fleet = [told, after]
+    assert (broken(fleet), unjudged(fleet)) == (set(), {"A4", "A5", "A6"})
+    after.poll(TP, 22, 25).commit(TP, 90)
+    assert broken(fleet) == {"A4", "A5"}

@@ -88,6 +88,48 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     assert "could not tell: 1 journal, 1 partition" in done.output
 
 
+def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
+    """
+    Status 2: what they would say is not known; given by their folder, they are read.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "host-b").mkdir()
+    deeper = written(folder / "host-b" / "old", bad.a1())
+    done = run(folder)
+    assert done.exit_code == 2
+    assert f"{deeper} has journals that are not read" in done.stderr
+    renamed = deeper / "0.journal"
+    renamed.write_text(renamed.read_text().replace('"member": "a"', '"member": "b"'))
+    done = run(folder, deeper)
+    assert (done.exit_code, "has journals" in done.stderr) == (1, False)
+
+
+def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
+    """
+    Status 2, with its reason: a consumer that never got a partition.
+    """
+    done = run(written(tmp_path, [Telling("a").then("call", op="poll", id=1)]))
+    assert (done.exit_code, done.stdout) == (
+        2,
+        "could not tell: 1 journal, 0 partitions\n",
+    )
+    assert "no journal names a partition" in done.stderr
+
+
+def test_a_clean_end_takes_who_tells_what_was_written(tmp_path: Path) -> None:
+    """
+    Status 2: --drained without producers' journals, or the topic, knows of no record.
+    """
+    folder = written(tmp_path, [Telling("a").assigned(TP).poll(TP, 0, 5)])
+    assert run(folder).exit_code == 0
+    done = run(folder, "--drained")
+    assert done.exit_code == 2
+    assert "A2  orders:0 of g  could not be judged: nothing says what" in done.stdout
+    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
+    (folder / "p.journal").write_text(producer.text())
+    assert run(folder, "--drained").exit_code == 0
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -264,6 +264,55 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
     assert lab.controller.holds() == ()
 
 
+def test_what_cannot_be_told_any_more_is_not_quiet() -> None:
+    """
+    S4: in the middle of a batch too, where no target is named: holds() has everything.
+    """
+    lab = DeciderLab()
+    lab.batch(START, LATEST)
+    assert lab.loud() == ""
+    lab.elsewhere.trouble = "no such file"
+    assert [str(hold.scope) for hold in lab.controller.holds()] == ["@all"]
+    assert "a batch that was planned before may still read it" in lab.loud()
+    lab.ask("ended")
+    assert "cannot be told what is held" in lab.loud()
+    lab.controller.pause("@all")
+    assert lab.loud() == ""
+    lab.controller.resume("@all")
+    with pytest.raises(NotQuietError, match="cannot be told what is held"):
+        lab.controller.wait_quiet("orders", timeout=0.0)
+    lab.elsewhere.trouble = None
+    assert lab.loud() == ""
+
+
+def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made() -> None:
+    """
+    It takes long where the broker does not answer; nothing is 0 behind meanwhile.
+    """
+    lab = DeciderLab()
+    lab.controller.pause("orders")
+    end = lab.batch(START, LATEST)["end"]
+    assert lab.controller.lag() == {("orders", 0): 4}
+    lab.ask("plan", start=end)
+    assert lab.controller.lag() == {("orders", 0): 4}
+
+
+def test_another_pattern_may_still_cover_what_is_resumed() -> None:
+    """
+    Empty means that they flow: by the names there are, and not where there are none.
+    """
+    lab = DeciderLab()
+    lab.controller.pause("re:ord.*")
+    lab.controller.pause("re:.*s", owner="ops")
+    lab.controller.pause("re:billing.*", owner="ops")
+    assert len(lab.controller.explain("re:ord.*")) == 3
+    lab.batch(START, LATEST)
+    assert len(lab.controller.explain("re:ord.*")) == 2
+    (still,) = lab.controller.resume("re:ord.*")
+    assert (str(still.scope), still.owner) == ("re:.*s", "ops")
+    assert lab.batch(START, LATEST)["metric.held"] == "orders:0 returns:0"
+
+
 def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
     """
     It says so, and what was placed there can still be told.
@@ -516,6 +565,15 @@ def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
     watch._identities.update(orders=1, returns=2)
     watch.look_at({("returns", 0): 5})
     assert watch._identities == {"returns": 2}
+
+
+def test_an_identity_that_is_told_late_is_compared_all_the_same() -> None:
+    """
+    S7: a broker that is upgraded tells none until then.
+    """
+    watch = HeldWatch("stream", SourceOptions(), ledger(()))
+    told = [watch._is_another("orders", one) for one in (None, "a", None, "a", "b")]
+    assert told == [False, False, False, False, True]
 
 
 def test_options_come_as_they_were_given() -> None:
