@@ -55,7 +55,12 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [('{"journal": 2}\n', "version 2"), ("", "no whole line")],
+    [
+        ('{"journal": 2}\n', "version 2"),
+        ('{"journal": null}\n', "version None"),
+        ("", "no whole line"),
+        ('{"check": "A1"}\n', "x.journal is no journal: its first line has no"),
+    ],
 )
 def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
     """
@@ -86,6 +91,26 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert f"there is no journal in {tmp_path / 'two'}" in done.output
     assert "could not tell: 1 journal, 1 partition" in done.output
+
+
+def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
+    """
+    Status 2: they are not read, and may have what is missing; those given are read.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "host").mkdir()
+    written(folder / "host" / "day", bad.a1())
+    done = run(folder)
+    deeper = folder / "host" / "day"
+    assert (done.exit_code, "could not tell: 1 journal," in done.stdout) == (2, True)
+    assert f"{deeper} has 1 journal, which is not read: name the" in done.stderr
+    written(folder / "host" / "day" / "more", bad.a1())
+    assert f"{deeper} has 1 journal" in run(folder).stderr
+    assert f"{deeper / 'more'} has 1 journal" in run(folder).stderr
+    for given in (deeper, deeper / "0.journal"):
+        said = run(folder, given).stderr
+        assert f"{deeper} has" not in said
+        assert f"{deeper / 'more'} has 1 journal" in said
 
 
 @pytest.mark.parametrize(
