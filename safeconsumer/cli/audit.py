@@ -24,7 +24,7 @@ from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import Papers, allowance, papers
+from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
@@ -74,7 +74,12 @@ class _Check(click.Choice[str]):
 
 
 _EPILOG = epilog(
-    Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
+    Status.DONE,
+    Status.FAILED,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.REFUSED,
+    Status.INTERRUPTED,
 )
 
 
@@ -89,10 +94,16 @@ _EPILOG = epilog(
     callback=allowance,
     default=0.0,
     metavar="SECONDS",
-    help="By how much the clocks of any two hosts may differ, brokers too.",
+    help=CLOCK_SKEW,
 )
 @click.option(
-    "--patience", type=float, default=5.0, callback=allowance, metavar="SECONDS"
+    "--patience",
+    type=float,
+    default=5.0,
+    show_default=True,
+    callback=allowance,
+    metavar="SECONDS",
+    help=PATIENCE,
 )
 @click.option(
     "--without",
