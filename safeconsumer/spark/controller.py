@@ -181,7 +181,7 @@ class Controller:
         self, *targets: object, reason: str | None = None, query: str | None = None
     ) -> Iterator[None]:
         """
-        Hold for a block, under a new owner name unless ``owner`` is given.
+        Hold for a block, under a new owner name.
         """
         owner = f"block-{next(self._blocks)}"
         self.pause(*targets, owner=owner, reason=reason, query=query)
