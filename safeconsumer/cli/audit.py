@@ -195,7 +195,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, count, status, shown)
     if left_out:
-        said[-1] += f", without {', '.join(sorted(left_out))}"
+        said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
     try:
         if report is not None:
@@ -217,12 +217,12 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
         return  # any place that Spark reads from
     for name in journals:
         try:
-            is_there = Path(name).exists()
+            is_there = bool(name) and Path(name).exists()  # Path("") is "."
         except OSError as error:
             message = f"{name[:300]} cannot be read: {error.strerror}"
             raise CommandError(message) from error
         if not is_there:
-            message = f"no such file or folder: {name}"
+            message = f"no such file or folder: {name or repr(name)}"
             raise CommandError(message)
 
 

@@ -62,6 +62,15 @@ def _checked_format(
     return path
 
 
+def _check_folder(output: Path) -> None:
+    # Before the journals are read, which may take minutes.
+    if not output.parent.is_dir():
+        message = (
+            f"{output} cannot be written: No such file or directory: {output.parent}"
+        )
+        raise CommandError(message)
+
+
 @click.command(epilog=_EPILOG)
 @click.argument(
     "journals", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True)
@@ -154,6 +163,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         end=end,
     )
     try:
+        _check_folder(output)
         draw = _drawing(output)
         watching = Watching(settings)
         evidence = papers(journals)

@@ -81,6 +81,30 @@ def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
 
 
+def test_an_empty_name_is_not_the_folder_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Status 2: a variable of a script has no value.
+    """
+    written(tmp_path, bad.held_and_let_go())
+    monkeypatch.chdir(tmp_path)
+    done = run("")
+    assert (done.exit_code, done.output) == (
+        2,
+        "safeconsumer: no such file or folder: ''\n",
+    )
+
+
+def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
+    """
+    Beside another one, in order.
+    """
+    left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
+    done = run(written(tmp_path, bad.held_and_let_go()), *left)
+    assert done.stdout.endswith("1 partition, without A1, W4\n")
+
+
 def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     """
     Status 2: they may lie a folder deeper, or on another host.

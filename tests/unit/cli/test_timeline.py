@@ -161,6 +161,21 @@ def test_what_cannot_be_drawn_is_said(
     assert not list(tmp_path.glob("out.*"))
 
 
+def test_where_it_cannot_be_written_is_said_before_journals_are_read(
+    tmp_path: Path,
+) -> None:
+    """
+    That may take minutes.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "x.journal").write_text('{"journal": 2}\n')
+    done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
+    assert done.exit_code == 2
+    said = f"cannot be written: No such file or directory: {tmp_path / 'nowhere'}\n"
+    assert done.output.endswith(said)
+    assert "version 2" not in done.output
+
+
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     """
     Status 2; the others are drawn, and the picture says that it is not complete.
