@@ -285,7 +285,10 @@ def head_of(name: str, line: str) -> Head:
         JournalError: it is not a first line, or of a newer version.
     """
     head = _document(name, 1, line)
-    version = head.get("journal")
+    if "journal" not in head:
+        message = f"{name} is no journal: its first line has no version"
+        raise JournalError(message)
+    version = head["journal"]
     if version != VERSION:
         message = (
             f"{name} is a journal of version {version!r}; this program reads {VERSION}"

@@ -5,7 +5,7 @@ Implements ``safeconsumer archive``: copies topics into Parquet or Delta on Spar
 import importlib
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from safeconsumer.cli.errors import CommandError, Status, epilog, explained
 from safeconsumer.cli.sparking import Build, is_submitted, session, stop_by_signal
 from safeconsumer.errors import MissingExtraError, SparkRunError
 from safeconsumer.group.properties import read_properties
+from safeconsumer.spark.options import parse
 
 # The settings by which a session loads Delta, from Delta's documentation.
 _DELTA: Mapping[str, str] = {
@@ -44,15 +45,34 @@ _DELTA: Mapping[str, str] = {
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
+    help="Of the files; delta needs delta-spark.",
 )
 @click.option("--checkpoint", required=True, help="Folder of Spark's checkpoint.")
 @click.option("--trigger", default="once", show_default=True, help="once, 10s, 5m.")
 @click.option("--holds", help='Fixed holds: "orders:3 re:tmp.*".')
 @click.option("--control", metavar="GROUP", help="Obey the holds of this group.")
-@click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--option", "more", multiple=True, metavar="NAME=VALUE")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Java client properties, for Spark's connector: security.protocol, sasl.*, "
+    "ssl.*.",
+)
+@click.option(
+    "--option",
+    "more",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the source, such as maxOffsetsPerTrigger=10000; repeatable. It "
+    "wins over the others.",
+)
 @click.option("--master", default=None, help="Spark's master, without spark-submit.")
-@click.option("--connector", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--connector",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="A folder with the connector's jars; without it Spark fetches them.",
+)
 @click.option("--table", "is_table", is_flag=True, help="Count the archive's rows.")
 @click.pass_context
 def archive(  # noqa: PLR0913 - one parameter per option
@@ -81,11 +101,11 @@ def archive(  # noqa: PLR0913 - one parameter per option
     for all its readers; --format delta needs delta-spark.
 
     If it is started again with the same --checkpoint it goes on where it stopped.
-    SIGTERM and Ctrl-C end it cleanly. If the holds cannot be read, a run with --trigger
-    once fails with status 1, and one that goes on waits. The status is also 1 if no
-    broker answers, or it refuses; the error of the query is printed. Spark's Kafka
-    connector, and Delta, are taken from --connector, a folder with their jars; without
-    it Spark fetches them from Maven Central.
+    SIGTERM and Ctrl-C end it cleanly, a second one at once. If the holds cannot be
+    read, a run with --trigger once fails with status 1, and one that goes on waits. The
+    status is also 1 if no broker answers, or it refuses; the error of the query is
+    printed. Spark's Kafka connector, and Delta, are taken from --connector, a folder
+    with their jars; without it Spark fetches them from Maven Central.
 
     --table reads the whole archive at the end, and counts rows by partition.
     """
@@ -110,6 +130,7 @@ def archive(  # noqa: PLR0913 - one parameter per option
     with explained(context):
         wanted.trigger_of()  # checked before Spark is started
         wanted.topics_of()
+        parse(options)
         _run(archiving, wanted, master, connector, is_table=is_table)
 
 
@@ -135,22 +156,38 @@ def _run(
     safe: Any = importlib.import_module("safeconsumer.spark")
     settings, build = _needs(safe, connector, is_delta=wanted.format == archiving.DELTA)
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    signal.signal(signal.SIGINT, lambda *_: stopping.set())
+    _stop_by_signal(stopping.set)
     with session(master, "safeconsumer archive", settings, build) as spark:
+        _stop_by_signal(stopping.set)  # pyspark has put its own in place for SIGINT
         if is_submitted():
             stop_by_signal(spark, stopping.set)
         safe.register(spark)
-        query = archiving.start(spark, wanted)
         try:
+            query = archiving.start(spark, wanted)
             kept = archiving.kept_by(spark)
             seen = archiving.follow(query, click.echo, stopping.is_set, kept)
+            click.echo(seen.summary())
+            rows = archiving.table(spark, wanted) if is_table else ()
         except SparkRunError as error:
             raise CommandError(str(error), Status.FAILED) from error
-        click.echo(seen.summary())
         if is_table:
-            rows = archiving.table(spark, wanted)
             click.echo("\n".join(_columns(rows)) if rows else "the archive is empty")
+
+
+def _stop_by_signal(stop: Callable[[], object]) -> None:
+    # Only the first one: a Spark that starts, or does not answer, may take minutes.
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+
+    def first(*_: object) -> None:
+        for one, handler in usual.items():
+            signal.signal(one, handler)
+        stop()
+
+    for one in usual:
+        signal.signal(one, first)
 
 
 def _needs(

@@ -24,7 +24,7 @@ from safeconsumer.cli import errors
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import Papers, allowance, papers
+from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group import troubles as cluster
@@ -74,7 +74,12 @@ class _Check(click.Choice[str]):
 
 
 _EPILOG = epilog(
-    Status.DONE, Status.FAILED, Status.USAGE, Status.UNREACHABLE, Status.REFUSED
+    Status.DONE,
+    Status.FAILED,
+    Status.USAGE,
+    Status.UNREACHABLE,
+    Status.REFUSED,
+    Status.INTERRUPTED,
 )
 
 
@@ -89,10 +94,16 @@ _EPILOG = epilog(
     callback=allowance,
     default=0.0,
     metavar="SECONDS",
-    help="By how much the clocks of any two hosts may differ, brokers too.",
+    help=CLOCK_SKEW,
 )
 @click.option(
-    "--patience", type=float, default=5.0, callback=allowance, metavar="SECONDS"
+    "--patience",
+    type=float,
+    default=5.0,
+    show_default=True,
+    callback=allowance,
+    metavar="SECONDS",
+    help=PATIENCE,
 )
 @click.option(
     "--without",
@@ -184,7 +195,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, count, status, shown)
     if left_out:
-        said[-1] += f", without {', '.join(sorted(left_out))}"
+        said[-1] += f", without {', '.join(sorted(set(left_out)))}"
     click.echo("\n".join(said))
     try:
         if report is not None:
@@ -211,12 +222,12 @@ def _check(journals: Sequence[str], packed: Path | None, master: str | None) -> 
         return  # any place that Spark reads from
     for name in journals:
         try:
-            is_there = Path(name).exists()
+            is_there = bool(name) and Path(name).exists()  # Path("") is "."
         except OSError as error:
             message = f"{name[:300]} cannot be read: {error.strerror}"
             raise CommandError(message) from error
         if not is_there:
-            message = f"no such file or folder: {name}"
+            message = f"no such file or folder: {name or repr(name)}"
             raise CommandError(message)
 
 

@@ -28,7 +28,13 @@ _SHORTEST_TOKEN = 16
 
 
 @click.command(epilog=EPILOG)
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="The port of the page; 0 for any.",
+)
 @owner_option
 @click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
 @click.option(

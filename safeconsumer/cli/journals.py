@@ -5,6 +5,7 @@ Opens the journals that a command is given, and reads as much as it can.
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,16 @@ from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.audit.stream import Joined, sources
 from safeconsumer.errors import JournalError
+from safeconsumer.holds.explain import counted
 
 _OF_A_PART = re.compile(r"\.\d{6}$")
+
+# The help of options that every command about journals has.
+CLOCK_SKEW = "By how much the clocks of any two hosts may differ, brokers too."
+PATIENCE = (
+    "How long records may take to come after a resume (L1), and an operator's hold to "
+    "reach members that own the partition already (G2, W10)."
+)
 
 # Endings that logrotate and people give to a journal when they move or pack it.
 _MOVED_AWAY = re.compile(
@@ -139,10 +148,7 @@ def papers(given: Sequence[Path]) -> Papers:
         troubles.append(str(error))
     troubles += packs.troubles
     troubles += map(_unread, moved_away(readable))
-    troubles += (
-        f"{path} has journals that are not read: name it too, or move it elsewhere"
-        for path in deeper(readable)
-    )
+    troubles += deeper(given, folders)
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -186,15 +192,32 @@ def moved_away(given: Sequence[Path]) -> list[Path]:
     )
 
 
-def deeper(given: Sequence[Path]) -> list[Path]:
+def deeper(given: Sequence[Path], packs: Sequence[Path] = ()) -> list[str]:
     """
-    Return folders inside those given that have journals and were not given themselves.
+    Return which folders inside given ones have journals, which are not read.
+
+    Args:
+        given: files and folders; those that are given beside the outer one are read.
+        packs: those of them that are packs.
     """
-    folders = {path for path in given if path.is_dir()}
-    known = {path.resolve() for path in folders}
-    known |= {path.resolve().parent for path in given if path not in folders}
-    inside = (one.parent for path in folders for one in path.rglob("*.journal"))
-    return sorted({one for one in inside if one.resolve() not in known})
+    known = {one.resolve() for one in given}
+    inside = {
+        one.resolve(): one.parent
+        for path in given
+        if path not in packs
+        for one in path.rglob("*.journal")
+    }
+    found = Counter(
+        parent
+        for one, parent in inside.items()
+        if one not in known and one.parent not in known
+    )
+    return [
+        f"{path} has {counted(count, 'journal')}, which "
+        f"{'is' if count == 1 else 'are'} not read: name the folder, too, or move it "
+        "elsewhere"
+        for path, count in sorted(found.items())
+    ]
 
 
 def _unread(path: Path) -> str:

@@ -142,7 +142,13 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     type=click.Choice(["thread", "process", "asyncio"]),
     help="Where the handler runs; asyncio for a coroutine function, else thread.",
 )
-@click.option("--concurrency", type=int, default=8, show_default=True)
+@click.option(
+    "--concurrency",
+    type=int,
+    default=8,
+    show_default=True,
+    help="How many handlers run at a time.",
+)
 @click.option("--batch", type=int, help="The most records of one call.")
 @throttle_options
 @option(
@@ -204,7 +210,12 @@ def _shared(config: dict[str, Any]) -> dict[str, Any]:
     type=click.IntRange(0, 65_535),
     help="Answer /live, /healthy and /metrics by HTTP.",
 )
-@click.option("--probe-host", default="127.0.0.1", show_default=True)
+@click.option(
+    "--probe-host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address on which the probes answer.",
+)
 @option(
     "--set",
     "settings",

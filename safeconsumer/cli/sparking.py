@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
-from safeconsumer.errors import MissingExtraError
+from safeconsumer.errors import MissingExtraError, SparkSetupError
+from safeconsumer.spark.platforms import is_of_spark, reason
 
 # The default, unless a --conf, spark-defaults.conf or the environment sets another.
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
@@ -43,6 +44,7 @@ def session(
 
     Raises:
         MissingExtraError: pyspark is not installed.
+        SparkSetupError: Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
@@ -61,11 +63,24 @@ def session(
         builder = builder.master(master)
     for key, value in _missing(settings or {}).items():
         builder = builder.config(key, value)
-    spark = (build(builder) if build else builder).getOrCreate()
+    spark = _started(build(builder) if build else builder)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _started(builder: Any) -> Any:  # noqa: ANN401 - pyspark's
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        message = (
+            f"Spark did not start: {reason(error)} Its own lines above say more; check "
+            "--master and Spark's settings, and that there is a Java (JAVA_HOME)"
+        )
+        raise SparkSetupError(message) from error
 
 
 def _missing(settings: Mapping[str, str]) -> dict[str, str]:

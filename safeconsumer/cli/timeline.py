@@ -13,7 +13,7 @@ from safeconsumer.audit.reading import TopicPartition, partition_of
 from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
-from safeconsumer.cli.journals import Papers, allowance, papers
+from safeconsumer.cli.journals import CLOCK_SKEW, PATIENCE, Papers, allowance, papers
 from safeconsumer.cli.saying import printable
 from safeconsumer.errors import JournalError, SafeConsumerError
 from safeconsumer.group.durations import seconds_of
@@ -28,7 +28,7 @@ _FORMATS = {
 
 _NEEDED = frozenset({"matplotlib", "numpy", "plotly"})
 
-_EPILOG = epilog(Status.DONE, Status.USAGE)
+_EPILOG = epilog(Status.DONE, Status.USAGE, Status.INTERRUPTED)
 
 
 def _moment(
@@ -60,6 +60,15 @@ def _checked_format(
         message = f"{path} must end in {endings}; the ending chooses the format"
         raise click.BadParameter(message, context, parameter)
     return path
+
+
+def _check_folder(output: Path) -> None:
+    # Before the journals are read, which may take minutes.
+    if not output.parent.is_dir():
+        message = (
+            f"{output} cannot be written: No such file or directory: {output.parent}"
+        )
+        raise CommandError(message)
 
 
 @click.command(epilog=_EPILOG)
@@ -101,10 +110,21 @@ def _checked_format(
     "--drained", is_flag=True, help="Every written record should have been delivered."
 )
 @click.option(
-    "--clock-skew", type=float, default=0.0, callback=allowance, metavar="SECONDS"
+    "--clock-skew",
+    type=float,
+    default=0.0,
+    callback=allowance,
+    metavar="SECONDS",
+    help=CLOCK_SKEW,
 )
 @click.option(
-    "--patience", type=float, default=5.0, callback=allowance, metavar="SECONDS"
+    "--patience",
+    type=float,
+    default=5.0,
+    show_default=True,
+    callback=allowance,
+    metavar="SECONDS",
+    help=PATIENCE,
 )
 @click.pass_context
 def timeline(  # noqa: PLR0913 - one parameter per option
@@ -143,6 +163,7 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         end=end,
     )
     try:
+        _check_folder(output)
         draw = _drawing(output)
         watching = Watching(settings)
         evidence = papers(journals)
@@ -151,6 +172,8 @@ def timeline(  # noqa: PLR0913 - one parameter per option
         for line in troubles:
             click.echo(f"safeconsumer: {printable(line)}", err=True)
         story = watching.told(wanted)
+        if unnamed := watching.unnamed(wanted):
+            click.echo(f"safeconsumer: {printable(unnamed)}", err=True)
         output.write_bytes(draw(story, title, trouble))
     except CommandError as error:
         give_up(context, str(error), error.status)

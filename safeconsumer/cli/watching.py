@@ -193,7 +193,13 @@ def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
 @click.argument("words", nargs=-1, metavar="quiet|flowing [SCOPE...]")
 @GROUP_OPTION
 @click.option("--quiet", "is_quiet", is_flag=True, help="The same as the word.")
-@click.option("--timeout", default="60s", show_default=True, metavar="DURATION")
+@click.option(
+    "--timeout",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait; after it the status is 1.",
+)
 @output_options
 @connection_options
 @click.pass_context

@@ -8,14 +8,16 @@ A batch of Delta is one commit of the table, for every reader of Delta.
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer.errors import SparkRunError, SparkSettingError
 from safeconsumer.spark import left
-from safeconsumer.spark.platforms import progress_of
+from safeconsumer.spark.options import parse
+from safeconsumer.spark.platforms import is_of_spark, progress_of, reason
 
 _INTERVAL = re.compile(r"(\d+) ?(ms|s|m|h)")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
@@ -98,20 +100,34 @@ def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is opt
     The session must be registered with :func:`safeconsumer.spark.register`.
 
     Raises:
-        SparkSettingError: trigger or topics are not acceptable; nothing was started.
+        SparkSettingError: trigger, topics or options are not acceptable; nothing was
+            started.
+        SparkRunError: Spark refuses to start it; the message says why.
     """
     trigger = archive.trigger_of()
     options = {"startingOffsets": "earliest", **archive.topics_of(), **archive.options}
-    frame = spark.readStream.format("safekafka").options(**options).load()
-    return (
-        frame.writeStream.format(archive.format)
-        .partitionBy("topic", "partition")
-        .option("path", archive.to)
-        .option("checkpointLocation", archive.checkpoint)
-        .queryName("safeconsumer archive")
-        .trigger(**trigger)
-        .start()
-    )
+    parse(options)
+    with _translated():
+        frame = spark.readStream.format("safekafka").options(**options).load()
+        return (
+            frame.writeStream.format(archive.format)
+            .partitionBy("topic", "partition")
+            .option("path", archive.to)
+            .option("checkpointLocation", archive.checkpoint)
+            .queryName("safeconsumer archive")
+            .trigger(**trigger)
+            .start()
+        )
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        raise SparkRunError(reason(error)) from error
 
 
 def follow(
@@ -149,7 +165,7 @@ def follow(
     telling.end(str(query.runId))
     error = query.exception()
     if error is not None:
-        raise SparkRunError(_reason(error)) from error
+        raise SparkRunError(reason(error)) from error
     return telling
 
 
@@ -169,12 +185,6 @@ def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is opti
         return bool(query.awaitTermination(seconds))
     except errors.StreamingQueryException:
         return True
-
-
-def _reason(error: BaseException) -> str:
-    # Spark wraps the original message with the name of the query and a SQLSTATE.
-    text = str(error).split("\n", 1)[0]
-    return text.partition("terminated with exception: ")[2] or text
 
 
 class Telling:
@@ -295,7 +305,15 @@ def table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:
     Return topic, partition, rows, first and last offset of the archive's records.
 
     It reads the offsets of the whole archive, also those of earlier runs.
+
+    Raises:
+        SparkRunError: it cannot be read; the message says why.
     """
+    with _translated():
+        return _table(spark, archive)
+
+
+def _table(spark: Any, archive: Archive) -> list[tuple[str, int, int, int, int]]:  # noqa: ANN401 - pyspark is optional
     errors = importlib.import_module("pyspark.errors")
     functions = importlib.import_module("pyspark.sql.functions")
     try:

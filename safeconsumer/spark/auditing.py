@@ -26,6 +26,7 @@ from safeconsumer.audit.packs import Known, address_of, is_about
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.report import Row
 from safeconsumer.errors import JournalError, MissingExtraError, SparkSetupError
+from safeconsumer.spark.platforms import is_of_spark
 
 _TYPES = {
     "name": "string",
@@ -249,13 +250,9 @@ def _translated(folders: Sequence[str]) -> Iterator[None]:
         )
         raise MissingExtraError(message) from error
     except Exception as error:
-        if not _is_sparks(error):
+        if not is_of_spark(error):
             raise
         raise _said(named, str(error)) from error
-
-
-def _is_sparks(error: Exception) -> bool:
-    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def _said(named: str, text: str) -> Exception:

@@ -6,13 +6,18 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from datetime import timedelta
 
 from attrs import evolve
 
-from safeconsumer.errors import NotQuietError, SparkSetupError
+from safeconsumer.errors import (
+    HoldSettingError,
+    HookTypeError,
+    NotQuietError,
+    SparkSetupError,
+)
 from safeconsumer.events.dispatch import Hook, LazyHook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import hold_line
@@ -105,6 +110,7 @@ class Controller:
         """
         self._refuse_if_over()
         found = tuple(map(scopes.of, targets))
+        _check_query(query)
         with self._ledger_of(query) as kept:
             kept.place(
                 found,
@@ -166,6 +172,7 @@ class Controller:
         """
         found = tuple(map(scopes.of, targets))
         whose = checked_owner(owner)
+        _check_query(query)
         if query is not None and query not in self._named:
             log.warning("nothing is held for a query called %r", query)
         with self._ledger_of(query) as kept:
@@ -181,7 +188,7 @@ class Controller:
         self, *targets: object, reason: str | None = None, query: str | None = None
     ) -> Iterator[None]:
         """
-        Hold for a block, under a new owner name unless ``owner`` is given.
+        Hold for a block, under a new owner name.
         """
         owner = f"block-{next(self._blocks)}"
         self.pause(*targets, owner=owner, reason=reason, query=query)
@@ -208,11 +215,12 @@ class Controller:
         Raises:
             NotQuietError: the time is over; the message says which query reads what,
                 and why.
+            HoldSettingError: the timeout is not a number of seconds.
             SparkSetupError: the session was stopped.
         """
         self._refuse_if_over()
         found = tuple(map(scopes.of, targets))
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _checked_timeout(timeout)
         while loud := self._loud(found):
             if time.monotonic() > deadline:
                 message = f"not quiet after {timeout:g} s: {'; '.join(loud)}"
@@ -351,6 +359,24 @@ def _always() -> bool:
     return True
 
 
+def _check_query(query: object) -> None:
+    if query is None or (isinstance(query, str) and query):
+        return
+    message = (
+        "query must be the name of a query (queryName), not the query itself or its "
+        f"id, and not {query!r:.120}"
+    )
+    raise HoldSettingError(message)
+
+
+def _checked_timeout(timeout: object) -> float:
+    is_number = not isinstance(timeout, bool)
+    if is_number and isinstance(timeout, int | float) and timeout >= 0:  # no NaN is
+        return timeout
+    message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"
+    raise HoldSettingError(message)
+
+
 def _for_query(hold: Hold, query: str) -> Hold:
     reason = f"{hold.reason} " if hold.reason else ""
     return evolve(hold, reason=f"{reason}(only for query {query!r})")
@@ -359,7 +385,13 @@ def _for_query(hold: Hold, query: str) -> Hold:
 def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     """
     Make a ledger for holds of this process; events go to structlog by default.
+
+    Raises:
+        HookTypeError: ``hooks`` is not a sequence of functions.
     """
+    if callable(hooks) or not isinstance(hooks, Iterable | None):
+        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
+        raise HookTypeError(message)
     return PauseLedger((_LOG,) if hooks is None else hooks, client_id="spark")
 
 

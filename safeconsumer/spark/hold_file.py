@@ -10,7 +10,8 @@ everything is held.
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from safeconsumer.holds.state import LedgerState
 
 VERSION = 1
 _OWNER = "file"
-
+_NAMES = ("scope", "owner", "reason", "placed_at", "expires_at")
+# How alike a name must be to be taken for a misspelt one: expires, expiresAt.
+_ALIKE = 0.75
 
 # Exceptions that an entry of the wrong shape raises while it is read.
 _UNREADABLE = (
@@ -142,6 +145,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _hold(number: int, entry: Any) -> Hold:  # noqa: ANN401 - it comes from a file
     try:
+        _check(entry)
         return Hold(
             scope=scopes.parse(entry["scope"]),
             owner=checked_owner(entry.get("owner", _OWNER)),
@@ -154,10 +158,29 @@ def _hold(number: int, entry: Any) -> Hold:  # noqa: ANN401 - it comes from a fi
         raise ValueError(message) from bad
 
 
+def _check(entry: Any) -> None:  # noqa: ANN401 - it comes from a file
+    if not isinstance(entry, Mapping):
+        message = f'it must be like {{"scope": "orders:3"}}, not {entry!r:.60}'
+        raise ValueError(message)  # noqa: TRY004 - one kind of error for one caller
+    for name in entry:
+        near = get_close_matches(name, _NAMES, n=1, cutoff=_ALIKE)
+        if near and name not in _NAMES and near[0] not in entry:
+            # It would be passed over, and the hold would never end, for example.
+            message = f"{name!r:.60} must be {near[0]!r}"
+            raise ValueError(message)
+    if "scope" not in entry:
+        message = "it has no scope"
+        raise ValueError(message)
+    if not isinstance(entry["scope"], str):
+        message = f"scope must be text, not {entry['scope']!r:.60}"
+        raise ValueError(message)  # noqa: TRY004
+
+
 def _moment(value: Any) -> float | None:  # noqa: ANN401 - it comes from a file
     if value is None:
         return None
-    moment = float(value)
+    is_number = isinstance(value, int | float | str)
+    moment = float(value) if is_number else math.nan
     if not math.isfinite(moment):
         # A hold that expires at an invalid number would not hold.
         message = f"a moment must be a finite number of seconds, not {value!r}"

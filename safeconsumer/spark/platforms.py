@@ -27,6 +27,9 @@ _JAR = re.compile(
     r"(?:.+_)?spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<version>.+)\.jar"
 )
 
+# What follows the message in the text of an exception.
+_DETAILS = re.compile(r"\n\s*(?:at |=== Streaming Query ===|JVM stacktrace:|== SQL)")
+
 
 @frozen
 class Version:
@@ -189,6 +192,24 @@ def progress_of(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - pyspark i
         one if type(one) is dict else json.loads(one.json)
         for one in query.recentProgress
     ]
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """
+    Tell whether an exception is pyspark's, or comes from Java.
+    """
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
+
+
+def reason(error: BaseException) -> str:
+    """
+    Return what an exception of Spark's says in one line, without traces and plans.
+    """
+    java = getattr(error, "java_exception", None)  # of py4j, whose text has the trace
+    text = str(error if java is None else java.toString())
+    text = _DETAILS.split(text, maxsplit=1)[0]
+    text = text.partition("terminated with exception: ")[2] or text
+    return " ".join(text.split()) or type(error).__name__
 
 
 def _shown(line: tuple[int, int]) -> str:

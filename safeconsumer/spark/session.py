@@ -53,11 +53,12 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
             those of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, is older than Spark 3.5 or runs
-            on a Java before 17, lacks the shim or the connector in the right version,
-            or another process decides for it.
+        SparkSetupError: it is a Spark Connect session, was stopped, is older than Spark
+            3.5 or runs on a Java before 17, lacks the shim or the connector in the
+            right version, or another process decides for it.
     """
     gateway = _gateway(spark)
+    _refuse_stopped(spark)
     known = _controllers.get(spark.conf.get(_SETTING, ""))
     if known is not None:
         return known
@@ -73,10 +74,22 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _static(gateway, _SHIM).register(decider, line.function)
     spark.conf.set(_SETTING, decider)
     _controllers[decider] = controller
-    context = spark.sparkContext
-    controller.is_over = lambda: getattr(context, "_jsc", None) is None
+    controller.is_over = partial(_is_stopped, spark.sparkContext)
     controller.on_close = partial(_free, gateway, decider, line)
     return controller
+
+
+def _is_stopped(context: Any) -> bool:  # noqa: ANN401 - pyspark is optional
+    return getattr(context, "_jsc", None) is None
+
+
+def _refuse_stopped(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
+    if _is_stopped(spark.sparkContext):
+        message = (
+            "this session was stopped: make a new one, "
+            "safeconsumer.spark.builder().getOrCreate(), and register that"
+        )
+        raise SparkSetupError(message)
 
 
 def _forget_stopped() -> None:

@@ -16,7 +16,7 @@ from safeconsumer.audit.facts import OVER, Address, Fact, facts
 from safeconsumer.audit.holding import Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED, Entry, Source
 from safeconsumer.audit.ownerships import Epoch
-from safeconsumer.audit.reading import is_partition
+from safeconsumer.audit.reading import is_partition, tp_text
 from safeconsumer.audit.replay import Let, Replay
 from safeconsumer.audit.timeline.story import (
     Fault,
@@ -304,6 +304,31 @@ class Watching:
             is_packed=self._is_packed,
         )
 
+    def unnamed(self, wanted: Wanted) -> str:
+        """
+        Return which of the wanted names no journal has, beside those that one has; "".
+        """
+        cases = tuple(self._court.verdicts())
+        unknown = [
+            *(
+                f"the group {name}"
+                for name in sorted(wanted.groups - {case.group for case in cases})
+            ),
+            *(
+                f"the topic {name}"
+                for name in sorted(wanted.topics - {case.topic for case in cases})
+            ),
+            *map(
+                tp_text,
+                sorted(
+                    wanted.partitions - {(case.topic, case.partition) for case in cases}
+                ),
+            ),
+        ]
+        if not unknown:
+            return ""
+        return f"no journal names {', '.join(unknown)}; they name {_named(cases)}"
+
     def _moments(self) -> tuple[float, float]:
         processes = self._processes.values()
         if not processes:
@@ -493,11 +518,15 @@ def _counted(name: str) -> list[str | int]:
 
 
 def _nothing(cases: Iterable[Address]) -> JournalError:
-    names = [f"{one.topic}:{one.partition} of group {one.group}" for one in cases]
-    known = ", ".join(sorted(names)[:5]) or "none"
     return JournalError(
-        f"nothing to draw: no such partition; the journals name {known}"
+        f"nothing to draw: no such partition; the journals name {_named(cases)}"
     )
+
+
+def _named(cases: Iterable[Address]) -> str:
+    names = [f"{one.topic}:{one.partition} of group {one.group}" for one in cases]
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""  # noqa: PLR2004 - as many as fit
+    return (", ".join(sorted(names)[:5]) or "none") + more
 
 
 def _window(origin: float, until: float, wanted: Wanted) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import sys
 import threading
 from typing import Any
 
+from safeconsumer.errors import SparkSetupError
 from tests.harness.spark import connector
 from tests.harness.spark.fixtures import SETTINGS
 from tests.harness.spark.lake import progress
@@ -38,6 +39,10 @@ def main(bootstrap: str, topic: str) -> None:
     spark.stop()
     until(lambda: controller.bridge.streams() == ())
     said("after the stop", len(controller.bridge.streams()))
+    try:
+        safe.register(spark)
+    except SparkSetupError as error:
+        said("refused", str(error).partition(":")[0])
     again = session()
     said("another handle", safe.register(again, hooks=()) is not controller)
     start(again, bootstrap, topic).processAllAvailable()

@@ -16,11 +16,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.errors import SparkRunError, SparkSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.spark import Controller, archiving
 from safeconsumer.spark.archiving import Archive, Telling
@@ -55,9 +57,31 @@ def test_bad_settings_are_refused_before_spark_is_started() -> None:
         (["--trigger", "soon"], "--trigger must be once"),
         (["re:x"], "not both"),
         (["--option", "holds"], "NAME=VALUE"),
+        (["--option", "hold.file=x"], "there is no option hold.file; the options"),
+        (["--holds", "re:["], "option holds: 're:[' is not a pattern"),
+        (["--control", ""], "holds.control needs holds.group"),
     ):
         done = CliRunner().invoke(safeconsumer, [*common, *more])
         assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_the_first_signal_asks_and_the_second_insists() -> None:
+    """
+    A Spark that does not come up may take minutes to say so.
+    """
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    asked: list[bool] = []
+    try:
+        for name in before:
+            archive._stop_by_signal(lambda: asked.append(True))
+            signal.raise_signal(name)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+    assert asked == [True, True]
 
 
 class Query:
@@ -316,6 +340,61 @@ class TestOnSpark:
         """
         self.end_by_signal(lake, tmp_path / "log", self.arguments(lake))
 
+    def test_it_ends_cleanly_at_the_keyboard(self, lake: Lake, tmp_path: Path) -> None:
+        """
+        The same by Ctrl-C, for which pyspark has a handler of its own.
+        """
+        self.end_by_signal(lake, tmp_path / "log", self.arguments(lake), signal.SIGINT)
+
+    def test_what_spark_refuses_is_said_in_a_line(self, lake: Lake) -> None:
+        """
+        That the master or the folder is wrong is no defect of the command.
+        """
+        lake.produce(lake.orders, 3)
+        at = self.arguments(lake).index("local[2]")
+        command = self.arguments(lake)
+        command[at] = "foo"
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 2, done.stderr[-3000:]
+        assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
+        options = {"kafka.bootstrap.servers": lake.broker.bootstrap}
+        refused = {
+            "nosuch://a/b": 'No FileSystem for scheme "nosuch"$',
+            "/dev/null/b": "/dev/null",
+        }
+        for to, why in refused.items():
+            wanted = Archive(
+                topics=(lake.orders,),
+                to=to,
+                checkpoint=str(lake.checkpoint / uuid4().hex),
+                options=options,
+            )
+            with pytest.raises(SparkRunError, match=why):
+                archiving.follow(
+                    archiving.start(lake.spark, wanted), str, lambda: False
+                )
+        with pytest.raises(SparkSettingError, match=r"no option hold\.file"):
+            archiving.start(
+                lake.spark, evolve(wanted, options={**options, "hold.file": "x"})
+            )
+        with pytest.raises(SparkRunError, match="nosuch"):
+            archiving.table(lake.spark, evolve(wanted, to="nosuch://a/b"))
+
+    def test_why_a_run_failed_is_said_to_its_end(self, lake: Lake) -> None:
+        """
+        Spark's message of lost data has lines; the last one says which partitions.
+        """
+        lake.produce(lake.orders, 3)
+        lake.produce(lake.returns, 3)
+        self.archived(lake, (lake.orders,))
+        with pytest.raises(SparkRunError, match=f"{lake.orders}-0.* deleted") as caught:
+            self.archived(lake, (lake.returns,))
+        assert "failOnDataLoss" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 1000
+
     def test_it_ends_cleanly_where_the_signal_hits_the_jvm(
         self, lake: Lake, tmp_path: Path
     ) -> None:
@@ -324,7 +403,13 @@ class TestOnSpark:
         """
         self.end_by_signal(lake, tmp_path / "log", self.submitted(lake))
 
-    def end_by_signal(self, lake: Lake, log: Path, command: list[str]) -> None:
+    def end_by_signal(
+        self,
+        lake: Lake,
+        log: Path,
+        command: list[str],
+        number: signal.Signals = signal.SIGTERM,
+    ) -> None:
         lake.produce(lake.orders, 30)
         env = {"PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable}
         with logged([*command, "--trigger", "200ms"], log, env) as program:
@@ -336,7 +421,7 @@ class TestOnSpark:
             ):
                 assert program.poll() is None, log.read_text()[-3000:]
                 time.sleep(0.1)
-            program.send_signal(signal.SIGTERM)
+            program.send_signal(number)
             assert program.wait(LIMIT) == 0, log.read_text()[-3000:]
         assert "copied 120 rows in 1 batch" in log.read_text()
         assert lake.rows() == lake.produced()

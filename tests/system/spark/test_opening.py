@@ -273,6 +273,7 @@ class TestOnSpark:
         assert done.stdout.splitlines() == [
             "streams: 1",
             "after the stop: 0",
+            "refused: this session was stopped",
             "another handle: True",
             "and it runs: True",
         ], done.stderr

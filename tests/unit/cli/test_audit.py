@@ -55,7 +55,12 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [('{"journal": 2}\n', "version 2"), ("", "no whole line")],
+    [
+        ('{"journal": 2}\n', "version 2"),
+        ('{"journal": null}\n', "version None"),
+        ("", "no whole line"),
+        ('{"check": "A1"}\n', "x.journal is no journal: its first line has no"),
+    ],
 )
 def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
     """
@@ -76,6 +81,30 @@ def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
 
 
+def test_an_empty_name_is_not_the_folder_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Status 2: a variable of a script has no value.
+    """
+    written(tmp_path, bad.held_and_let_go())
+    monkeypatch.chdir(tmp_path)
+    done = run("")
+    assert (done.exit_code, done.output) == (
+        2,
+        "safeconsumer: no such file or folder: ''\n",
+    )
+
+
+def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
+    """
+    Beside another one, in order.
+    """
+    left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
+    done = run(written(tmp_path, bad.held_and_let_go()), *left)
+    assert done.stdout.endswith("1 partition, without A1, W4\n")
+
+
 def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
     """
     Status 2: they may lie a folder deeper, or on another host.
@@ -90,18 +119,22 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
 
 def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
     """
-    Status 2: what they would say is not known; given by their folder, they are read.
+    Status 2: they are not read, and may have what is missing; those given are read.
     """
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
-    (folder / "host-b").mkdir()
-    deeper = written(folder / "host-b" / "old", bad.a1())
+    (folder / "host").mkdir()
+    written(folder / "host" / "day", bad.a1())
     done = run(folder)
-    assert done.exit_code == 2
-    assert f"{deeper} has journals that are not read" in done.stderr
-    renamed = deeper / "0.journal"
-    renamed.write_text(renamed.read_text().replace('"member": "a"', '"member": "b"'))
-    done = run(folder, deeper)
-    assert (done.exit_code, "has journals" in done.stderr) == (1, False)
+    deeper = folder / "host" / "day"
+    assert (done.exit_code, "could not tell: 1 journal," in done.stdout) == (2, True)
+    assert f"{deeper} has 1 journal, which is not read: name the" in done.stderr
+    written(folder / "host" / "day" / "more", bad.a1())
+    assert f"{deeper} has 1 journal" in run(folder).stderr
+    assert f"{deeper / 'more'} has 1 journal" in run(folder).stderr
+    for given in (deeper, deeper / "0.journal"):
+        said = run(folder, given).stderr
+        assert f"{deeper} has" not in said
+        assert f"{deeper / 'more'} has 1 journal" in said
 
 
 def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:

@@ -39,6 +39,28 @@ def test_every_help_says_what_the_table_says() -> None:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
+def test_a_command_that_reads_journals_says_that_it_can_be_interrupted() -> None:
+    """
+    With many of them it takes minutes.
+    """
+    for name in ("audit", "timeline"):
+        help_ = CliRunner().invoke(safeconsumer, [name, "--help"]).stdout
+        assert f"  {Status.INTERRUPTED}  Interrupted." in help_, name
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    """
+    A bare name would have to be guessed.
+    """
+    for name, command in every_command().items():
+        bare = [
+            one.opts[-1]
+            for one in command.params
+            if isinstance(one, click.Option) and not one.hidden and not one.help
+        ]
+        assert bare == [], name
+
+
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
     """
     It is written without importing them.

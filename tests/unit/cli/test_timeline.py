@@ -116,6 +116,22 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
     assert [one for one in plain if one not in packed] == []
 
 
+def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
+    """
+    The picture lacks it, and a misspelt name must not look like silence.
+    """
+    folder, out = written(tmp_path / "fleet", bad.a1()), tmp_path / "out.svg"
+    there = ("--topic", "orders", "--partition", bad.TP, "--group", "g")
+    assert run(folder, "-o", out, *there).stderr == ""
+    more = ("--topic", "order", "--partition", "orders:7", "--group", "gg")
+    done = run(folder, "-o", out, *there, *more)
+    assert (done.exit_code, out.exists()) == (0, True)
+    assert done.stderr == (
+        "safeconsumer: no journal names the group gg, the topic order, orders:7; they "
+        "name orders:0 of group g\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -143,6 +159,21 @@ def test_what_cannot_be_drawn_is_said(
     assert done.exit_code == 2
     assert said in done.output
     assert not list(tmp_path.glob("out.*"))
+
+
+def test_where_it_cannot_be_written_is_said_before_journals_are_read(
+    tmp_path: Path,
+) -> None:
+    """
+    That may take minutes.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "x.journal").write_text('{"journal": 2}\n')
+    done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
+    assert done.exit_code == 2
+    said = f"cannot be written: No such file or directory: {tmp_path / 'nowhere'}\n"
+    assert done.output.endswith(said)
+    assert "version 2" not in done.output
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Holds in a file: read again when it changes, everything held when it cannot be r
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,46 @@ def test_what_cannot_be_read_cannot_be_told(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(HoldsUnreadableError, match=r"holds\.json"):
         HoldFile(str(path)).state()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (
+            "orders",
+            'hold number 1: it must be like {"scope": "orders:3"}, not \'orders',
+        ),
+        ({}, "hold number 1: it has no scope"),
+        ({"scopes": "orders"}, "hold number 1: 'scopes' must be 'scope'"),
+        ({"topic": "orders"}, "hold number 1: it has no scope"),
+        ({"scope": 3}, "hold number 1: scope must be text, not 3"),
+        ({"scope": "a", "expires": 9}, "hold number 1: 'expires' must be 'expires_at'"),
+        (
+            {"scope": "a", "expiresAt": 9},
+            "hold number 1: 'expiresAt' must be 'expires_at'",
+        ),
+        ({"scope": "a", "expires_at": []}, "a moment must be a finite number of"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_said(
+    tmp_path: Path, entry: object, said: str
+) -> None:
+    """
+    In words of the file, not of Python; a misspelt end would never come.
+    """
+    path = tmp_path / "holds.json"
+    write(path, entry)
+    with pytest.raises(HoldsUnreadableError, match=re.escape(said)):
+        HoldFile(str(path)).state()
+
+
+def test_what_else_an_entry_says_is_for_others(tmp_path: Path) -> None:
+    """
+    A ticket, a comment.
+    """
+    path = tmp_path / "holds.json"
+    write(path, {"scope": "orders", "ticket": "DB-7", "comment": "see there"})
+    assert scopes_in(HoldFile(str(path))) == ["orders"]
 
 
 def test_a_missing_file_is_not_an_empty_one(tmp_path: Path) -> None:

@@ -2,19 +2,27 @@
 What a stream answers to the shim's questions, without Spark.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from safeconsumer.errors import HoldsUnreadableError, NotQuietError, SparkSetupError
+from safeconsumer.errors import (
+    HoldSettingError,
+    HoldsUnreadableError,
+    HookTypeError,
+    NotQuietError,
+    SparkSetupError,
+)
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
+from safeconsumer.spark.listening import Progress
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
@@ -664,6 +672,45 @@ def test_a_name_that_no_query_has_is_warned_of(
     assert "no query of this session is called 'nigthly'" in placed
     assert placed.endswith("There are: 'nightly'")
     assert lifted == "nothing is held for a query called 'nighly'"
+
+
+@pytest.mark.parametrize("query", [3, "", Query(id="1", name="nightly")])
+def test_a_query_is_named_by_its_name(
+    query: Any,  # noqa: ANN401 - of a wrong type
+) -> None:
+    """
+    The query itself, or a number, would be a name that none ever has.
+    """
+    lab = DeciderLab()
+    for ask in (
+        lambda: lab.controller.pause("orders", query=query),
+        lambda: lab.controller.resume("orders", query=query),
+        lambda: lab.controller.held("orders", query=query).__enter__(),
+    ):
+        with pytest.raises(HoldSettingError, match="query must be the name of a query"):
+            ask()
+    assert lab.controller.placed() == ()
+
+
+@pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True])
+def test_a_wait_has_seconds(
+    timeout: Any,  # noqa: ANN401 - of a wrong type
+) -> None:
+    """
+    One for NaN seconds would never end.
+    """
+    with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
+        DeciderLab().controller.wait_quiet("orders", timeout=timeout)
+
+
+@pytest.mark.parametrize("make", [ledger, Progress])
+@pytest.mark.parametrize("hooks", [print, 3])
+def test_hooks_are_several(make: Callable[[Any], object], hooks: object) -> None:
+    """
+    As with a consumer, and in the same words.
+    """
+    with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):
+        make(hooks)
 
 
 def test_of_names_with_nothing_held_nothing_is_kept() -> None:
