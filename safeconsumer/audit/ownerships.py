@@ -134,6 +134,8 @@ class Epoch:
         at: when it began.
         over: when the last was heard of it.
         runs: how its position went.
+        first: when the first record came, which may be to come again, and its offset;
+            None: none did.
         came: the offsets of its records, without what the position passed over.
         dated: the records with which it went on where it had not been, as far as their
             times are told, and the last one with a time.
@@ -153,6 +155,7 @@ class Epoch:
     at: float
     over: float = field(default=Factory(lambda self: self.at, takes_self=True))
     runs: list[Delivered] = field(factory=list)
+    first: tuple[float, int] | None = None
     came: Spans = field(factory=Spans)
     dated: list[Dated] = field(factory=list)
     commits: Commits = field(factory=Commits)
