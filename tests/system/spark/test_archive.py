@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.errors import SparkSettingError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.spark import Controller, archiving
 from safeconsumer.spark.archiving import Archive, Telling
@@ -248,6 +249,29 @@ class TestOnSpark:
         self.table = archiving.table(lake.spark, wanted)
         return seen
 
+    def test_a_folder_is_written_with_one_checkpoint(self, lake: Lake) -> None:
+        """
+        Spark passes over batches of a second one that have the same numbers.
+
+        What is refused is not lost: it is copied into a folder of its own, and the
+        first checkpoint goes on where it stood.
+        """
+        lake.produce(lake.orders, 5)
+        lake.produce(lake.returns, 5)
+        self.archived(lake, (lake.orders,))
+        first, data = lake.checkpoint, lake.data
+        lake.checkpoint = first.with_name("another")
+        for topics in ((lake.returns,), (lake.orders,)):
+            with pytest.raises(SparkSettingError, match="batches up to number 0"):
+                self.archived(lake, topics)
+        lake.data = data.with_name("another-data")
+        assert self.archived(lake, (lake.returns,)).rows == 20
+        assert lake.rows() == lake.produced(lake.returns)
+        lake.checkpoint, lake.data = first, data
+        lake.produce(lake.orders, 5)
+        assert self.archived(lake, (lake.orders,)).rows == 20
+        assert lake.rows() == lake.produced(lake.orders)
+
     def test_topics_that_look_like_the_same_number_are_two(self, lake: Lake) -> None:
         """
         In the table by their names.
@@ -367,6 +391,13 @@ class TestOnSpark:
             assert f"copied {copied} rows" in done.stdout
             lines = [line.split() for line in done.stdout.splitlines()]
             assert [lake.orders, "3", "30", "0", "29"] in lines
+        lake.checkpoint = lake.checkpoint.with_name("another")
+        command = self.arguments(lake, "--format", "delta", "--connector", str(jars))
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 2, done.stderr[-3000:]
+        assert f"has records of {lake.orders} already" in done.stderr
         assert sink.delta_rows(lake.data) == lake.produced()
 
     def test_delta_without_its_jars_is_refused(self, lake: Lake) -> None:
