@@ -113,7 +113,8 @@ def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is opt
             written with another checkpoint; nothing was started.
     """
     trigger = archive.trigger_of()
-    options = {"startingOffsets": "earliest", **archive.topics_of(), **archive.options}
+    whole = {"startingOffsets": "earliest", "includeHeaders": "true"}
+    options = {**whole, **archive.topics_of(), **archive.options}
     if archive.format == PARQUET:
         folders.refuse_another_checkpoint(spark, archive.to, archive.checkpoint)
     elif not any(name.lower().startswith("starting") for name in archive.options):

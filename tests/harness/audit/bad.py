@@ -69,6 +69,15 @@ def a1_partition_paused_again_in_the_poll() -> Fleet:
     return _paused_again_in_a_poll(TP)
 
 
+def a1_gained_after_it_was_paused_again() -> Fleet:
+    # So it is with a partition that is named for the first time after both.
+    told = Telling().pause("orders", assigned=[], paused=[])
+    told.then("call", op="poll", id=70).pause("orders", assigned=[], paused=[])
+    told.assigned(TP)
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
 def a1_paused_again_in_the_step() -> Fleet:
     # The same in an iteration, whose steps write no calls.
     told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
@@ -587,7 +596,8 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(a2_moved_over_and_committed, a2_passed_over_and_committed),
     *(a2_before_what_came_first, a2_moved_over_everything),
     *(a1_paused_again_in_the_poll, a1_partition_paused_again_in_the_poll),
-    *(a1_paused_again_in_the_step, g2_peeked, g2_peeked_and_polled_after_the_lift),
+    *(a1_gained_after_it_was_paused_again, a1_paused_again_in_the_step),
+    *(g2_peeked, g2_peeked_and_polled_after_the_lift),
     a4_though_another_had_it_between,
     *(a4_after_a_seek_that_failed, a4_off_its_seek, a5_backwards),
     *(a5_below_the_one_before, a5_after_a_seek, a5_before_anything_came),

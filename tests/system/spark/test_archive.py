@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
+from kafka import KafkaProducer
 
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
@@ -248,6 +249,25 @@ class TestOnSpark:
         seen = archiving.follow(query, lambda _: None, lambda: False)
         self.table = archiving.table(lake.spark, wanted)
         return seen
+
+    def test_headers_are_copied_unless_somebody_says_otherwise(
+        self, lake: Lake
+    ) -> None:
+        """
+        They are a part of the record, which Spark's source leaves out by default.
+        """
+        producer = KafkaProducer(**lake.broker.client_config)
+        producer.send(lake.orders, b"x", headers=[("why", b"late")]).get(10)
+        producer.close()
+        self.archived(lake, (lake.orders,))
+        (row,) = lake.spark.read.parquet(str(lake.data)).collect()
+        assert [(one.key, bytes(one.value)) for one in row.headers] == [
+            ("why", b"late")
+        ]
+        lake.checkpoint = lake.checkpoint.with_name("another")
+        lake.data = lake.data.with_name("without")
+        self.archived(lake, (lake.orders,), includeheaders="false")
+        assert "headers" not in lake.spark.read.parquet(str(lake.data)).columns
 
     def test_a_folder_is_written_with_one_checkpoint(self, lake: Lake) -> None:
         """
