@@ -160,9 +160,11 @@ class Holds:
         """
         found = []
         for key, one in self._standing.items():
+            if at >= one.until:
+                continue
             if one.number >= before and key in self._before:
                 _, one = self._before[key]  # noqa: PLW2901 - what stood then
-            if one.number < before and at < one.until:
+            if one.number < before:
                 found.append(one)
         return found
 

@@ -642,6 +642,16 @@ def paused_again_for_the_next_ownership() -> Fleet:
     return [told.then("lift", scope=TP, owner="app", since=since, why="ended")]
 
 
+def paused_again_for_a_moment() -> Fleet:
+    # In the poll it is given a limit, which is over when the records come.
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    told.then("call", op="poll", id=70)
+    said = {"scopes": ["orders"], "owner": "app", "until": told.at + 0.25}
+    told.call("pause", {"assigned": [TP], "paused": [TP]}, **said)
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
 def begun_before_there_were_journals() -> Fleet:
     # What lies before where an ownership stood first may have been read long ago.
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
@@ -906,6 +916,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(peeked, sought_and_committed, committed_where_it_begins),
     *(killed_before_the_commit, sought, expired, held_for_the_group, held_by_commands),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
+    paused_again_for_a_moment,
     *(paused_again_for_the_next_ownership, begun_before_there_were_journals),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
     held_for_the_group_while_a_rebalance_gives_it_back,
