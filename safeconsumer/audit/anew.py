@@ -1,10 +1,10 @@
 """
-Tells a topic from one of the same name that was there before it was deleted.
+Detects that a topic was deleted and recreated under the same name.
 
-Journals have no id of a topic. But at an offset there is one record for as long as a
-topic lives, with one time; a log is written in the order of its offsets; and a producer
-is told of each record once. What contradicts that was written to another topic, and
-then offsets of the two cannot be compared.
+Journals do not have the topic's id. But while a topic exists, there is one record with
+one time at each offset, a log is written in the order of its offsets, and a producer
+gets one acknowledgement for each record. If journals contradict this, records were
+written to two topics, and the offsets of the two cannot be compared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +24,13 @@ The checks that compare offsets.
 @frozen
 class Anew:
     """
-    That a topic was made anew while it was read.
+    Evidence that a topic was recreated while it was read.
 
     Attributes:
-        why: how that is known.
-        since: until then at least it was the old one, seconds since the epoch.
-        is_sure: whether that is so; else the clocks of two brokers may differ by more
-            than is allowed instead.
+        why: the reason, in words.
+        since: the topic was the old one at least until then, seconds since the epoch.
+        is_sure: whether it is certain; if not, it may also be that the clocks of two
+            brokers differ by more than is allowed.
     """
 
     why: str
@@ -40,23 +40,23 @@ class Anew:
 
 class Dating:
     """
-    Takes note of the times of records in one ownership.
+    Collects the times of records in one ownership.
 
-    Memory grows with starts and seeks: of what goes on only the last one is kept.
+    Memory grows with starts and seeks: of consecutive deliveries only the last is kept.
     """
 
     def __init__(self) -> None:
         self._up_to = -1
-        self._starts = 0  # how many were known with the last that did not go on
+        self._starts = 0  # how many were known at the last one that was not consecutive
 
     def take(self, fact: Fact, known: list[Dated], position: int | None) -> None:
         """
-        Take note of a delivery.
+        Note the time of a delivery.
 
         Args:
-            fact: that tells of it.
-            known: what was noted in its ownership, which is added to.
-            position: where its member stood before; None: nobody tells.
+            fact: the delivery.
+            known: the times noted in its ownership; this one is added.
+            position: the member's position before; None if it is unknown.
         """
         is_brokers = fact["written"] is not None
         at = fact["written"] if is_brokers else fact["created"]
@@ -77,16 +77,16 @@ def made_anew(
     epochs: Sequence[Epoch], told: Iterable[Spans], skew: float
 ) -> Anew | None:
     """
-    Return how it is known that the topic was made anew; None if nothing shows it.
+    Return the evidence that the topic was recreated; None if there is no evidence.
 
     Args:
         epochs: all ownerships.
-        told: what each producer was told of.
+        told: the records that each producer got acknowledged.
         skew: seconds by which the clocks of two brokers may differ.
     """
     for spans in told:
         if _is_twice(spans):
-            return Anew(_said("a producer was told of an offset twice"), 0.0)
+            return Anew(_said("a producer got the same offset acknowledged twice"), 0.0)
     dated = sorted(
         (one for epoch in epochs for one in epoch.dated), key=lambda one: one.seen
     )
@@ -103,7 +103,7 @@ def made_anew(
 
 def is_one_topic(epoch: Epoch, skew: float) -> bool:
     """
-    Tell whether an ownership saw one topic: by brokers' times, which do not go back.
+    Return whether an ownership saw one topic, as brokers' times never go back.
     """
     is_told = bool(epoch.dated) and all(one.is_brokers for one in epoch.dated)
     return is_told and made_anew([epoch], (), skew) is None
@@ -111,22 +111,22 @@ def is_one_topic(epoch: Epoch, skew: float) -> bool:
 
 def _said(why: str, or_else: str = "") -> str:
     return (
-        f"the topic was deleted and made again: {why}; give the journals of before and "
-        f"after apart{or_else}"
+        f"the topic was deleted and recreated: {why}; audit the journals from before "
+        f"and after that separately{or_else}"
     )
 
 
 def _or_clocks(by: float, skew: float) -> str:
     return (
-        f". Or it was not, and the clocks of two brokers differ by {by:.3f} s, where "
-        f"{skew:g} s are allowed"
+        f". Otherwise the clocks of two brokers differ by {by:.3f} s, and {skew:g} s "
+        f"are allowed"
     )
 
 
 def _is_twice(spans: Spans) -> bool:
     end = -1
     for start, next_ in spans:
-        if start < end:  # or told of in another order
+        if start < end:  # or acknowledged in another order
             whole = sum(b - a for a, b in spans)
             return whole > sum(b - a for a, b in merged(spans))
         end = next_
@@ -149,7 +149,7 @@ def _out_of_order(dated: Iterable[Dated], skew: float) -> Iterator[tuple[Dated, 
         (one for one in dated if one.is_brokers), key=lambda one: one.offset
     ):
         if latest is not None and latest.at > one.at + skew:
-            # The one that was written later is of the new topic.
+            # The record that was written later belongs to the new topic.
             yield one, latest
         if latest is None or one.at > latest.at:
             latest = one

@@ -1,5 +1,5 @@
 """
-What journals say around a violation: for people who want to see it.
+Collects the journal entries around a violation, to show them to people.
 """
 
 import math
@@ -26,10 +26,10 @@ class Excerpt:
     Entries of one journal that belong together.
 
     Attributes:
-        member: whose journal.
+        member: the member whose journal it is.
         group: its consumer group.
-        entries: in order; what does not concern the partition is left out.
-        marked: the numbers of those that show the violation.
+        entries: the entries in order, without those that do not concern the partition.
+        marked: the numbers of the entries that show the violation.
     """
 
     member: str
@@ -42,11 +42,12 @@ def excerpts(
     journals: Iterable[Source], tp: TopicPartition, finding: Finding
 ) -> Iterator[Excerpt]:
     """
-    Yield what the journals say around one violation, a few entries of each.
+    Yield a few entries of each journal around one violation.
 
-    Of the member that broke a promise by itself, around the entry that shows it; else
-    of all members of its group, and of producers, around the runs that touch the
-    offset. Where it broke what an operator held, what operators had said until then.
+    If a member broke a promise by itself, they are those of its journal around the
+    entry that shows it. Otherwise they are those of all members of its group and of
+    producers, around the runs that include the offset. If it violated an operator's
+    hold, the operators' entries until then are added.
     """
     for journal in journals:
         try:
@@ -56,14 +57,14 @@ def excerpts(
             else:
                 found = _held(own, finding)
         except JournalError:
-            continue  # broken further on: said where it was judged
+            continue  # broken further on; this was reported when it was judged
         if found is not None:
             yield Excerpt(journal.member, journal.group, *found)
 
 
 def _of_the_group(journal: Source, tp: TopicPartition, group: str) -> Iterator[Entry]:
-    # What another group did there shows nothing of this one; what producers wrote, and
-    # operators said of this group, may stand in any journal.
+    # Entries of another group show nothing about this one; those of producers, and of
+    # operators about this group, may be in any journal.
     for one in _concerning(journal, tp):
         whose = journal.group
         if one.event in OF_OPERATORS and one["group"] is not None:
@@ -78,7 +79,7 @@ def _concerning(journal: Source, tp: TopicPartition) -> Iterator[Entry]:
     def is_covered(scope: str) -> bool:
         try:
             return covering_for_group(scope)(tp)
-        except JournalError:  # it may be
+        except JournalError:  # it may cover the partition
             return True
 
     for one in journal.entries:
@@ -107,7 +108,7 @@ def _held(
 
 class _Shows:
     """
-    Tells whether an entry shows a violation.
+    Decides whether an entry shows a violation.
     """
 
     def __init__(self, finding: Finding) -> None:
@@ -149,7 +150,7 @@ def _around(
 
 def lines(found: Iterable[Excerpt]) -> Sequence[str]:
     """
-    Return excerpts as text: what shows the violation begins with ``>``.
+    Return excerpts as text; lines that show the violation begin with ``>``.
     """
     said = []
     for excerpt in found:

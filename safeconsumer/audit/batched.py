@@ -1,7 +1,7 @@
 """
-Judges cases out of batches of facts: what Spark's executors run.
+Judges cases from batches of facts; Spark's executors run this module.
 
-It needs the judge, attrs and pyarrow, and nothing else of this package or outside it.
+It needs only the judge, attrs and pyarrow.
 """
 
 import json
@@ -16,10 +16,10 @@ from safeconsumer.audit.facts import Address, Fact
 from safeconsumer.audit.report import Row, rows_of
 from safeconsumer.errors import JournalError, SparkSetupError
 
-# What batches have: the number of a case, and a fact.
+# The columns of batches: the number of a case, and a fact.
 COLUMNS = ("case", "member", "n", "at", "e", "fields", "called", "polls")
 
-# What comes back: the report's rows of a case as JSON, or why there are none.
+# The columns of answers: the report's rows of a case as JSON, or why there are none.
 ANSWER = ("rows", "trouble")
 
 
@@ -27,12 +27,12 @@ def judged(
     batches: Iterable[Any], *, cases: Sequence[Address], settings: Settings
 ) -> Iterator[Any]:
     """
-    Judge facts that come sorted by case, and of a case by member and in their order.
+    Judge facts that are sorted by case, and within a case by member and number.
 
     Args:
         batches: Arrow's record batches with :data:`COLUMNS`.
-        cases: what their numbers mean.
-        settings: what may be assumed.
+        cases: the cases, in the order of their numbers.
+        settings: the assumptions of the judge.
 
     Yields:
         A record batch with :data:`ANSWER` for each case.
@@ -47,10 +47,10 @@ def judged(
 
 def rows_in(text: str) -> list[Row]:
     """
-    Return the rows that an answer has.
+    Return the rows of an answer.
 
     Raises:
-        SparkSetupError: another version of this package judged.
+        SparkSetupError: the executors have another version of this package.
     """
     try:
         return [Row(**row) for row in json.loads(text)]

@@ -1,5 +1,5 @@
 """
-Calls and their returns, as entries of a journal.
+Writes calls and their returns as entries of a journal.
 """
 
 import itertools
@@ -14,7 +14,7 @@ Seen = Callable[[], Mapping[str, object]]
 
 class Calls:
     """
-    Writes when something was called and when it had returned, under one number.
+    Writes when a call began and when it returned, with the same number.
 
     Thread rules: any thread.
     """
@@ -25,7 +25,7 @@ class Calls:
 
     def begin(self, op: str, said: Mapping[str, object] | None = None) -> "Answer":
         """
-        Write the call; what is returned writes its return.
+        Write the call; return a function that writes its return.
 
         Raises:
             JournalError: it could not be written.
@@ -40,12 +40,12 @@ class Calls:
         seen: Seen | None = None,
     ) -> Iterator[int]:
         """
-        Write the call, run the block, write the return; yields the number.
+        Write the call, run the block, write the return; yield the number.
 
         Args:
-            op: what is called.
-            said: with what.
-            seen: asked after the block for what the return says besides.
+            op: the operation that is called.
+            said: the arguments of the call, as fields.
+            seen: called after the block; returns further fields of the return.
 
         Raises:
             JournalError: one of them could not be written.

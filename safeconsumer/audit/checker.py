@@ -1,15 +1,16 @@
 """
-The reference checker: all members' journals about one partition, judged together.
+Judges all members' journals about one partition together: the reference checker.
 
-A1 nothing delivered while held; A2 nothing lost; A3 no gap within an ownership; A4 no
-step back within one, and none begins after what was committed; A5 nothing committed
-that was not delivered; A6 what comes twice was not committed; A7 ``paused()`` is what
-the holds say; A8 parked data is bounded; L1 a resume resumes; G2 nothing delivered from
-an ownership that began after a group hold was acknowledged.
+The checks are: A1, nothing is delivered while held; A2, nothing is lost; A3, an
+ownership has no gap; A4, an ownership does not step back, and none begins after the
+committed offset; A5, nothing is committed that was not delivered; A6, records that are
+delivered twice were not committed; A7, ``paused()`` agrees with the holds; A8, parked
+data is bounded; L1, a resume resumes; G2, nothing is delivered from an ownership that
+began after a group hold was acknowledged.
 
-Of workers, whose handlers write themselves down: W4 nothing committed beyond what is
-complete; W5 every record is complete in the end, once per ownership; W7 one record of a
-lane at a time, in order; W10 no handler begins on what is held.
+For workers, whose handlers are journaled: W4, nothing is committed beyond what is
+complete; W5, every record is completed in the end, once per ownership; W7, records of a
+lane are handled one at a time, in order; W10, no handler begins on held records.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,18 +40,18 @@ CHECKS = (
     *("W4", "W5", "W7", "W10"),
 )
 
-# What they were called before S was for Spark alone, as it is in the contract.
+# Their names before S was reserved for Spark, as it is in the contract.
 FORMER_NAMES = {f"S{number}": f"A{number}" for number in range(1, 9)}
 
-# What nobody can judge of a group's members without knowing which group it is.
+# Checks that need to know to which group each member belongs.
 _OF_THE_GROUP = ("A2", "A4", "A6", "G2")
 
-# What is compared within one ownership, where the record before is the only witness.
+# Checks that compare records of one ownership with the records before them.
 _OF_ONE = ("A3", "A4")
 
 Watch = Callable[[Address, Replay, Fact], None]
 
-# What a clean verdict rests on; of A4 and A6 it depends on what is known.
+# What a clean verdict rests on; for A4 and A6 this depends on what is known.
 _BASES: Mapping[str, Basis] = {
     **dict.fromkeys(("A1", "A3", "A5", "A7", "A8"), Basis.ORDER),
     **dict.fromkeys(("W4", "W5", "W7", "W10"), Basis.ORDER),
@@ -62,11 +63,11 @@ _BASES: Mapping[str, Basis] = {
 @frozen(kw_only=True)
 class Settings:
     """
-    What the checker may assume.
+    The assumptions of the checker.
 
     Attributes:
-        patience: seconds for L1, and for an operator's hold to reach those who own the
-            partition already (G2, W10).
+        patience: seconds for L1, and for an operator's hold to reach members that
+            already own the partition (G2, W10).
         clock_skew: seconds by which two members' clocks may differ.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
@@ -80,13 +81,13 @@ class Settings:
 @frozen(kw_only=True)
 class Verdict:
     """
-    What is found of one case.
+    The verdict on one case.
 
     Attributes:
         case: the consumer group and the partition.
         findings: every broken promise.
-        group_holds: when operators surely held the partition for the group.
-        bases: what each check rests on here, of all that it compared.
+        group_holds: when operators certainly held the partition for the group.
+        bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
     """
 
@@ -99,16 +100,16 @@ class Verdict:
 
 def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
     """
-    Judge one partition of one consumer group by what all journals say of it.
+    Judge one partition of one consumer group by the facts of all journals.
 
-    Pure, and the only judgement there is: whoever reads journals, from wherever, ends
-    here.
+    It is a pure function, and the only place where cases are judged: all readers of
+    journals call it, or :class:`Trial`.
 
     Args:
         case: the group and the partition.
         told: the facts of its own address and of those that :func:`docket` names for
-            it; of each member in the order of its numbers, the members in any order.
-        settings: what may be assumed.
+            it; each member's in the order of their numbers, the members in any order.
+        settings: the assumptions.
 
     Raises:
         JournalError: an operator's hold has a scope that cannot be read.
@@ -121,10 +122,10 @@ def judge(case: Address, told: Iterable[Fact], settings: Settings) -> Verdict:
 
 class Trial:
     """
-    :func:`judge` for whoever has facts one by one, and many cases at a time.
+    Judges a case from facts that arrive one by one; many trials can run at a time.
 
     Memory grows with ownerships, commits, polls that returned records, and gaps between
-    what was delivered; not with records.
+    deliveries; not with records.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class Trial:
         self._members: dict[str, Replay] = {}
         self._acked = fleet.Acknowledged()
         self._control: list[Fact] = []
-        # Patterns that RE2 alone reads, and it is not here.
+        # Patterns that only RE2 can read, while it is not installed.
         self._unread: set[str] = set()
 
     def take(self, fact: Fact) -> None:
         """
-        Hear one fact; of a member, each after those before it.
+        Take one fact; those of a member come in order.
 
         Raises:
             JournalError: an operator's hold has a scope that cannot be read.
@@ -172,13 +173,13 @@ class Trial:
 
     def share(self, written: fleet.Acknowledged) -> None:
         """
-        Hear what producers wrote for all groups, in place of single facts of it.
+        Take what producers wrote for all groups, instead of single facts about it.
         """
         self._acked = written
 
     def verdict(self) -> Verdict:
         """
-        Return what is found, once all facts were taken.
+        Return the verdict, once all facts were taken.
         """
         members = dict(sorted(self._members.items()))
         findings: list[Finding] = []
@@ -219,7 +220,7 @@ class Trial:
     def _of_one_topic(
         self, members: Mapping[str, Replay], findings: Iterable[Finding]
     ) -> Iterator[Finding]:
-        # What one ownership shows by itself is true whichever topic that was.
+        # A finding from within one ownership is true, whichever topic it was.
         own = {name: list(one.findings()) for name, one in members.items()}
         for one in findings:
             if (
@@ -247,18 +248,22 @@ class Trial:
         if hidden:
             yield (
                 "A7",
-                f"{hidden[0]} does not say each time what paused() returned",
+                f"the journal of {hidden[0]} lacks some results of paused()",
             )
         if not members and not self._case.group and self._acked.told:
-            yield "A2", "no journal says who read what was acknowledged"
+            yield "A2", "no journal says who read the acknowledged records"
         placed = {id(one.epoch) for one in self._starts(members)}
         for name, one in members.items():
             for epoch, offset in one.unplaced:
                 if offset and (epoch.was_sought or id(epoch) not in placed):
-                    said = f"{name} committed {offset}, and nobody tells where it stood"
+                    said = (
+                        f"{name} committed {offset}, but its position then is unknown"
+                    )
                     yield "A5", said
         if any(one.may_be_anew for one in self._starts(members)):
-            said = "the group counts its generations anew, perhaps without its commits"
+            said = (
+                "the group counts generations from 1 again, perhaps without its commits"
+            )
             yield from (("A4", said), ("A5", said), ("A6", said))
         grouped = self._grouped(members)
         if grouped:
@@ -274,7 +279,7 @@ class Trial:
             heard = [one for one in member.heard if ":" in one.key[1]]
             for one in fleet.unknown_holds(heard, spans, near):
                 scope, owner = one.key
-                yield "G2", f"nobody says when {owner} was told that {scope} was held"
+                yield "G2", f"no journal says when {owner} placed the hold on {scope}"
                 return
 
     def _starts(self, members: Mapping[str, Replay]) -> Sequence[Start]:
@@ -283,11 +288,11 @@ class Trial:
         return starts_of(epochs, strays, self._settings.clock_skew)
 
     def _grouped(self, members: Mapping[str, Replay]) -> str:
-        # Who names a generation was in a group: perhaps in another one each.
+        # Members that name a generation were in a group, but perhaps in different ones.
         if not self._case.group:
             for name, one in members.items():
                 if any(epoch.is_numbered for epoch in one.epochs):
-                    return f"{name} was in a group, and does not say in which"
+                    return f"{name} was in a group, but its journal does not name it"
         return ""
 
     def _findings(
@@ -310,7 +315,7 @@ class Trial:
 
 
 def _of_operators(members: Mapping[str, Replay]) -> Iterator[str]:
-    # Checks that compare what members did with what operators say.
+    # Checks that compare members' entries with operators' entries.
     yield "G2"
     if any(one.let_go for one in members.values()):
         yield "A1"
@@ -324,12 +329,12 @@ def _is_moot(one: Finding, unjudged: Mapping[str, str]) -> bool:
 
 
 def _is_of_the_old(one: Finding, until: float) -> bool:
-    # What is compared with offsets of the new topic proves nothing.
+    # Comparisons with offsets of the new topic prove nothing.
     return one.check not in OF_OFFSETS or (one.at is not None and one.at < until)
 
 
 def _late_commits(members: Iterable[Replay]) -> Iterator[Finding]:
-    # Wrong only if the generation that took the partition away gave it to somebody.
+    # Wrong only if the generation that revoked the partition gave it to a member.
     members = list(members)
     given = frozenset[int]().union(*(one.generations for one in members))
     for one in members:
@@ -343,16 +348,16 @@ class Court:
     Judges all cases that journals are about, on one machine, in one pass.
 
     Args:
-        settings: what may be assumed.
-        watch: is shown the replay of a member after each fact that it has taken, and
-            changes nothing; a picture is drawn of what it sees.
+        settings: the assumptions.
+        watch: called with the replay of a member after each fact that the replay has
+            taken; it changes nothing. Pictures are drawn from what it sees.
     """
 
     def __init__(self, settings: Settings, watch: Watch | None = None) -> None:
         self._settings = settings
         self._watch = watch
         self._trials: dict[Address, Trial] = {}
-        # What concerns several cases, some of which may be heard of later.
+        # Facts that concern several cases, some of which may appear later.
         self._shared: dict[Address, list[Fact]] = {}
         self._written: dict[Address, fleet.Acknowledged] = {}
 
@@ -361,15 +366,15 @@ class Court:
         Take a whole journal.
 
         Raises:
-            JournalError: it is broken somewhere; what comes before that counts, and
-                proves nothing.
+            JournalError: it is broken somewhere; the entries before that count, but
+                they prove nothing.
         """
         for address, fact in facts(journal):
             self.take(address, fact)
 
     def take(self, address: Address, fact: Fact) -> None:
         """
-        Hear one fact; of a member and address, each after those before it.
+        Take one fact; those of a member and address come in order.
 
         Raises:
             JournalError: an operator's hold has a scope that cannot be read.
@@ -388,7 +393,7 @@ class Court:
 
     def verdicts(self) -> dict[Address, Verdict]:
         """
-        Return the verdict on each case, once all journals were heard.
+        Return the verdict on each case, once all journals were taken.
         """
         found: dict[Address, Verdict] = {}
         known = [*self._trials, *self._shared, *self._written]
@@ -410,11 +415,11 @@ def check(
     Return the verdict on every group and partition that the journals name.
 
     Args:
-        journals: those of all members, producers and operators.
-        settings: what may be assumed.
+        journals: the journals of all members, producers and operators.
+        settings: the assumptions.
 
     Raises:
-        JournalError: one is broken somewhere.
+        JournalError: a journal is broken somewhere.
     """
     court = Court(settings or Settings())
     for journal in journals:
@@ -426,7 +431,7 @@ def findings_of(
     verdicts: Mapping[Address, Verdict],
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
     """
-    Return what is found of each partition, whatever the group.
+    Return the findings about each partition, in any group.
     """
     found: dict[TopicPartition, tuple[Finding, ...]] = {}
     for case, verdict in verdicts.items():

@@ -1,5 +1,5 @@
 """
-Records that came, as entries of a journal.
+Writes delivered records as entries of a journal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ _LOG_APPEND_TIME = 1
 
 class Deliveries:
     """
-    Writes runs of records, each from where the one before it ended.
+    Writes runs of records, each beginning where the previous one ended.
 
     Thread rules: :meth:`came` on the thread that polls, the others on any.
 
     Attributes:
-        next: by partition, as journals name it, the offset after what came last.
+        next: the offset after the last record, by partition as journals name it.
     """
 
     def __init__(self, journal: JournalWriter) -> None:
@@ -30,13 +30,13 @@ class Deliveries:
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """
-        Take note of where reading begins or goes on.
+        Note the position from which reading begins or continues.
         """
         self.next[tp_text(tp)] = offset
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Forget where partitions stand, whose ownership begins or ends.
+        Forget the positions of partitions whose ownership begins or ends.
         """
         for tp in partitions:
             self.next.pop(tp_text(tp), None)
@@ -49,14 +49,14 @@ class Deliveries:
         **more: object,
     ) -> None:
         """
-        Write what came in one call: a run, or several where offsets go back.
+        Write the records of one call: a run, or several if offsets go back.
 
         Args:
-            tp: its partition.
-            records: in order, at least one.
-            end: the position after it, where it is known: it may lie beyond the last
-                record, behind markers of transactions and what was compacted away.
-            more: which call it belongs to.
+            tp: the partition.
+            records: the records in order, at least one.
+            end: the position after them, if it is known: it may lie beyond the last
+                record, after transaction markers and compacted records.
+            more: further fields, such as the call to which they belong.
 
         Raises:
             JournalError: it could not be written.
@@ -79,7 +79,7 @@ class Deliveries:
         **more: object,
     ) -> None:
         """
-        Write what came in one call, after which it is to come again.
+        Write the records of one call that will be delivered again.
 
         Raises:
             JournalError: it could not be written.
@@ -92,7 +92,7 @@ class Deliveries:
 
 
 def _written(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
-    # Only a broker's time says when a record was appended; a producer's is its own.
+    # Only the broker's time is when a record was appended; a producer chooses its own.
     at = record.timestamp
     if at is None or at < 0:
         return {}
@@ -120,7 +120,7 @@ def _said(offsets: list[int]) -> dict[str, object]:
 
 
 def _is_whole(offsets: list[int]) -> bool:
-    # So it is nearly always, and nothing is looked at one by one.
+    # This is nearly always so, and then records need not be compared one by one.
     first, last = offsets[0], offsets[-1]
     is_wide = last - first >= len(offsets)
     return not is_wide and offsets == list(range(first, last + 1))

@@ -1,9 +1,9 @@
 """
-What a journal says about each partition apart: the facts that the judge is given.
+Splits a journal into the facts about each partition, which the judge is given.
 
-A journal is one member's. The judge hears one case at a time: one consumer group and
-one partition. This takes a journal apart, in one pass and with little memory, so that
-each case can be judged anywhere from its facts alone.
+A journal belongs to one member, while the judge hears one case at a time: one consumer
+group and one partition. This module splits a journal in one pass and with little
+memory, so that each case can be judged anywhere from its facts alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ The event of the last fact about each partition: where the journal ends.
 @frozen(order=True)
 class Address:
     """
-    What a fact is about.
+    The group and partition that a fact is about.
 
     Attributes:
-        group: a consumer group; None: every group (what a producer wrote).
-        topic: a topic; "": every partition of the group (an operator's holds).
+        group: a consumer group; None for every group (what a producer wrote).
+        topic: a topic; "" for every partition of the group (an operator's holds).
         partition: its number; -1 with an empty topic.
     """
 
@@ -38,7 +38,7 @@ class Address:
     @property
     def is_case(self) -> bool:
         """
-        Tell whether it is one group and one partition, which can be judged.
+        Return whether it is one group and one partition, which can be judged.
         """
         return self.group is not None and self.topic != ""
 
@@ -46,17 +46,17 @@ class Address:
 @define
 class Fact:
     """
-    One entry of a journal, as far as it concerns one address; nobody changes it.
+    One entry of a journal, as far as it concerns one address; it is never changed.
 
     Attributes:
         member: the process that wrote it; no two journals name the same.
-        number: of the entry in its journal.
+        number: the entry's number in its journal.
         at: seconds since the epoch, by the clock of that member.
-        event: what happened, as in the journal, and :data:`OVER`.
-        fields: the entry's; of several partitions only what concerns this one.
-        called: a delivery's poll was called at this entry; of other events, the call of
-            the poll under way, None between polls.
-        polls: how many polls of the member had returned, or steps of an iteration.
+        event: the event, as in the journal, or :data:`OVER`.
+        fields: the entry's fields; for several partitions only those of this one.
+        called: the entry at which the poll of a delivery was called; for other events,
+            the call of the poll under way; None between polls.
+        polls: how many polls of the member, or steps of an iteration, had returned.
     """
 
     member: str
@@ -76,13 +76,13 @@ class Fact:
 
 Told = Iterator[tuple[Address, Fact]]
 
-# Seconds within which acknowledged runs without a gap between are one fact.
+# Seconds within which consecutive acknowledged runs are joined into one fact.
 _TOGETHER = 1.0
 
 
 def facts(journal: Source) -> Told:
     """
-    Yield what a journal says, in its order, and to whom each fact belongs.
+    Yield the facts of a journal in order, each with its address.
 
     Raises:
         JournalError: it is broken somewhere, or names a scope that cannot be read.
@@ -96,11 +96,12 @@ def facts(journal: Source) -> Told:
 
 def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     """
-    Return the cases that facts are about, and whose facts each of them needs.
+    Return the cases that facts are about, and the addresses whose facts each needs.
 
-    A partition that was written to is a case of each group that reads its topic; if
-    none does, a case of no group, ``""``: nobody delivered what was acknowledged. Who
-    reads in no group, beside groups, has asked for what it names alone.
+    A partition that was written to is a case of each group that reads its topic. If no
+    group does, it is a case of the group ``""``: nobody delivered the acknowledged
+    records. If groups and a consumer without a group read a topic, that consumer is
+    judged only on the partitions that its own journal names.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}
@@ -121,10 +122,10 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 class _Apart:
     """
-    Keeps what facts need of entries before: polls, and holds in force.
+    Keeps what facts need to know of earlier entries: polls, and holds in force.
 
     Args:
-        group: of the member.
+        group: the group of the member.
     """
 
     def __init__(self, group: str) -> None:
@@ -139,9 +140,9 @@ class _Apart:
         self._departed: dict[str, Entry] = {}
         self._acks: dict[str, tuple[Entry, float, int]] = {}
         self._working: Entry | None = None
-        # What a partition that is named later must know of what came before: of each
-        # hold, by scope and owner, the entry that placed it and what came after that;
-        # of one that was placed again also the one before, which a poll may still obey.
+        # A partition that is named later needs the earlier entries of each hold: by
+        # scope and owner, the entry that placed it and those that followed. If it was
+        # placed again, also the entry before, which a running poll must still obey.
         self._holds: dict[tuple[str, str], list[Entry]] = {}
         self._lifting: dict[object, dict[tuple[str, str], list[Entry]]] = {}
         self._takers: Mapping[str, Callable[[Entry], Told]] = {
@@ -186,7 +187,7 @@ class _Apart:
         if entry["group"] == self._group:
             return
         yield from self._over()
-        if self._cases or self._group:  # what was told so far is another consumer's
+        if self._cases or self._group:  # the entries so far belong to another consumer
             self._cases.clear()
             self._holds.clear()
             self._departed.clear()
@@ -208,7 +209,7 @@ class _Apart:
         yield self._cases[name], fact
 
     def _before(self, name: str) -> Told:
-        # Everything about holds that were placed before the partition was first named.
+        # Yields the entries of holds that were placed before the partition was named.
         topic, partition = tp_of(name)
         case = self._cases[name] = Address(self._group, topic, partition)
         if self._working is not None:
@@ -249,7 +250,7 @@ class _Apart:
             self._poll = entry["id"], entry.number
             self._polling = entry.number
         else:
-            self._poll = None, 0  # nothing is returned by it any more
+            self._poll = None, 0  # it returns nothing more
             self._polling = None
             self._polls += entry["ok"] is not False
 
@@ -286,7 +287,7 @@ class _Apart:
         return said
 
     def _latest_departure(self, scope: str) -> Entry | None:
-        # A hold for as long as something is owned ends when any of what it covers goes.
+        # A hold bound to ownership ends once any of its partitions departs.
         covers = covering_for_group(scope)
         gone = [one for name, one in self._departed.items() if covers(tp_of(name))]
         return max(gone, key=lambda one: one.number, default=None)
@@ -318,7 +319,7 @@ class _Apart:
             yield case, self._fact(entry, entry.fields)
 
     def _runs(self, entry: Entry) -> Told:
-        self._running = entry["records"]  # for the hold that is told of next
+        self._running = entry["records"]  # for the hold in the next entry
         return iter(())
 
     def _control(self, entry: Entry) -> Told:

@@ -1,5 +1,5 @@
 """
-What each kind of entry must carry, so that whoever reads a journal need not ask.
+Checks the fields of each kind of entry, so that readers of a journal can rely on them.
 """
 
 import math
@@ -22,10 +22,10 @@ Check = Callable[[Any], bool]
 
 def check(event: str, fields: Mapping[str, Any]) -> None:
     """
-    Return if an entry carries what its kind promises; of unknown kinds little is asked.
+    Check that an entry has the fields of its kind; unknown kinds need few.
 
     Raises:
-        JournalError: a field is missing or of another type; names it.
+        JournalError: a field is missing or has another type; the message names it.
     """
     needed, rules = _OF.get(event, _OF_OTHERS)
     for name, value in fields.items():
@@ -45,7 +45,7 @@ def _refuse(event: str, name: str, what: str, value: object) -> NoReturn:
 
 def is_time(value: object) -> bool:
     """
-    Tell whether a value is a point in time or a duration: a finite number.
+    Return whether a value is a point in time or a duration: a finite number.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
@@ -125,7 +125,7 @@ def _or_none(rule: tuple[str, Check]) -> tuple[str, Check]:
 
 _TIME = ("a number", is_time)
 _WHOLE = ("a whole number, 0 or more", _is_whole)
-# Of a record, which another may follow.
+# The offset of a record, so that another record may follow.
 _OFFSET = ("an offset, 0 or more, that another can follow", _is_offset)
 _TEXT = ("text", _is_text)
 _KEY = ("a whole number or text", _is_key)
@@ -225,7 +225,7 @@ Rules = Mapping[str, tuple[str, Check]]
 
 
 def _with_needed(rules: Rules) -> tuple[tuple[str, ...], Rules]:
-    # What must be there, so that only what is there need be looked at.
+    # The required fields; all others are checked only if they are there.
     return tuple(name for name, (_, is_right) in rules.items() if not is_right(None)), (
         rules
     )

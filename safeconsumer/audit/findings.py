@@ -1,5 +1,5 @@
 """
-What the judge finds, and by which evidence.
+Defines the judge's findings and the evidence on which they rest.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from safeconsumer.audit.facts import Address
 
 class Basis(StrEnum):
     """
-    What a finding rests on; the value says it to people.
+    The evidence on which a finding rests; the value describes it for people.
     """
 
     ORDER = "the order of one process's entries"
@@ -27,14 +27,14 @@ class Finding:
     One promise that was broken.
 
     Attributes:
-        check: which, one of :data:`safeconsumer.audit.checker.CHECKS`.
-        case: in which group, on which partition.
-        member: by whom; "" if by the fleet together.
+        check: the check, one of :data:`safeconsumer.audit.checker.CHECKS`.
+        case: the group and the partition.
+        member: the member that broke it; "" for several members together.
         offset: the first offset concerned, or None.
-        evidence: what the journal says, in one sentence.
-        basis: what it rests on.
-        at: when, seconds since the epoch; None if no moment can be named.
-        entry: the number of the entry that shows it; None if it takes several.
+        evidence: the evidence of the journal, in one sentence.
+        basis: the kind of evidence.
+        at: when it happened, seconds since the epoch; None if no moment is known.
+        entry: the number of the entry that shows it; None if several entries do.
     """
 
     check: str

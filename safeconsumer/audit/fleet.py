@@ -1,10 +1,10 @@
 """
-What members did together with one partition: A2, G2, L1, W5 and W10 of the fleet.
+Judges what members did together with one partition: A2, G2, L1, W5 and W10.
 
-What one member's own journal proves is judged where it is followed (``replay.py``).
-Here journals of several hosts are laid side by side: by offsets where these tell, else
-by clocks, which may differ by the allowance. A moment of one host is before another's
-only if it is so by more than that.
+``replay.py`` judges what one member's own journal proves. This module compares the
+journals of several hosts: by offsets where these suffice, otherwise by clocks, which
+may differ by the allowance. A moment on one host is before a moment on another one only
+if the difference is larger than the allowance.
 """
 
 import math
@@ -33,22 +33,22 @@ Members = Mapping[str, Replay]
 @define
 class Acknowledged:
     """
-    Records that producers were told of, or that were found in a topic.
+    Records that producers got acknowledged, or that were found in a topic.
 
     Attributes:
-        told: which, by who tells of them, without their times.
+        told: their offsets, by the member that reported them, without their times.
     """
 
     told: dict[str, Spans] = field(factory=dict)
     _last: "array[int]" = field(factory=lambda: array("q"))
     _at: "array[float]" = field(factory=lambda: array("d"))
-    # Made when they are asked for first.
+    # Computed when they are first needed.
     _times: "_Least | None" = None
     _offsets: "_Least | None" = None
 
     def add(self, fact: Fact) -> None:
         """
-        Take note of a run.
+        Add a run.
         """
         known = self.told.setdefault(fact.member, Spans())
         known.add(fact["first"], fact["last"] + 1)
@@ -62,15 +62,15 @@ class Acknowledged:
     @property
     def runs(self) -> Iterator[Stretch]:
         """
-        Which, without their times.
+        The offsets of the records, without their times.
         """
         return chain.from_iterable(self.told.values())
 
     def time_of(self, offset: int) -> float | None:
         """
-        Return a moment at which a record was there; None if nobody tells.
+        Return a moment at which a record existed; None if no moment is known.
 
-        A log is written in the order of its offsets, so every later one tells, too.
+        A log is written in the order of its offsets, so later records prove it too.
         """
         if self._times is None:
             self._times = _Least("qd", self._last, self._at)
@@ -78,9 +78,9 @@ class Acknowledged:
 
     def next_after(self, at: float) -> int | None:
         """
-        Return an offset that was written after a moment; None if only others were.
+        Return an offset that was written after a moment; None if there is no such one.
 
-        Where nothing was written at all, the first.
+        If nothing was written at all, it is 0.
         """
         if not self._last:
             return 0
@@ -92,7 +92,7 @@ class Acknowledged:
 
 class _Least:
     """
-    Finds the least value of all keys from one on, without looking at each.
+    Finds the least value of all keys from a given one on, without a scan.
     """
 
     def __init__(
@@ -112,11 +112,12 @@ def missing(
     case: Address, members: Members, acknowledged: Acknowledged, *, is_drained: bool
 ) -> Iterator[Finding]:
     """
-    Yield what nobody delivered (A2).
+    Yield the records that nobody delivered (A2).
 
-    Members of no group share nothing: each is to deliver what lies between its first
-    record and its last; together they are to have everything, once drained.
-    What a seek passed over is missing, too: only the program knows whether it may be.
+    Members without a group share nothing: each must deliver all records between its
+    first and its last one; once drained, they must have delivered all of them together.
+    Records that a seek skipped are missing too: only the program knows whether that was
+    intended.
     """
     if not case.group and not is_drained:
         for member in members.values():
@@ -135,7 +136,7 @@ def _missing(
     epochs = [epoch for one in members for epoch in one.epochs]
     written = merged(acknowledged.runs)
     if not written:
-        # Where an ownership went on, nobody can tell a record from what never was one.
+        # Within an ownership, a missing record looks like an offset without a record.
         passed = merged((run.start, run.end) for one in epochs for run in one.runs)
         for (_, end), (start, _) in pairwise(passed):
             said = f"nobody delivered offsets {end} to {start - 1}"
@@ -143,9 +144,9 @@ def _missing(
         return
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
-        # What lies before where an ownership first stood may have been read before
-        # there were journals, what lies after the last delivery may still come, unless
-        # the position went over it and that is committed.
+        # Records before the first position of an ownership may have been read before
+        # there were journals. Records after the last delivery may still come, unless
+        # the position has passed them and is committed.
         stood = [run.start for one in epochs for run in one.runs]
         over = (min(one.sure[1], one.end) for one in epochs if one.sure is not None)
         bottom = min([*covered.starts[:1], *stood], default=0)
@@ -159,9 +160,9 @@ def not_done(
     case: Address, members: Members, acknowledged: Acknowledged
 ) -> Iterator[Finding]:
     """
-    Yield what no handler completed (W5), where there are workers.
+    Yield the records that no handler completed (W5), if there are workers.
 
-    Who is no worker did what a poll returned, as far as journals tell.
+    For a member without a worker, delivered records count as completed.
     """
     parts = list(members.values())
     if not any(one.is_working for one in parts):
@@ -187,11 +188,11 @@ def slow_resumes(
     skew: float,
 ) -> Iterator[Finding | tuple[str, str]]:
     """
-    Yield resumes after which what was there did not come (L1), or why that is unknown.
+    Yield resumes after which existing records did not come (L1), or why it is unknown.
 
-    When a record was appended is told by the broker, by its time, or by who was told
-    that a record at that offset or a later one is there. A producer's own time for it
-    can only excuse: events are dated as their producer likes.
+    The time at which a record was appended is known from the broker's time in it, or
+    from an acknowledgement of that offset or a later one. A producer's time can only
+    excuse a delay, since producers may date records as they like.
     """
     if not any(one.waits for one in members.values()):
         return
@@ -200,7 +201,7 @@ def slow_resumes(
         for wait in one.waits:
             offset = _expected(wait, reached, acknowledged, skew)
             if offset is None:
-                yield "L1", "nobody tells from where on what was resumed was to be read"
+                yield "L1", "the position of the resumed partition is unknown"
                 continue
             there = _appended(wait, offset, acknowledged)
             known = -math.inf if there is None else there + skew
@@ -211,7 +212,7 @@ def slow_resumes(
                 continue
             if there is None:
                 if wait.is_delivered:
-                    said = "nobody tells when records that came late were appended"
+                    said = "it is unknown when the late records were appended"
                     yield "L1", said
                 continue
             waited = wait.until - max(wait.resumed, known)
@@ -231,7 +232,7 @@ def slow_resumes(
 
 class _Reached:
     """
-    How far members had come, or had committed, in ownerships that began before.
+    Finds how far members had read or committed in ownerships that began before.
     """
 
     def __init__(self, members: Iterable[Replay]) -> None:
@@ -249,8 +250,8 @@ class _Reached:
 def _expected(
     wait: Waited, reached: _Reached, acknowledged: Acknowledged, skew: float
 ) -> int | None:
-    # Where nothing came in an ownership, it was to begin no later than what others had
-    # before, and no later than what was written once it was resumed.
+    # If nothing came in an ownership, it should begin at the latest where others had
+    # stopped before, or at the first record that was written after the resume.
     if wait.offset is not None:
         return wait.offset
     most = -1 if wait.was_sought else reached.before(wait.resumed - skew)
@@ -274,9 +275,9 @@ def though_held(
     skew: float,
 ) -> Iterator[Finding | tuple[str, str]]:
     """
-    Yield what was done under holds of the group, or why a check cannot tell (G2).
+    Yield what was done under holds of the group, or why it cannot be judged (G2).
 
-    It cannot where a hold may have been lifted and may not, or placed and may not.
+    It cannot be judged where it is uncertain whether a hold was lifted or placed.
     """
     sure = list(_though_held(case, members, spans, patience, skew))
     yield from sure
@@ -287,10 +288,10 @@ def though_held(
         ]
         for one in _though_held(case, members, several, patience, skew):
             if one.check not in known:
-                yield one.check, f"nobody tells {what}: {one.evidence}"
+                yield one.check, f"it is unknown {what}: {one.evidence}"
     for check, evidence in taken_for_expired(members, spans, patience, skew):
         if check not in known:
-            yield check, f"nobody tells that it had a limit: {evidence}"
+            yield check, f"no journal gives the hold a limit: {evidence}"
 
 
 def _though_held(
@@ -308,7 +309,7 @@ def _though_held(
 
 def binds(span: Span, epoch: Epoch, skew: float) -> bool:
     """
-    Tell whether an ownership surely began under a hold of the group.
+    Return whether an ownership certainly began under a hold of the group.
     """
     return epoch.owned_since > span.start + skew
 
@@ -351,8 +352,8 @@ def delivered_long_after(
     """
     Yield deliveries of members that owned the partition before it was held (G2).
 
-    They may go on until they hear of it, for as long as patience allows. From then on
-    their own journals tell (A1).
+    They may go on until they have read the hold, for as long as patience allows. From
+    then on they are judged by their own journals (A1).
     """
     for member, part in members.items():
         heard: dict[Key, list[float]] = {}
@@ -400,8 +401,8 @@ def taken_for_lifted(
     """
     Yield what members did that took a hold of the group for lifted too early.
 
-    A1 for deliveries, W10 for handlers. That it was lifted is what the member says;
-    what counts is when its operator did.
+    It is A1 for deliveries, and W10 for handlers. The member reports when it saw the
+    lift; what counts is when the operator lifted the hold.
     """
     standing = _Standing(spans)
     for member, one in members.items():
@@ -433,10 +434,10 @@ def taken_for_expired(
     members: Members, spans: Sequence[Span], patience: float, skew: float
 ) -> Iterator[tuple[str, str]]:
     """
-    Yield what members did that took a hold for expired of which no limit is told.
+    Yield what members did after a hold expired for them that has no limit.
 
-    Somebody who keeps no journal may have given it one. Where one was taken away, a
-    member hears of that a little later, and may have done it before.
+    Someone without a journal may have given the hold a limit. If a limit was removed,
+    the member hears of that a little later.
     """
     limited = {(one.scope, one.owner) for one in spans if one.is_limited}
     standing = _Standing(
@@ -454,7 +455,7 @@ def taken_for_expired(
 
 class _Standing:
     """
-    Finds holds that stood for longer than a member thought, without a look at each.
+    Finds holds that lasted longer than a member thought, without a scan.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -470,7 +471,7 @@ class _Standing:
         key = let.scope, let.owner.partition(":")[2]
         latest = self._latest.get(key, ())
         first = bisect_right(latest, let.delivered)
-        # Those before it were over, and others had not begun.
+        # Earlier ones were over, and later ones had not begun.
         for one in islice(self._own.get(key, ()), first, None):
             if one.start >= let.ended:
                 break
@@ -485,7 +486,7 @@ def _is_early(let: Let, span: Span, skew: float) -> bool:
 
 def was_in_force(span: Span, let: Let, skew: float) -> bool:
     """
-    Tell whether a hold of the group is the one that a member let go too early.
+    Return whether a hold of the group is the one that a member dropped too early.
 
     It was too early if the span lasts beyond that.
     """
@@ -499,15 +500,15 @@ def unknown_holds(
     heard: Iterable[Heard], spans: Sequence[Span], near: float
 ) -> Iterator[Heard]:
     """
-    Yield the holds from elsewhere that a member heard of and no operator tells of.
+    Yield the holds from elsewhere that a member read and no operator's journal has.
 
-    What it heard of after an end of the one before is another hold, and wants another
-    word of an operator: one of them may have been placed by who keeps no journal.
+    A hold that it read after the previous one ended is another hold, and needs another
+    entry of an operator: somebody who keeps no journal may have placed one of them.
 
     Args:
-        heard: by the member, in order.
-        spans: holds that operators' journals tell of.
-        near: seconds between what they say and what a member hears.
+        heard: the holds that the member read, in order.
+        spans: the holds in operators' journals.
+        near: seconds by which an operator's entry and a member's may differ.
     """
     turns: dict[Key, list[Heard]] = {}
     for one in heard:
@@ -522,7 +523,7 @@ def unknown_holds(
 def _unknown(
     heard: Iterable[Heard], free: Sequence[Span], near: float
 ) -> Iterator[Heard]:
-    # What was placed again while it stood is one hold: it is used up as one.
+    # A hold that was placed again while in force is one hold, and is matched as one.
     used: set[int] = set()
     first = 0
     for _, several in groupby(heard, key=lambda one: one.ends):
@@ -551,9 +552,9 @@ def begun_though_held(
     skew: float,
 ) -> Iterator[Finding]:
     """
-    Yield handlers that began long after a hold that their member never heard of (W10).
+    Yield handlers that began long after a hold that their member never read (W10).
 
-    What a member's own journal says is judged without clocks.
+    ``replay.py`` judges a member's own journal without clocks.
     """
     for member, part in members.items():
         for span in spans:

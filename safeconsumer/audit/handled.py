@@ -1,13 +1,14 @@
 """
-One member and one partition: what handlers did with its records.
+Judges what one member's handlers did with the records of one partition.
 
-W4 nothing committed beyond what is complete; W5 nothing begun that is complete, or was
-never delivered; W7 one record of a lane at a time, in the order of offsets.
+The checks are: W4, nothing is committed beyond what is complete; W5, no handler begins
+a record that is complete or was never delivered; W7, records of a lane are handled one
+at a time, in the order of offsets.
 
-All of it compares entries of one process by their numbers, without clocks. An end is
-written before the worker hears of it, so what was complete when a commit was asked for,
-or when the next record began, stands before that. A skipped record is the exception: it
-may be written later, and takes back what was found because of it.
+Entries of one process are compared by their numbers, without clocks. A handler's end is
+written before the worker learns of it, so it comes before a commit that was asked for,
+or a record that began, after it. A skipped record is the exception: its entry may be
+written later, and then withdraws the findings that its absence caused.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ class _Task:
     stint: int
 
 
-# What is wrong: the check, the fact, the offset, the evidence; and what takes it back.
+# Takes the check, the fact, the offset and the evidence; returns what withdraws it.
 Find = Callable[[str, Fact, int, str], Callable[[], None]]
 
 
@@ -36,11 +37,11 @@ class Handled:
     Follows the handlers of one partition.
 
     Args:
-        find: takes a broken promise; what it returns takes it back.
+        find: reports a broken promise; the function that it returns withdraws it.
 
     Attributes:
         begun: every start.
-        done: offsets that are complete, in whatever ownership.
+        done: offsets that are complete, in any ownership.
     """
 
     def __init__(self, find: Find) -> None:
@@ -48,9 +49,9 @@ class Handled:
         self._open: set[int] = set()  # delivered in this ownership and not complete
         self._next: int | None = None
         self._stint = 0  # counts ownerships
-        self._newest = self._over = -1  # numbers of ownerships as the worker has them
+        self._newest = self._over = -1  # numbers of ownerships of the worker
         self._running: dict[object, _Task] = {}
-        self._lanes: dict[str, int] = {}  # what began last in a lane
+        self._lanes: dict[str, int] = {}  # the record that began last in each lane
         self._lettered: set[int] = (
             set()
         )  # in this ownership, perhaps for an earlier one
@@ -62,7 +63,7 @@ class Handled:
 
     def gained(self, *, is_given_back: bool) -> None:
         """
-        Begin anew, unless nobody else can have had the partition between.
+        Start again, unless nobody else can have had the partition in between.
         """
         if not is_given_back:
             self._stint += 1
@@ -75,14 +76,14 @@ class Handled:
 
     def sought(self) -> None:
         """
-        Forget what was delivered: it is dropped, and may come again.
+        Forget delivered records: they are dropped, and may come again.
         """
         self._open.clear()
         self._lanes.clear()
 
     def delivered(self, fact: Fact) -> None:
         """
-        Expect that the records of a run are handled.
+        Expect the records of a run to be handled.
         """
         if self._next is not None and fact["from"] < self._next:
             self._lanes.clear()
@@ -96,7 +97,7 @@ class Handled:
 
     def at_work(self) -> Iterator[int]:
         """
-        Yield the offsets that handlers have begun with, and not ended.
+        Yield the offsets whose handlers have begun and not ended.
         """
         return (task.offset for task in self._running.values())
 
@@ -113,7 +114,7 @@ class Handled:
         is_over = epoch is not None and (epoch < self._newest or epoch <= self._over)
         stint = -1 if is_over else self._stint
         self._running[fact["id"]] = _Task(offset, lane, stint)
-        if is_over:  # of an ownership that has ended: what it does counts for nothing
+        if is_over:  # it belongs to an ownership that has ended, and does not count
             return
         self._newest = self._newest if epoch is None else epoch
         if offset in self._lettered:
@@ -136,7 +137,7 @@ class Handled:
 
     def ended(self, fact: Fact) -> None:
         """
-        Take note of an end; a record whose handler returned is complete.
+        Note the end of a handler; a record whose handler returned is complete.
         """
         task = self._running.pop(fact["id"], None)
         if task is not None and fact["ok"]:
@@ -146,7 +147,7 @@ class Handled:
 
     def completed(self, fact: Fact) -> None:
         """
-        Take note of a record that is complete although its handler failed.
+        Note a record that is complete although its handler failed.
         """
         offset = fact["offset"]
         self._open.discard(offset)
@@ -161,14 +162,14 @@ class Handled:
 
     def committing(self, fact: Fact, offset: int) -> None:
         """
-        Judge what a commit was asked for.
+        Judge a commit when it is asked for.
         """
         left = [one for one in self._open if one < offset]
         if left:
             first = min(left)
             said = f"committed {offset}, {first} is not complete"
             self._doubt(first, self._find("W4", fact, first, said))
-        # What began before all that is open can be overtaken by nothing any more.
+        # Nothing can overtake what began before all records that are open.
         low = min(self._open, default=offset)
         self._lanes = {lane: at for lane, at in self._lanes.items() if at >= low}
 

@@ -1,5 +1,5 @@
 """
-Handlers and dead letters that write themselves down, so that a worker can be judged.
+Journals handlers and dead letters, so that a worker can be judged.
 """
 
 import itertools
@@ -13,16 +13,16 @@ from safeconsumer.audit.writer import JournalWriter, Running
 
 class Handling:
     """
-    Writes when each call of a handler begins and ends, and which letters arrived.
+    Writes when each call of a handler begins and ends, and which dead letters arrived.
 
-    Nothing of it is asked of the worker: a start is written by the first line that runs
-    in the handler's place, an end by the last one, before the worker hears of it.
+    The worker is not involved: a wrapper around the handler writes the start in its
+    first line and the end in its last one, before the worker learns of it.
 
     Thread rules: any thread.
 
     Args:
-        journal: the one in which the consumer writes too.
-        order: the worker's: partition, key or unordered.
+        journal: the journal in which the consumer writes too.
+        order: the worker's order: partition, key or unordered.
     """
 
     def __init__(self, journal: JournalWriter, *, order: str) -> None:
@@ -35,7 +35,7 @@ class Handling:
         """
         Return a handler for a :class:`Worker` without ``batch``, run in its threads.
 
-        What cannot be written is a failure of the record: ``JournalError``.
+        If an entry cannot be written, the record fails with ``JournalError``.
         """
 
         def handling(record: Any, context: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -55,7 +55,7 @@ class Handling:
 
     def watch(self, running: Running) -> None:
         """
-        Have holds be written with what handlers were at (W10).
+        Write the records in handlers with each hold (W10).
 
         Args:
             running: :meth:`Worker.running`.
@@ -64,7 +64,7 @@ class Handling:
 
     def letters(self, producer: Any) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return the producer for a :class:`DeadLetter`: it writes what arrived.
+        Return a producer for a :class:`DeadLetter` that journals acknowledged letters.
         """
         return _Letters(producer, self._journal)
 
@@ -91,7 +91,7 @@ class _Letters:
 
     def send(self, topic: str, **said: Any) -> Any:  # noqa: ANN401 - upstream's
         """
-        Send it; that it arrived is written before the worker is told.
+        Send it; its acknowledgement is journaled before the worker learns of it.
         """
         headers = dict(said["headers"])
         future = self._producer.send(topic, **said)
@@ -109,7 +109,7 @@ class _Letters:
 
 def skips_hook(journal: JournalWriter) -> Callable[[Any], None]:
     """
-    Make a hook for ``Worker(on_event=...)`` that writes down what was skipped.
+    Make a hook for ``Worker(on_event=...)`` that journals skipped records.
     """
 
     def write(event: Any) -> None:  # noqa: ANN401 - any event

@@ -1,18 +1,18 @@
 """
-The judge's reading of holds: which stand over one partition, and when each ended.
+Follows which holds are in force over one partition, and when each ended.
 
-This is the one source of it; the checks and the picture both ask here. It is read from
-what was called and when that returned, and from what was heard of holds placed
-elsewhere, never from what the consumer says of its own state:
+Both the checks and the picture use this module. It reads calls, their returns, and the
+entries about holds that were placed elsewhere, never what the consumer reports of its
+own state:
 
-- what a process placed itself is in force from the return of ``pause`` to the call of
-  ``resume``, or to the moment that its call named (``until``); from the return of a
-  ``resume`` that failed it is in force again;
-- that it ended with an ownership is believed if it was placed for as long as something
-  is owned, or may go along with its partition (hand-over), and an ownership of what it
-  covers has really ended since it was asked for;
-- what was placed elsewhere is in force from the entry that tells of it to the moment
-  that an entry names in which it was lifted, or expired.
+- a hold that the process placed itself is in force from the return of ``pause`` to the
+  call of ``resume``, or to the moment that its call named (``until``); from the return
+  of a failed ``resume`` it is in force again;
+- an entry that such a hold ended with an ownership is accepted if the hold was placed
+  for as long as something is owned, or may move with its partition (hand-over), and if
+  an ownership that it covers has really ended since the hold was asked for;
+- a hold that was placed elsewhere is in force from the entry that reports it to the
+  moment at which, by a later entry, it was lifted or expired.
 """
 
 import math
@@ -24,7 +24,7 @@ from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.reading import is_partition
 
-# Who places holds by plain calls, which may go along with a partition (hand-over).
+# The owner of holds by plain calls, which may move with a partition (hand-over).
 _APP = "app"
 _UNTIL_RESUMED = "until_resumed"
 
@@ -40,15 +40,15 @@ class Placed:
     A hold over the partition.
 
     Attributes:
-        scope: what it covers, as it was written.
-        owner: whose it is.
-        asked: the entry in which it was asked for, or heard of.
-        number: of the entry from which on it is in force.
-        at: when that was, seconds since the epoch, by the member's clock.
+        scope: its scope, as it was written.
+        owner: its owner.
+        asked: the entry in which it was asked for, or reported.
+        number: the number of the entry from which on it is in force.
+        at: the time of that entry, seconds since the epoch, by the member's clock.
         until: when it ends at the latest.
-        is_for_good: whether it ends with no ownership.
-        is_remote: whether it was placed elsewhere and heard of.
-        running: offsets that handlers were at when it was in force.
+        is_for_good: whether no end of an ownership ends it.
+        is_remote: whether it was placed elsewhere.
+        running: offsets that handlers were working on when it came into force.
     """
 
     scope: str
@@ -70,7 +70,7 @@ class Placed:
 
     def is_ended_by(self, lift: Fact) -> bool:
         """
-        Tell whether what is told of an end is about this hold, and can be so.
+        Return whether an entry about an end concerns this hold, and is plausible.
         """
         if self.is_remote:
             return True
@@ -80,7 +80,7 @@ class Placed:
 
     def ended(self, fact: Fact) -> "Placed":
         """
-        Return it with the moment at which a resume or an end that is told ended it.
+        Return it with the moment at which a resume or a reported end ended it.
         """
         end = fact.at
         if fact.event == "lift":
@@ -89,7 +89,7 @@ class Placed:
 
     def is_over(self, lift: Fact, fact: Fact) -> bool:
         """
-        Tell whether an earlier fact comes after the end that is told of now.
+        Return whether an earlier fact comes after the end that is reported now.
         """
         if not self.is_ended_by(lift):
             return False
@@ -101,12 +101,12 @@ class Placed:
 @frozen(kw_only=True)
 class Change:
     """
-    What a fact changed.
+    The holds that a fact changed.
 
     Attributes:
-        placed: holds that are in force from now on; of the same scope and owner in
-            place of the one before.
-        ended: holds that are over; ``until`` says since when.
+        placed: holds that are in force from now on; each replaces an earlier one with
+            the same scope and owner.
+        ended: holds that are over; ``until`` is when they ended.
     """
 
     placed: tuple[Placed, ...] = ()
@@ -120,18 +120,18 @@ class Holds:
 
     def __init__(self) -> None:
         self._standing: dict[Key, Placed] = {}
-        # What stood when it was placed again, and how many polls had returned then: a
-        # poll that was called before that obeys the hold that stood.
+        # The hold that was in force when it was placed again, and how many polls had
+        # returned by then. A poll that was already running must obey that hold.
         self._before: dict[Key, tuple[int, Placed]] = {}
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, tuple[Placed, ...]] = {}
 
     def take(self, fact: Fact) -> Change:
         """
-        Follow a fact, and tell what it changed.
+        Follow a fact, and return what it changed.
 
-        That a hold from elsewhere was lifted, or that one ended with an ownership, may
-        be written later than it was so: until then :meth:`standing` has it.
+        The entry that a hold from elsewhere was lifted, or that a hold ended with an
+        ownership, may be written late: until then :meth:`standing` includes the hold.
         """
         match fact.event, fact["op"]:
             case "call", "pause":
@@ -156,14 +156,14 @@ class Holds:
 
     def standing(self, at: float, before: float = math.inf) -> list[Placed]:
         """
-        Return what holds the partition at a moment, placed before an entry.
+        Return the holds over the partition at a moment, if placed before an entry.
         """
         found = []
         for key, one in self._standing.items():
             if at >= one.until:
                 continue
             if one.number >= before and key in self._before:
-                _, one = self._before[key]  # noqa: PLW2901 - what stood then
+                _, one = self._before[key]  # noqa: PLW2901 - the earlier one
             if one.number < before:
                 found.append(one)
         return found
@@ -182,7 +182,7 @@ class Holds:
     def _stood(
         self, fact: Fact, again: Iterable[Key]
     ) -> Iterator[tuple[Key, tuple[int, Placed]]]:
-        # Of several in one poll the first: it stood when that was called.
+        # If one poll sees several, the first counts: it was in force at the call.
         for key in again:
             one = self._standing.get(key)
             if one is not None and fact.at < one.until:
@@ -193,7 +193,7 @@ class Holds:
         over = self._resuming.pop(fact["id"], ())
         if fact["ok"] is not False:
             return Change()
-        # Meanwhile it may have been over, or placed anew by another thread.
+        # Meanwhile it may have ended, or another thread may have placed it again.
         again = tuple(
             evolve(one, number=fact.number, at=fact.at)
             for one in over
@@ -212,7 +212,7 @@ class Holds:
 
 def keys(fact: Fact) -> Iterator[Key]:
     """
-    Yield the scopes that a fact names and the owner, of those that cover the partition.
+    Yield the scopes of a fact that cover the partition, each with the owner.
     """
     for scope in fact["scopes"] or ():
         yield scope, fact["owner"] or ""
@@ -220,7 +220,7 @@ def keys(fact: Fact) -> Iterator[Key]:
 
 def ended_at(lift: Fact) -> float:
     """
-    Return when a hold from elsewhere ended of which that is told.
+    Return when a hold from elsewhere ended, by the fact that reports it.
     """
     return min(lift.at, float(lift["since"] or lift.at))
 

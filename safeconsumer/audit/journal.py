@@ -1,18 +1,19 @@
 """
-The delivery journal: what a consumer did, one JSON line each, of one process.
+Defines and reads the delivery journal: what one process did, in JSON lines.
 
-Version 1. The first line says whose it is, ``{"journal": 1, "member": ..., "group":
-..., "at": ...}``; each further one has ``n``, counted up by one, ``at``, seconds since
-the epoch on a clock that never goes back, ``e``, what happened, and its fields:
+This is version 1. The first line, ``{"journal": 1, "member": ..., "group": ..., "at":
+...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
+seconds since the epoch on a clock that never goes back, ``e``, the event, and its
+fields:
 
-- ``group``: ``group``, to which all that follows belongs, in place of the head's: of a
-  writer that is given to a consumer;
+- ``group``: ``group``, to which all further entries belong, instead of the head's; it
+  is written if a consumer is given the writer;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
   ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
   (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
-  ``gated`` and ``assigned`` after it (pause, resume; in ``gated`` nothing if that is
-  not known), ``seen``, the last entry before that was looked at, and ``seen_at``, when;
+  ``gated`` and ``assigned`` after it (pause, resume; ``gated`` is null if it is not
+  known), ``seen``, the last entry before these were read, and ``seen_at``, when;
 - ``deliver``: ``tp``, ``from`` and ``next``, the positions before and after, ``first``
   and ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8, ``poll``: the call it belongs to, or ``after``: the last entry
@@ -20,50 +21,51 @@ the epoch on a clock that never goes back, ``e``, what happened, and its fields:
   ``peek`` true if the position stays where it was (``poll(update_offsets=False)``);
   of the first record ``written``, when the broker appended it, or ``created``, when its
   producer says that it was made, seconds since the epoch;
-- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: what was
-  committed, or where the client's own rule leads;
-- ``moved``: ``tp``, ``from`` and ``next``: the position went on over what is no record;
+- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
+  committed offset, or the one that the client's reset rule gives;
+- ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
+  record;
 - ``assigned``, ``revoked``, ``lost``: ``partitions``, ``generation``;
-- ``hold``, ``lift``: ``scope``, ``owner``: of holds that came from elsewhere; with
-  ``since`` when it was lifted, as the entry may be written a little later, and ``why``
-  where nobody lifted it: expired, or ended with an ownership;
+- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that came from elsewhere; ``since``
+  is when it was lifted, as the entry may be written a little later, and ``why`` is the
+  reason if nobody lifted it: it expired, or ended with an ownership;
 - ``parked``: ``tp``, ``bytes``, ``limit``;
 - ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
-  get the records, so that only those count as done of which they say so;
+  get the records, so that a record counts as done only if they report it;
 - ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
   same for both; with ``handle`` also ``lane``, the same for records that must not
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
   ownership; with ``handled`` ``ok``, false if it raised;
 - ``completed``: ``tp``, ``offset``, ``why``: the record is complete although its
   handler failed: dead-letter (written when the letter is acknowledged, before anybody
-  hears of it) or skipped (may be written later than others have heard of it);
-- ``running``: ``records``, offsets by partition that handlers are at; written between
-  the moment when a hold is in force and the entry that says so;
+  else learns of it) or skipped (may be written after others have learned of it);
+- ``running``: ``records``, the offsets by partition that handlers are working on;
+  written between the moment when a hold is in force and the entry that reports it;
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``group-hold``, ``group-lift``: ``scope``, ``owner``, ``group``: acknowledged by the
   control topic, or about to be asked for; ``until`` of a hold that expires;
   ``source``, ``operator`` or ``group``, if it is known which of the two it is; a lift
-  that failed is written again with ``ok`` false: nobody knows whether it was done;
+  that failed is written again with ``ok`` false: it is unknown whether it was done;
 - ``group-asked``: the same and ``id``: a hold that is about to be asked for; its
-  ``until`` is the earliest, as if it were placed at that moment. What comes
-  of it has that ``id``: ``group-hold``, or ``group-refused`` if it surely was not
-  placed; while neither is there, nobody knows. A ``group-lift`` with an ``id`` is
+  ``until`` is the earliest possible, as if it were placed at that moment. The outcome
+  has the same ``id``: ``group-hold``, or ``group-refused`` if it was certainly not
+  placed; without either the outcome is unknown. A ``group-lift`` with an ``id`` is
   followed by ``group-lifted`` or ``group-refused`` likewise. ``written`` is when the
   broker appended it, seconds since the epoch, null if the control topic has the times
   of producers; ``offset`` its place there;
-- ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away; no
-  ``count`` where it is not known of that partition alone;
+- ``purged``: ``tp``, ``count``, ``why``: fetched records that were thrown away;
+  without ``count`` if that is not known for this partition alone;
 - ``fault`` and ``heal``: ``id``, the same for both; with ``fault`` also ``kind``,
   ``targets`` (names of members, numbers of brokers, topics) and ``seconds``, how long
-  it is meant to last, 0 if it is over at once: what a test did to the fleet. They are
+  it is meant to last, 0 if it is over at once. A test did this to the fleet. They are
   for pictures; no check reads them, so no fault excuses anything.
 
 A process that is killed may leave half a line at the end; nothing else may be broken.
 
-A journal whose head says ``shared`` is appended to by one process after the other: an
-operator's, by commands. Entries are numbered through; ``at`` is of the clock that each
-process found, so that one may be set back. Its head has ``cluster``, the id of the one
-cluster that it tells of; no check reads it, whoever appends does.
+A journal whose head has ``shared`` is appended to by one process after the other: an
+operator's commands share one. Its entries are numbered consecutively; ``at`` is by each
+process's own clock, which may have been set back. Its head has ``cluster``, the id of
+the one cluster that it is about; no check reads it, but processes that append do.
 
 A journal may be in parts, each a file. The head of a later one also has ``part``,
 counted up by one from 1, ``after``, the number of the last entry before it, and
@@ -83,32 +85,32 @@ from safeconsumer.errors import JournalError
 
 VERSION = 1
 
-# Why a hold is over that nobody lifted.
+# The reasons why a hold that nobody lifted is over.
 EXPIRED, ENDED = "expired", "ended"
 
-# What is said of holds of a whole group by whoever places and lifts them.
+# The events of operators, who place and lift holds of a whole group.
 OF_OPERATORS = frozenset(
     {"group-asked", "group-hold", "group-lift", "group-lifted", "group-refused"}
 )
 
-# Why a record is complete though its handler failed.
+# The reasons why a record is complete although its handler failed.
 DEAD_LETTER, SKIPPED = "dead-letter", "skipped"
 
-# Without the search for blanks around a document that json.loads begins and ends with.
+# Skips the search for blanks around a document, with which json.loads begins and ends.
 _scan: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 
 
 @define
 class Entry:
     """
-    One line of a journal; nobody changes it.
+    One line of a journal; it is never changed.
 
     Attributes:
-        member: which process wrote it.
-        number: its place in that process.
+        member: the process that wrote it.
+        number: its number in the journal of that process.
         at: seconds since the epoch.
-        event: what happened.
-        fields: the rest.
+        event: the event.
+        fields: all other fields.
     """
 
     member: str
@@ -145,12 +147,12 @@ class Journal:
 @frozen(kw_only=True)
 class Head:
     """
-    What the first line of a file says.
+    The first line of a file.
 
     Attributes:
         member: names the process.
         group: its consumer group.
-        began: when its journal began; with ``member`` it says whose it is.
+        began: when its journal began; together with ``member`` this identifies it.
         part: the number of this part; 1 if it is the first one, or the only one.
         after: the number of the last entry before it.
         is_shared: whether one process after the other appends to it.
@@ -167,7 +169,7 @@ class Head:
 @frozen
 class Tail:
     """
-    How a part ends: its last entry, and the next part if it says that there is one.
+    The end of a part: its last entry, and the number of the next part, if it has one.
     """
 
     last: int
@@ -176,13 +178,13 @@ class Tail:
 
 class Source(Protocol):
     """
-    Whatever tells what one member did.
+    Any source of one member's entries.
     """
 
     @property
     def member(self) -> str:
         """
-        Names the process.
+        The name of the process.
         """
 
     @property
@@ -194,13 +196,13 @@ class Source(Protocol):
     @property
     def entries(self) -> Iterable[Entry]:
         """
-        What it did, in order; may be asked for again.
+        Its entries in order; they may be read again.
         """
 
 
 def read(path: Path) -> Journal:
     """
-    Read one file, which has a whole journal.
+    Read one file that contains a whole journal.
 
     Raises:
         JournalError: it cannot be read, is of a newer version, is broken elsewhere
@@ -244,10 +246,10 @@ def parse(name: str, text: str) -> Journal:
 
 def check_begins(head: Head, name: str, last: int = 0) -> None:
     """
-    Return if nothing is missing between an entry and the part that should follow it.
+    Check that nothing is missing between an entry and the part that should follow it.
 
     Raises:
-        JournalError: something is.
+        JournalError: something is missing.
     """
     if head.after > last:
         message = (
@@ -259,10 +261,10 @@ def check_begins(head: Head, name: str, last: int = 0) -> None:
 
 def check_ends(tail: Tail, name: str) -> None:
     """
-    Return if a journal may be over with this part.
+    Check that a journal may end with this part.
 
     Raises:
-        JournalError: it goes on in one that is missing.
+        JournalError: it continues in a part that is missing.
     """
     if tail.next is not None:
         message = (
@@ -277,7 +279,7 @@ def head_of(name: str, line: str) -> Head:
     Read a journal's first line.
 
     Raises:
-        JournalError: it is no such line, or of a newer version.
+        JournalError: it is not a first line, or of a newer version.
     """
     head = _document(name, 1, line)
     version = head.get("journal")
@@ -289,7 +291,7 @@ def head_of(name: str, line: str) -> Head:
     began: Any = head.get("began", head.get("at"))
     part, after = _place(head)
     if not is_time(began) or part < 1 or after < 0:
-        message = f"{name}, line 1: at, began, part or after is none"
+        message = f"{name}, line 1: at, began, part or after is not valid"
         raise JournalError(message)
     return Head(
         member=str(head.get("member", name)),
@@ -311,10 +313,10 @@ def entries_of(
     name: str, head: Head, lines: Iterable[str]
 ) -> Generator[Entry, None, Tail]:
     """
-    Read the lines after the first; returns how they end.
+    Read the lines after the first; return how they end.
 
     Raises:
-        JournalError: one is broken, or missing.
+        JournalError: a line is broken, or missing.
     """
     number, following = head.after, None
     for line_number, line in enumerate(lines, start=2):

@@ -1,5 +1,5 @@
 """
-A consumer that keeps its own journal: what ``SafeConsumer(journal=...)`` becomes.
+Makes a consumer keep its own journal, for ``SafeConsumer(journal=...)``.
 """
 
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger("safeconsumer.audit")
 
 class Journaling:
     """
-    Writes down one consumer's doings.
+    Journals what one consumer does.
 
     Args:
         journal: a folder for a journal of its own, or a writer, which stays open.
@@ -46,7 +46,7 @@ class Journaling:
         group: its consumer group.
 
     Raises:
-        JournalError: it is no folder's path, or the folder cannot be written.
+        JournalError: it is not the path of a folder, or the folder cannot be written.
 
     Thread rules: any thread.
     """
@@ -88,7 +88,7 @@ class Journaling:
 
     def end(self) -> None:
         """
-        Write nothing any more; a second call does nothing.
+        Stop writing; a second call does nothing.
         """
         self._has_ended = True
         if self._is_ours:
@@ -96,10 +96,10 @@ class Journaling:
 
     def check(self) -> None:
         """
-        Return if everything could be written so far.
+        Check that everything could be written so far.
 
         Raises:
-            JournalError: something could not, on a thread where nobody could be told.
+            JournalError: a write failed on a thread that could not report it.
         """
         if self._failed is not None:
             raise JournalError(*self._failed.args) from self._failed
@@ -108,7 +108,7 @@ class Journaling:
 
     def hook(self, event: events.Event) -> None:
         """
-        Take note of holds from elsewhere.
+        Journal holds from elsewhere.
         """
         self._quietly(lambda: self._write_holds(event))
 
@@ -116,7 +116,7 @@ class Journaling:
         self, offsets: Mapping[TopicPartition, int]
     ) -> AbstractContextManager[object]:
         """
-        Write a commit, and before it how far positions moved where no record came.
+        Write a commit, and before it how far positions moved without records.
         """
         for tp, offset in offsets.items():
             self._moved(tp, offset)
@@ -125,14 +125,14 @@ class Journaling:
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
         """
-        Write what was thrown away.
+        Write which fetched data was thrown away.
         """
         said = {"tp": tp_text(tp), "count": count, "why": why}
         self._quietly(lambda: self.writer.write("purged", said))
 
     def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
         """
-        Write what is kept for a resume.
+        Write which data is parked for a resume.
         """
         said = {"tp": tp_text(tp), "bytes": size, "limit": limit}
         self._quietly(lambda: self.writer.write("parked", said))
@@ -156,7 +156,7 @@ class Journaling:
 
     def reassigned(self, change: Reassignment) -> None:
         """
-        Write an ownership that begins or ends, in that instant.
+        Write that an ownership begins or ends, at that moment.
         """
         self.came.forget((*change.departed, *change.gained))
         parts = self._parts
@@ -182,7 +182,7 @@ class Journaling:
         seen: Seen | None = None,
     ) -> AbstractContextManager[int]:
         """
-        Write a call, and its return behind the block; nothing once this has ended.
+        Write a call, and its return after the block; nothing once this has ended.
 
         Raises:
             JournalError: one of them could not be written.
@@ -201,7 +201,7 @@ class Journaling:
 
     def tell_running(self) -> None:
         """
-        Write what handlers are at; nothing once this has ended.
+        Write the records that handlers are working on; nothing once this has ended.
 
         Raises:
             JournalError: it could not be written.
@@ -217,7 +217,7 @@ class Journaling:
         is_peek: bool,
     ) -> None:
         """
-        Write what a ``poll`` returns; the position stays where it is at a peek.
+        Write the records that a ``poll`` returns; a peek does not move the position.
         """
         for tp, several in records.items():
             if is_peek:
@@ -227,8 +227,8 @@ class Journaling:
             self.came.came(tp, several, end, poll=call)
 
     def _quietly(self, write: Callable[[], object]) -> None:
-        # Where an error would do harm: under upstream's lock, in a hook. Told by the
-        # next poll instead.
+        # An error would do harm here, under upstream's lock or in a hook. The next poll
+        # reports it instead.
         if self._has_ended:
             return
         try:
@@ -241,7 +241,7 @@ class Journaling:
 
 class JournalingConsumer(SafeConsumer):
     """
-    Writes down its calls, deliveries and ownerships.
+    Journals its calls, deliveries and ownerships.
 
     Raises:
         JournalError: from ``poll`` and iteration, if something could not be written;
@@ -259,7 +259,7 @@ class JournalingConsumer(SafeConsumer):
         """
         As the parent.
         """
-        if self._safe_iteration.is_stepping():  # the step writes what it yields
+        if self._safe_iteration.is_stepping():  # the step writes its records
             return super().poll(timeout_ms, max_records, update_offsets)
         journal = self._safe_journaling
         journal.check()
@@ -290,7 +290,7 @@ class JournalingConsumer(SafeConsumer):
             yield
         except JournalError:
             for tp, several in records.items():
-                with suppress(ValueError, KeyError):  # it is another's by now
+                with suppress(ValueError, KeyError):  # it has another owner now
                     super().seek(tp, several[0].offset)
             raise
 
@@ -336,13 +336,13 @@ class JournalingConsumer(SafeConsumer):
         """
         seconds = checked_duration(for_)
         call = uuid.uuid4().hex[:12]
-        # How long it lasts counts from the broker's time of its record, which is later.
+        # Its duration counts from the broker's time of its record, which is later.
         now = self._safe_journaling.writer.now()
         self._safe_tell_group("group-asked", targets, owner, id=call)
         try:
             super().pause_group(*targets, owner=owner, reason=reason, for_=for_)
         except SafeConsumerError as error:
-            if not isinstance(error, ControlWriteError):  # of which some may be held
+            if not isinstance(error, ControlWriteError):  # some of them may be held
                 self._safe_tell_group("group-refused", targets, owner, id=call)
             raise
         until = None if seconds is None else now + seconds
@@ -419,8 +419,8 @@ class JournalingConsumer(SafeConsumer):
             return super()._safe_lift(keys, all_of=all_of)
 
     def _safe_seen(self, named: Iterable[Scope]) -> Mapping[str, object]:
-        # Other threads go on meanwhile: after which entry it was looked tells the
-        # checker what it can be compared with.
+        # Other threads go on meanwhile: the number of the last entry before the look
+        # shows the checker with which entries it can be compared.
         journal = self._safe_journaling.writer
         number, at = journal.number, journal.now()
         view = self._safe_ledger.view()  # one look: a gate may open at any moment

@@ -1,11 +1,11 @@
 """
-When holds of a group were in force, by what those say who place and lift them.
+Finds when holds of a group were in force, from the entries of operators' calls.
 
-Each call is two entries: what is asked for, and what came of it. A record is appended
-in between. So of two calls one is surely before the other if it was answered before the
-other was asked for: by the order of entries in one journal, else by clocks, which may
-differ by the allowance. Of two that overlap, their places in the control topic tell,
-or the broker's times; else nobody does.
+Each call has two entries: the request, and its outcome. The control record is appended
+in between. So one call is certainly before another if it was answered before the other
+was asked for: by the order of entries in one journal, otherwise by clocks, which may
+differ by the allowance. If two calls overlap, their places in the control topic or the
+broker's times give the order; without these it is unknown.
 """
 
 import math
@@ -21,39 +21,40 @@ from safeconsumer.audit.facts import Fact
 from safeconsumer.audit.holding import Key
 from safeconsumer.audit.replay import Replay
 
-# Brokers tell the time in whole milliseconds.
+# Brokers report times in whole milliseconds.
 _ROUNDED = 0.001
 
-# Seconds: a record of which nobody has heard comes no later after it was asked for. Who
-# writes waits for 10.5 s (_WRITE_TIMEOUT of group/operator.py), and has gone by then.
+# Seconds after the request within which an unanswered record is appended, if at all.
+# The writer waits for 10.5 s (_WRITE_TIMEOUT of group/operator.py), and then is gone.
 _PENDING = 30.0
 
 # Of group/noting.py and audit/journaling.py: uuid4().hex[:12].
 _UNIQUE = re.compile("[0-9a-f]{12}")
 
-# What is written before the broker is asked.
+# The events that are written before the broker is asked.
 _ASKED = frozenset({"group-asked", "group-lift"})
 
 
 @frozen(kw_only=True)
 class Span:
     """
-    A hold of the group, by the clock of who placed it.
+    A hold of the group, by the clock of the operator who placed it.
 
     Attributes:
-        scope: what it covers.
-        owner: whose it is.
-        source: who may place such holds, operators or the group; None: not told.
-        asked: when it was asked for, from when on members may hear of it.
+        scope: its scope.
+        owner: its owner.
+        source: who may place such holds, operators or the group; None if unknown.
+        asked: when it was asked for; members may read it from then on.
         start: when it was acknowledged.
-        end: until when it was surely in force: before any lift of it, whether that was
-            done or not, and before it expires; ``inf`` if neither is told.
-        latest: until when it may have been.
-        is_limited: whether it is told when it expires.
-        is_lifted: whether a lift is told of, done or not, perhaps of another hold.
+        end: until when it was certainly in force: before any lift of it, whether that
+            was done or not, and before it expires; ``inf`` if neither is known.
+        latest: until when it may have been in force.
+        is_limited: whether it is known when it expires.
+        is_lifted: whether there is a lift, done or not, perhaps of another hold.
         is_sure: whether it was acknowledged; if not, it was asked for at ``start``, and
-            nobody knows what came of it.
-        episode: the same for holds of which each was placed while the one before stood.
+            the outcome is unknown.
+        episode: a number that is the same for holds of which each was placed while the
+            previous one was in force.
     """
 
     scope: str
@@ -70,9 +71,9 @@ class Span:
 
     def is_of(self, heard: Key) -> bool:
         """
-        Tell whether it is the hold that a member names so.
+        Return whether a member means this hold by that name.
 
-        Members name an operator's holds operator:alice, the group's own group:app.
+        Members name an operator's holds operator:alice, and the group's own group:app.
         """
         scope, owner = heard
         source, _, name = owner.partition(":")
@@ -81,7 +82,7 @@ class Span:
 
     def if_held(self) -> "Span":
         """
-        Return it for where nobody knows whether it covers what it is asked about.
+        Return it for a partition of which it is unknown whether the scope covers it.
         """
         return evolve(self, end=self.start, is_sure=False)
 
@@ -95,17 +96,17 @@ def spans_of(
     """
     Return when holds of the group were in force.
 
-    A lift ends each hold of its scope and owner that was placed before it; where nobody
-    tells the order of the two, nobody tells whether that hold stands. A hold that is
+    A lift ends each hold of its scope and owner that was placed before it; if the order
+    of the two is unknown, it is unknown whether that hold is in force. A hold that is
     placed again has the limit that it was given last.
 
-    Where nobody knows of a lift but the members that heard of it, because it was done
-    by a command that keeps no journal, nothing is known for sure of that hold.
+    If only members' journals show a lift, because a command without a journal did it,
+    nothing is certain about that hold.
 
     Args:
-        control: what is said of the group's holds.
-        members: what members heard.
-        patience: seconds within which they hear of it.
+        control: operators' entries about the group's holds.
+        members: the members' replays.
+        patience: seconds within which members read a hold or a lift.
         skew: seconds by which two clocks may differ.
     """
     members = list(members)
@@ -125,12 +126,12 @@ def spans_of(
 
 def misdated(control: Sequence[Fact], skew: float) -> str:
     """
-    Return why what operators say cannot be compared with clocks; "" if it can.
+    Return why operators' entries cannot be compared by clocks; "" if they can.
 
-    The broker's time of a record lies between the asking and the answer: else its clock
-    and the operator's differ by more than they may. So do those of two processes that
-    one journal shows one after the other, where the second begins before. By how much a
-    clock may be wrong within a slow answer is what the allowance is for.
+    The broker's time of a record must lie between the request and the answer; otherwise
+    its clock and the operator's differ by more than is allowed. The same is true of two
+    processes in one journal if the later one seems to begin first. The allowance covers
+    clocks that are wrong by less than a slow answer takes.
     """
     over = outcomes(control)
     for asked in control:
@@ -160,7 +161,7 @@ def _by(seconds: float, skew: float) -> str:
 
 def outcomes(control: Iterable[Fact]) -> dict[object, Fact]:
     """
-    Return what came of each call that has an id, where that is told.
+    Return the outcome of each call that has an id, if it is known.
     """
     return {
         call_of(one): one
@@ -171,10 +172,10 @@ def outcomes(control: Iterable[Fact]) -> dict[object, Fact]:
 
 def call_of(one: Fact) -> object:
     """
-    Return which call of an operator an entry is about.
+    Return the operator's call that an entry is about.
 
-    A journal may be moved away between the asking and the answer, which then stands in
-    the one that was begun anew: ids as commands make them are no other call's.
+    A journal may be moved away between the request and the answer, which is then in the
+    new journal: the ids that commands make are unique.
     """
     id_ = one["id"]
     is_unique = isinstance(id_, str) and _UNIQUE.fullmatch(id_) is not None
@@ -193,15 +194,15 @@ class _Order(Enum):
 @define(eq=False)
 class _Call:
     """
-    A hold that is placed, or lifted.
+    An operator's call, which places or lifts a hold.
 
     Attributes:
-        asked: the entry before the broker was asked; the only one if there is no other.
-        last: the one after it has answered; the same where nothing else is told.
-        is_hold: whether it places one.
-        is_known: whether it is told what came of it; else it may be done later than
-            other calls that were asked for after it.
-        episode: as of spans.
+        asked: the entry before the broker was asked, or the only one.
+        last: the entry after it has answered, or the only one.
+        is_hold: whether it places a hold.
+        is_known: whether its outcome is known; if not, it may be done later than other
+            calls that were asked for after it.
+        episode: as for spans.
     """
 
     asked: Fact
@@ -226,7 +227,7 @@ class _Call:
 
     @property
     def latest(self) -> float:
-        # It lasts from its record.
+        # Its duration counts from its record.
         return self.until if self.is_known else self.until + _PENDING
 
     def is_of(self, source: str | None) -> bool:
@@ -255,14 +256,14 @@ class _Call:
 
 
 def _difference(one: _Call, other: _Call, name: str, within: float) -> float:
-    # Of what the broker told; 0 if that tells nothing.
+    # The order by what the broker reported; 0 if that gives none.
     mine, its = one.last[name], other.last[name]
     by: float = 0 if mine is None or its is None else its - mine
     return by if abs(by) > within else 0
 
 
 def _calls(control: Iterable[Fact]) -> Mapping[object, list[_Call]]:
-    # Those of each scope and owner, in the order in which they were asked for.
+    # The calls of each scope and owner, in the order in which they were asked for.
     control = list(control)
     over = outcomes(control)
     asked = {call_of(one): one for one in control if one.event in _ASKED}
@@ -303,8 +304,7 @@ def _call(
 
 
 def _undone(control: Iterable[Fact]) -> set[tuple[str, int]]:
-    # Lifts that failed, as far as who asked for them can tell: an entry says so after
-    # the one that asked.
+    # Lifts that failed, as far as their operator knows: a second entry reports this.
     found: set[tuple[str, int]] = set()
     latest: dict[object, int] = {}
     for one in sorted(control, key=lambda one: (one.member, one.number)):
@@ -319,7 +319,7 @@ def _undone(control: Iterable[Fact]) -> set[tuple[str, int]]:
 
 
 def _count(calls: Iterable[_Call]) -> None:
-    # What is placed again while it stands is one hold. Perhaps lifted is no longer it.
+    # A hold that is placed again while in force is one hold; one perhaps lifted is not.
     episode, over = 0, -math.inf
     for one in calls:
         if not one.is_hold:
@@ -336,13 +336,13 @@ class _Line:
     """
     The calls of one scope, owner and source.
 
-    What comes surely after a moment is reckoned up once, from the end; only calls near
-    a hold are compared with it one by one.
+    Calls that are certainly after a moment are summed up once, from the end; only calls
+    near a hold are compared with it one by one.
 
     Args:
-        calls: in the order in which they were asked for.
-        members: what they heard.
-        patience: seconds within which they hear of it.
+        calls: the calls in the order in which they were asked for.
+        members: the members' replays.
+        patience: seconds within which members read a hold or a lift.
         skew: seconds by which two clocks may differ.
     """
 
@@ -409,7 +409,7 @@ def _unsure(span: Span) -> Span:
 @frozen
 class _Ends:
     """
-    What ends a hold, of several calls after it: the first of each.
+    The first calls of each kind that may end a hold, out of several after it.
 
     Attributes:
         lift: a lift was asked for.
@@ -442,7 +442,7 @@ class _Ends:
 
     def perhaps(self, one: _Call) -> "_Ends":
         """
-        Return it with one more call, of which nobody knows whether it counts.
+        Return it with one more call, of which it is unknown whether it counts.
         """
         lift, limit = self.lift, self.limit
         if one.is_hold:
@@ -456,10 +456,10 @@ def _unseen(
     calls: Sequence[_Call], members: Iterable[Replay], patience: float, skew: float
 ) -> Iterator[float]:
     """
-    Yield when members heard of lifts that no journal of an operator explains.
+    Yield when members read lifts that no operator's journal explains.
 
-    One that is in a journal explains one that a member hears of soon after, if it hears
-    soon of a hold again: else what it heard of may be the end of that one.
+    A lift in a journal explains one that a member reads soon after, if the member soon
+    reads a hold again; otherwise the member may have read the end of that hold.
     """
     if not calls:
         return

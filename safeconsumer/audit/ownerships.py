@@ -1,5 +1,5 @@
 """
-What a member had of a partition: ownerships, what came in them, what was committed.
+Records a member's ownerships of a partition, their deliveries and commits.
 """
 
 import math
@@ -26,7 +26,7 @@ class Delivered:
 @define
 class Moments:
     """
-    When something happened, and on which offset; sixteen bytes each.
+    Times of events with their offsets; each takes sixteen bytes.
     """
 
     at: "array[float]" = field(factory=lambda: array("d"))
@@ -41,7 +41,7 @@ class Moments:
 
     def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
         """
-        Yield what happened after the one and before the other.
+        Yield the events between two moments.
         """
         for number in range(bisect_right(self.at, start), len(self.at)):
             if self.at[number] >= end:
@@ -52,7 +52,7 @@ class Moments:
 @define
 class Commits:
     """
-    What was asked for, and what was answered, in order; seventeen bytes each.
+    Requested commits and their answers, in order; each takes seventeen bytes.
     """
 
     at: "array[float]" = field(factory=lambda: array("d"))
@@ -61,7 +61,7 @@ class Commits:
 
     def add(self, at: float, offset: int, *, is_sure: bool) -> None:
         """
-        Take note of one: without an answer it may have been done all the same.
+        Add a commit; without an answer it may still have been done.
         """
         self.at.append(at)
         self.offset.append(offset)
@@ -69,13 +69,13 @@ class Commits:
 
     def __iter__(self) -> Iterator[tuple[float, int, bool]]:
         """
-        Yield each one's time, offset, and whether it was answered.
+        Yield the time and offset of each, and whether it was answered.
         """
         return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
 
     def until(self, at: float) -> "Commits":
         """
-        Return those up to a moment.
+        Return the commits up to a moment.
         """
         if not self.at or self.at[-1] <= at:
             return self
@@ -85,7 +85,7 @@ class Commits:
     @property
     def last(self) -> int | None:
         """
-        What was committed last, for sure; None: nothing was.
+        The offset that was certainly committed last; None if there was no commit.
         """
         found = self.is_sure.rfind(1)
         return None if found < 0 else self.offset[found]
@@ -93,14 +93,14 @@ class Commits:
     @property
     def least(self) -> int | None:
         """
-        The lowest offset that was committed for sure.
+        The lowest offset that was certainly committed.
         """
         return min((offset for _, offset, sure in self if sure), default=None)
 
     @property
     def most(self) -> int:
         """
-        The highest offset that may have been committed; -1: none.
+        The highest offset that may have been committed; -1 if there is none.
         """
         return max(self.offset, default=-1)
 
@@ -108,13 +108,13 @@ class Commits:
 @frozen(kw_only=True)
 class Dated:
     """
-    A record, and the time that it has.
+    A record and its time.
 
     Attributes:
-        offset: its place.
+        offset: its offset.
         at: its time, seconds since the epoch.
-        is_brokers: whether that is the broker's, of when it was appended; else its
-            producer's.
+        is_brokers: whether the broker set the time when it appended the record;
+            otherwise its producer did.
         seen: when it was delivered.
     """
 
@@ -130,25 +130,26 @@ class Epoch:
     One ownership: from assigned to revoked or lost.
 
     Attributes:
-        member: whose.
+        member: the member that owned the partition.
         at: when it began.
-        over: when the last was heard of it.
-        runs: how its position went.
-        first: when the first record came, which may be to come again, and its offset;
-            None: none did.
-        came: the offsets of its records, without what the position passed over.
-        dated: the records with which it went on where it had not been, as far as their
-            times are told, and the last one with a time.
-        commits: what was asked to be committed in it, or soon after.
-        was_assigned: whether somebody said that it began; else records just came.
-        seeks: how many seeks came before its first record, and did not fail.
+        over: the time of its last fact.
+        runs: the runs through which its position moved.
+        first: when its first record came, and the offset; records of a peek count,
+            too. None: no record came.
+        came: the offsets of its records, without those that the position skipped.
+        dated: the records at which it continued from a new position, if their times are
+            known, and the last record with a time.
+        commits: the commits that were asked for in it, or soon after.
+        was_assigned: whether an entry reports its begin; if not, records just came.
+        seeks: how many successful seeks came before its first record.
         was_lost: whether it ended without the member's doing.
         has_committed: whether a commit of it was acknowledged.
-        sure: of what was committed before any seek, the lowest and the highest offset;
-            None: nothing was acknowledged.
-        generation: of the group, if it is known; -1 is none.
-        owned_since: when it began, or the one before it if the very next generation
-            gave the partition back: nobody else can have owned it between.
+        sure: the lowest and the highest offset that were committed before any seek;
+            None if no commit was acknowledged.
+        generation: the generation of the group, if it is known; -1 means no generation.
+        owned_since: when it began, or when the one before it began if the very next
+            generation gave the partition back: nobody else can have owned it in
+            between.
     """
 
     member: str
@@ -169,7 +170,7 @@ class Epoch:
 
     def is_followed_by(self, generation: int | None) -> bool:
         """
-        Tell whether an ownership of that generation is this one given back.
+        Return whether an ownership of that generation is this one given back.
         """
         known = self.generation is not None and not self.was_lost
         return known and generation == self.generation + 1  # type: ignore[operator]  # known
@@ -177,21 +178,21 @@ class Epoch:
     @property
     def end(self) -> int:
         """
-        The highest position that it reached; -1: nothing came.
+        The highest position that it reached; -1 if nothing came.
         """
         return max((run.end for run in self.runs), default=-1)
 
     @property
     def was_sought(self) -> bool:
         """
-        Whether somebody chose where it begins.
+        Whether a seek chose where it begins.
         """
         return self.seeks > 0
 
     @property
     def is_numbered(self) -> bool:
         """
-        Tell whether the group's generation of its begin is known.
+        Whether the group's generation at its begin is known.
         """
         return self.generation is not None and self.generation >= 0
 

@@ -1,12 +1,12 @@
 """
-Packs: journals kept as Parquet, by consumer group, topic and partition.
+Keeps journals as Parquet in packs, by consumer group, topic and partition.
 
-A pack is a folder: ``facts/group=.../topic=.../partition=.../*.parquet`` is what
-journals say, as the judge is given it (:mod:`safeconsumer.audit.facts`), and
-``journals/*.parquet`` which journals are in it, and how much each says. A fact counts
-only if its journal stands there, and what stands there must be found: so a file that is
-missing is seen, and what a killed process left is passed over. Whoever packs again adds
-what is new; a journal that went on replaces what it said before.
+A pack is a folder: ``facts/group=.../topic=.../partition=.../*.parquet`` has the facts
+of journals, as the judge gets them (:mod:`safeconsumer.audit.facts`), and
+``journals/*.parquet`` lists the journals in the pack, with the number of facts of each.
+A fact counts only if its journal is listed, and all listed facts must be found: so a
+missing file is noticed, and files that a killed process left are ignored. Packing again
+adds new journals; a journal that has grown replaces its earlier facts.
 """
 
 import fcntl
@@ -35,10 +35,10 @@ VERSION = 1
 
 FACTS, JOURNALS = "facts", "journals"
 
-# Rows that are kept before they are written; some 300 bytes each.
+# The number of rows that are collected before a write; each takes some 300 bytes.
 _ROWS = 200_000
 
-# Of the name of a folder, in bytes, less "group=" and a digest; systems allow 255.
+# The length of a folder's name in bytes, less "group=" and a digest; systems allow 255.
 _LONGEST = 200
 
 _OWNED = frozenset({"assigned", "revoked", "lost"})
@@ -93,20 +93,20 @@ class Packable(Source, Protocol):
     @property
     def is_shared(self) -> bool:
         """
-        Tell whether one process after the other appends to it, wherever it lies.
+        Return whether one process after the other appends to it.
         """
 
 
 @frozen(kw_only=True)
 class Known:
     """
-    What a pack says of one journal.
+    The record of one journal in a pack.
 
     Attributes:
         member: the process that wrote it.
         group: its consumer group.
-        began: when, seconds since the epoch.
-        run: which packing it is from.
+        began: when it began, seconds since the epoch.
+        run: the packing that wrote it.
         size: how many bytes it had.
         entries: the number of its last entry.
         facts: how many facts it made.
@@ -124,12 +124,12 @@ class Known:
 @define
 class Packed:
     """
-    What packing did: numbers of journals.
+    The result of packing, as numbers of journals.
 
     Attributes:
-        added: that were new.
-        grown: that went on since they were packed.
-        kept: that were packed already.
+        added: journals that were new.
+        grown: journals that have grown since they were packed.
+        kept: journals that were packed already.
     """
 
     added: int = 0
@@ -139,9 +139,9 @@ class Packed:
 
 def is_pack(path: Path) -> bool:
     """
-    Tell whether a folder is a pack, or what is left of one.
+    Return whether a folder is a pack, or the rest of one.
 
-    A folder that is only called like one of its own is none.
+    A folder that only has the name of a pack's subfolder is not a pack.
     """
     if (path / _MARK).exists() or any((path / FACTS).glob("group=*")):
         return True
@@ -151,7 +151,7 @@ def is_pack(path: Path) -> bool:
 @lru_cache(maxsize=4096)
 def address_text(address: Address) -> str:
     """
-    Return an address as packs name it.
+    Return the name of an address in packs.
     """
     return json.dumps([address.group, address.topic, address.partition])
 
@@ -159,14 +159,14 @@ def address_text(address: Address) -> str:
 @lru_cache(maxsize=4096)
 def address_of(text: str) -> Address:
     """
-    Return the address that packs name so.
+    Return the address with this name in packs.
     """
     return Address(*json.loads(text))
 
 
 def newest(known: Iterable[Known]) -> dict[str, Known]:
     """
-    Return what counts of each member.
+    Return the record that counts for each member.
 
     Raises:
         JournalError: two processes have one name.
@@ -186,7 +186,7 @@ def missing(
     known: Mapping[str, Known], found: Mapping[tuple[str, str], int]
 ) -> Iterator[str]:
     """
-    Yield what is wrong with how many facts there are, by member and run.
+    Yield the faults in the numbers of facts, by member and run.
     """
     for one in known.values():
         count = found.get((one.member, one.run), 0)
@@ -212,21 +212,20 @@ def pack(
     say: Callable[[Packed], object] = lambda _: None,
 ) -> Packed:
     """
-    Put journals into a pack, which is made, or added to.
+    Put journals into a new or an existing pack.
 
-    What is packed and unchanged is left as it is. A process that is killed leaves a
-    pack that is whole; packing again goes on where it was. Nothing else that is there
-    is ever removed: facts whose file in ``journals`` is away may be all that is left of
-    a journal.
+    Unchanged journals that are packed already stay as they are. A killed process leaves
+    a valid pack; packing again continues. Nothing else is ever removed: facts
+    whose file in ``journals`` is missing may be all that is left of a journal.
 
     Args:
-        journals: whole ones.
+        journals: whole journals.
         folder: where the pack is, or will be.
-        say: told now and then how far it is.
+        say: called from time to time with the progress.
 
     Raises:
-        JournalError: a journal is broken; the folder has something else in it; a
-            journal has less than is packed of it; or somebody else packs there.
+        JournalError: a journal is broken; the folder contains something else; a journal
+            is shorter than its packed copy; or another process packs there.
         MissingExtraError: pyarrow is missing.
         OSError: the folder cannot be written.
     """
@@ -259,12 +258,12 @@ def pack(
 
 def check_copy(journal: Source, known: Known, said: Mapping[int, Fact]) -> None:
     """
-    Return if a shared journal says what is packed of it, as far as both go.
+    Check that a shared journal agrees with its packed copy, as far as both go.
 
     Args:
-        journal: it.
-        known: what is packed of it.
-        said: what operators say there, by the numbers of entries.
+        journal: the journal.
+        known: the record of its packed copy.
+        said: the packed entries of operators, by number.
 
     Raises:
         JournalError: it was copied, and went on in both places; or it is broken.
@@ -288,7 +287,7 @@ def _compare(
 def _said(
     folder: Path, known: Iterable[Known]
 ) -> dict[tuple[str, str], dict[int, Fact]]:
-    # What operators say, by member and run, and by the number of the entry.
+    # Operators' entries, by member and run, and by the number of the entry.
     found: dict[tuple[str, str], dict[int, Fact]] = {
         (one.member, one.run): {} for one in known
     }
@@ -332,7 +331,7 @@ def _locked(folder: Path) -> Iterator[TextIO]:
 
 
 def _begun(mark: TextIO) -> set[str]:
-    # The run that was killed before any of it counted, if there is one.
+    # The run that was killed before any of its facts counted, if there is one.
     mark.seek(0)
     return set(mark.read().split())
 
@@ -344,8 +343,8 @@ def _begin(mark: TextIO, *runs: str) -> None:
 
 
 def _tidy(folder: Path, runs: set[str]) -> None:
-    # What a killed process left: files without their last name, and those of its run,
-    # of which nothing counts.
+    # Removes what a killed process left: files with temporary names, and those of its
+    # run, of which nothing counts.
     for path in (folder / FACTS).rglob("*.parquet"):
         if path.name.startswith(".") or path.name.partition("-")[0] in runs:
             path.unlink()
@@ -355,7 +354,7 @@ def _tidy(folder: Path, runs: set[str]) -> None:
 
 class _Writing:
     """
-    One run of packing: rows that wait, and files.
+    One run of packing, with its collected rows and its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -368,7 +367,7 @@ class _Writing:
         self._journals: list[Known] = []
 
     def take(self, journal: Packable, before: Known | None) -> Known:
-        # Before it is read: what its process writes meanwhile is for the next time.
+        # Taken before it is read: later entries of the process are packed next time.
         size = journal.size
         seq = last = 0
         for address, fact in facts(journal):
@@ -406,7 +405,7 @@ class _Writing:
 
     def flush(self) -> None:
         """
-        Write what waits, and then that it counts.
+        Write the collected rows, and then the record with which they count.
         """
         self._flush_facts()
         if self._journals:
@@ -458,7 +457,7 @@ def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ..
 
 
 def _place(address: Address) -> Path:
-    # For people, and for who reads some of it; what counts stands in the file.
+    # For people, and for reading parts of it; the file itself has the valid name.
     group = quote(address.group, safe="") if address.group else _NOTHING
     if len(group) > _LONGEST:
         digest = hashlib.sha256(group.encode()).hexdigest()[:16]
@@ -475,16 +474,16 @@ class Packs:
     """
     Packs in folders of this machine, read together.
 
-    A process that is in several of them counts where most of it is. A pack that cannot
-    be read, is of a newer version, or lacks something is left out, and named: what the
-    others prove is true all the same.
+    If several packs have a process, the one with most of its entries counts. A pack
+    that cannot be read, has a newer version, or lacks something is left out and
+    reported; what the others prove remains true.
 
     Args:
         folders: the packs; one that is named twice counts once.
 
     Attributes:
-        known: what counts of each member; what is taken out of it is passed over.
-        troubles: which packs are left out, and why.
+        known: the record that counts for each member; removed ones are skipped.
+        troubles: the packs that are left out, and why.
 
     Raises:
         JournalError: two processes have one name.
@@ -504,7 +503,7 @@ class Packs:
             self._compare(folder, own)
 
     def _compare(self, folder: Path, own: Mapping[str, Known]) -> None:
-        # Of what operators say a copy may have gone on by itself.
+        # A copy of an operators' journal may have grown separately.
         older = [one for name, one in own.items() if self.known[name] != one]
         for (member, _), said in _said(folder, older).items():
             known = self.known[member]
@@ -515,7 +514,7 @@ class Packs:
 
     def of_operators(self, known: Known) -> Mapping[int, Fact]:
         """
-        Return what operators say in a journal, by the numbers of entries.
+        Return operators' entries in a journal, by number.
 
         Raises:
             JournalError: something is broken.
@@ -529,10 +528,10 @@ class Packs:
 
     def told(self, only: TopicPartition | None = None) -> Told:
         """
-        Yield what the journals say; of each member and address in order.
+        Yield the facts of the journals, those of each member and address in order.
 
         Args:
-            only: what is said of this partition, and by operators, and nothing else.
+            only: a partition; yields only its facts and those of operators.
 
         Raises:
             JournalError: something is broken.
@@ -547,7 +546,7 @@ class Packs:
 
     def journals(self, tp: TopicPartition) -> list[Journal]:
         """
-        Return journals with what they say of one partition.
+        Return journals with the facts about one partition.
 
         Raises:
             JournalError: something is broken.
@@ -555,7 +554,7 @@ class Packs:
         return journals_of(self.told(tp), tp, self.known)
 
     def _files(self) -> Iterator[tuple[Path, set[tuple[str, str]]]]:
-        # With what counts in them: of a pack and its copy only the first.
+        # Packs with the records that count in them; a copy of a pack has none.
         left = dict(self.known)
         for folder, own in self._whole.items():
             here = [one for name, one in own.items() if left.get(name) == one]
@@ -568,7 +567,7 @@ class Packs:
 
 def is_about(address: Address, tp: TopicPartition) -> bool:
     """
-    Tell whether facts concern a partition: its own, and what operators say of a group.
+    Return whether facts concern a partition: its own, and those of operators.
     """
     return not address.topic or (address.topic, address.partition) == tp
 
@@ -577,7 +576,7 @@ def journals_of(
     told: Told, tp: TopicPartition, known: Mapping[str, Known]
 ) -> list[Journal]:
     """
-    Return journals with what facts say of a partition, and operators of its groups.
+    Return journals with the facts about a partition, and operators' about its groups.
     """
     found: dict[str, list[Entry]] = {name: [] for name in known}
     for address, fact in told:
@@ -593,7 +592,7 @@ def journals_of(
 
 
 def _entry(address: Address, fact: Fact, name: str) -> Entry:
-    # As the journal had it, as far as it was about this partition.
+    # As in the journal, as far as the entry was about this partition.
     if not address.topic:
         said = {**fact.fields, "group": address.group}
     elif fact.event in _OWNED:
@@ -607,10 +606,10 @@ def _entry(address: Address, fact: Fact, name: str) -> Entry:
 
 def fact_of(path: object, row: Sequence[Any]) -> Fact:
     """
-    Return what a row says, which has :data:`COLUMNS` but the first.
+    Return the fact of a row, which has all :data:`COLUMNS` but the first.
 
     Raises:
-        JournalError: it cannot be read; names the path.
+        JournalError: it cannot be read; the message names the path.
     """
     member, _, _, number, at, event, said, called, polls = row
     try:
@@ -633,7 +632,7 @@ def _whole(folder: Path) -> dict[str, Known]:
 
 
 def _parquet(folder: Path) -> list[Path]:
-    # By name: what is said of an address comes in its order.
+    # Sorted by name, so that the facts of an address come in order.
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             message = f"{folder} cannot be listed: {error}"
@@ -656,10 +655,10 @@ def _known(folder: Path) -> Iterator[Known]:
 
 def check_version(name: str, version: int) -> None:
     """
-    Return if a pack is of a version that can be read.
+    Check that a pack has a version that can be read.
 
     Raises:
-        JournalError: it is not.
+        JournalError: it does not.
     """
     if version != VERSION:
         message = (

@@ -1,10 +1,10 @@
 """
-The judge's own reading of partitions and scopes, which is nobody else's code.
+Reads partitions and scopes for the judge, independently of all other code.
 
-What a scope covers is what the contract says: ``orders:3`` one partition, ``orders`` a
-topic, ``re:ord.*`` the topics whose whole name matches, ``@all`` everything. A
-partition of a topic named ``re`` is ``re:re:3``, which as a pattern would match
-nothing: no topic's name has a colon.
+Scopes cover what the contract defines: ``orders:3`` one partition, ``orders`` a topic,
+``re:ord.*`` the topics whose whole name matches, ``@all`` everything. A partition of a
+topic named ``re`` is ``re:re:3``, which would match nothing as a pattern, since no
+topic's name has a colon.
 """
 
 import re
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 _MAX_PATTERN = 4096
 
-# RE2 reads these otherwise than Python does: a class of characters by its name.
+# RE2 and Python read these differently: character classes by name.
 _OF_RE2 = re.compile(r"\[\[:")
 
 _PATTERN, _EVERYTHING = "re:", "@all"
@@ -38,17 +38,17 @@ Covers = Callable[[TopicPartition], bool]
 
 def tp_text(tp: TopicPartition) -> str:
     """
-    Return a partition as journals name it.
+    Return the name of a partition in journals.
     """
     return f"{tp[0]}:{tp[1]}"
 
 
 def tp_of(text: str) -> TopicPartition:
     """
-    Return the partition that a journal names so.
+    Return the partition with this name in journals.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it is not the name of a partition.
     """
     topic, _, number = text.rpartition(":")
     if not topic or not _NUMBER.fullmatch(number):
@@ -60,7 +60,7 @@ def tp_of(text: str) -> TopicPartition:
 @lru_cache(maxsize=4096)
 def is_topic(name: str) -> bool:
     """
-    Tell whether Kafka allows a topic of this name.
+    Return whether Kafka allows a topic of this name.
     """
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
@@ -68,11 +68,11 @@ def is_topic(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def covering(scope: str) -> Covers:
     """
-    Return what tells whether a scope covers a partition.
+    Return a function that decides whether a scope covers a partition.
 
     Raises:
-        JournalError: it is no scope, or a pattern whose meaning is not known here, such
-            as one that only RE2 understands; what it covers cannot be told.
+        JournalError: it is not a scope, or it is a pattern whose meaning is not known
+            here, such as one that only RE2 understands.
     """
     if scope == _EVERYTHING:
         return lambda _: True
@@ -82,12 +82,12 @@ def covering(scope: str) -> Covers:
         return _matching(scope)
     topic, colon, number = scope.partition(":")
     if not is_topic(topic):
-        message = f"{scope[:300]!r} is no scope: no topic has this name"
+        message = f"{scope[:300]!r} is not a scope: no topic has this name"
         raise JournalError(message)
     if not colon:
         return lambda tp: tp[0] == topic
     if not _NUMBER.fullmatch(number) or int(number) > _MAX_PARTITION:
-        message = f"{scope[:300]!r} is no scope: write a partition as topic:number"
+        message = f"{scope[:300]!r} is not a scope: write a partition as topic:number"
         raise JournalError(message)
     wanted = topic, int(number)
     return lambda tp: tp == wanted
@@ -96,10 +96,10 @@ def covering(scope: str) -> Covers:
 @lru_cache(maxsize=4096)
 def covering_for_group(scope: str) -> Covers:
     """
-    Return what tells whether a scope of a group's hold covers a partition.
+    Return a function that decides whether a scope of a group's hold covers a partition.
 
-    Its patterns are those of RE2: what Python does not read is given to that, where it
-    is installed.
+    Its patterns are those of RE2: patterns that Python cannot read are passed to RE2,
+    if that is installed.
 
     Raises:
         JournalError: as :func:`covering`.
@@ -115,7 +115,7 @@ def covering_for_group(scope: str) -> Covers:
 
 def may_be_scope(scope: str) -> bool:
     """
-    Tell whether a text is a scope of a group's hold, perhaps one that RE2 alone reads.
+    Return whether a text is a scope of a group's hold, perhaps one only for RE2.
     """
     if scope.startswith(_PATTERN):
         return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
@@ -145,7 +145,7 @@ def covered(
     """
     Return the partitions that any of the scopes covers.
 
-    A scope that cannot be read here covers nothing: nothing is claimed of it.
+    A scope that cannot be read here covers nothing, so that nothing is claimed of it.
     """
     found: set[TopicPartition] = set()
     tps = frozenset(tps)
@@ -161,7 +161,7 @@ def covered(
 
 def is_partition(scope: str) -> bool:
     """
-    Tell whether a scope is a single partition.
+    Return whether a scope is a single partition.
     """
     is_pattern = scope.startswith(_PATTERN) and not _OF_RE.fullmatch(scope)
     return ":" in scope and not is_pattern
@@ -169,7 +169,7 @@ def is_partition(scope: str) -> bool:
 
 def scope_text(scope: object) -> str:
     """
-    Return a scope as journals name it.
+    Return the name of a scope in journals.
     """
     topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
     is_of_re = topic == "re" and number is not None
@@ -178,10 +178,10 @@ def scope_text(scope: object) -> str:
 
 def partition_of(text: str) -> TopicPartition:
     """
-    Return the partition that people name so: TOPIC:NUMBER, or its scope.
+    Return the partition that a person named: TOPIC:NUMBER, or its scope.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it is not the name of a partition.
     """
     of_re = _OF_RE.fullmatch(text)
     topic, number = tp_of(text.removeprefix(_PATTERN) if of_re else text)
@@ -197,12 +197,12 @@ def partition_of(text: str) -> TopicPartition:
 def _matching(scope: str) -> Covers:
     text = scope.removeprefix(_PATTERN)
     if not 0 < len(text) <= _MAX_PATTERN or _OF_RE2.search(text):
-        message = f"{scope[:60]!r}: what this pattern covers cannot be told here"
+        message = f"{scope[:60]!r}: it is unknown here what this pattern covers"
         raise JournalError(message)
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        message = f"{scope[:60]!r}: what this pattern covers cannot be told: {error}"
+        message = f"{scope[:60]!r}: it is unknown what this pattern covers: {error}"
         raise JournalError(message) from error
     return lru_cache(maxsize=4096)(_whole(pattern))
 

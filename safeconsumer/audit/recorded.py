@@ -1,5 +1,5 @@
 """
-A consumer whose deliveries, calls and ownerships are journaled, of whatever client.
+Journals the deliveries, calls and ownerships of any client's consumer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,22 +20,23 @@ from safeconsumer.holds.hold import Hold
 
 class Recorded:
     """
-    Passes everything on to a consumer, and writes down what a journal is for.
+    Passes all calls on to a consumer, and journals them.
 
-    Works with anything that has kafka-python's methods. Rebalances are seen through the
-    listener of :meth:`subscribe`, so subscribe by this, not by the constructor.
+    It works with any object that has kafka-python's methods. It sees rebalances through
+    the listener of :meth:`subscribe`, so call that, and do not subscribe in the
+    constructor.
 
     Thread rules: those of the consumer.
 
     Args:
-        consumer: the one that works.
-        journal: where it is written down.
-        generation: tells the group's generation, if somebody knows it.
+        consumer: the consumer that does the work.
+        journal: the journal.
+        generation: returns the group's generation, if it is known.
         group: the consumer group; None: the ``group_id`` of the consumer's ``config``,
             or the journal's own group if it has none.
 
     Raises:
-        JournalError: it could not be written whose journal it is.
+        JournalError: the entry with the group could not be written.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Recorded:
 
     def poll(self, *args: Any, **kwargs: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - the consumer's
         """
-        Poll, and write down the runs of records that came.
+        Poll, and journal the runs of records that came.
         """
         with self._calls.around("poll") as call:
             polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
@@ -86,7 +87,7 @@ class Recorded:
 
     def pause(self, *targets: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
         """
-        Pause, and write down when it was called and when it had returned.
+        Pause, and journal when it was called and when it returned.
         """
         named = scopes_text(targets)
         with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
@@ -95,7 +96,7 @@ class Recorded:
 
     def pause_all(self, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
         """
-        Pause the whole consumer, and write it down as :meth:`pause`.
+        Pause the whole consumer, and journal it as :meth:`pause` does.
         """
         named = ["@all"]
         with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
@@ -104,7 +105,7 @@ class Recorded:
 
     def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Resume, and write down when it was called and when it had returned.
+        Resume, and journal when it was called and when it returned.
         """
         named = scopes_text(targets)
         with self._calls.around("resume", self._hold(named, kwargs), self._seen(named)):
@@ -112,7 +113,7 @@ class Recorded:
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Lift every hold of an owner, and write it down as :meth:`resume`.
+        Lift every hold of an owner, and journal it as :meth:`resume` does.
         """
         owner = kwargs.get("owner", "app")
         held = [
@@ -124,12 +125,12 @@ class Recorded:
             return self._consumer.resume_all(**kwargs)
 
     def _seen(self, named: list[str]) -> Seen:
-        # What is gated is not asked of it, so only what must be in paused() can be
-        # judged, not what must not.
+        # The consumer is not asked for gated partitions, so the judge can only find
+        # partitions that are missing from paused(), not those that are too many.
         def seen() -> Mapping[str, object]:
             number, at = self._journal.number, self._journal.now()
             ask = getattr(self._consumer, "paused", None)
-            if ask is None:  # a client that cannot tell
+            if ask is None:  # a client without this method
                 return {}
             here = covered(named, map(tuple, self._consumer.assignment()))
             paused = here & set(map(tuple, ask()))
@@ -145,14 +146,14 @@ class Recorded:
     def _hold(self, named: list[str], kwargs: Mapping[str, Any]) -> dict[str, object]:
         said: dict[str, object] = {"scopes": named, "owner": kwargs.get("owner", "app")}
         limit = kwargs.get("for_")
-        if limit is not None:  # counted from before the call: what it ends at is later
+        if limit is not None:  # counted from before the call: it really ends later
             seconds = getattr(limit, "total_seconds", lambda: limit)()
             said["until"] = self._journal.now() + seconds
         return said
 
     def seek(self, partition: Any, offset: int, *args: Any) -> None:  # noqa: ANN401 - the consumer's
         """
-        Seek, and write it down.
+        Seek, and journal it.
         """
         name = f"{partition[0]}:{partition[1]}"
         with self._calls.around("seek", {"offsets": {name: offset}}):
@@ -175,7 +176,7 @@ class Recorded:
 
     @contextmanager
     def _seeking(self, partitions: Iterable[Any]) -> Iterator[None]:
-        # Where that is shows with the next record, or is asked for a commit before it.
+        # The next record shows the new position; an earlier commit asks for it.
         tps = list(partitions) or list(self._assigned())
         said = {tp_text((tp[0], tp[1])): None for tp in tps}
         with self._calls.around("seek", {"offsets": said}):
@@ -185,14 +186,14 @@ class Recorded:
 
     def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Commit, and write down what was committed.
+        Commit, and journal the committed offsets.
         """
         with self._calls.around("commit", {"offsets": self._offsets(offsets)}):
             return self._consumer.commit(offsets, **kwargs)
 
     def commit_async(self, offsets: Any = None, callback: Any = None) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Commit without waiting; that it returned is written down when the answer comes.
+        Commit without waiting; the return is journaled when the answer comes.
         """
         answer = self._calls.begin("commit", {"offsets": self._offsets(offsets)})
 
@@ -217,7 +218,7 @@ class Recorded:
         self._sought.clear()
 
     def _reached(self, name: str) -> int:
-        # A client commits its position, which goes on over markers of transactions.
+        # A client commits its position, which moves past transaction markers.
         known = self._came.next[name]
         ask = getattr(self._consumer, "position", None)
         tp = next((tp for tp in self._assigned() if tp_text(tp) == name), None)
@@ -236,14 +237,14 @@ class Recorded:
 
     def subscribe(self, *args: Any, listener: Any = None, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
         """
-        Subscribe; what is assigned, revoked and lost is written down.
+        Subscribe; journal assigned, revoked and lost partitions.
         """
         telling = _listener(self._owned, listener)
         self._consumer.subscribe(*args, listener=telling, **kwargs)
 
     def assign(self, partitions: Iterable[Any]) -> None:
         """
-        Assign by hand; counts as ownership.
+        Assign by hand, which counts as ownership.
         """
         before, after = set(self._consumer.assignment()), set(partitions)
         if before - after:
@@ -268,10 +269,11 @@ def _group_of(consumer: Any) -> str:  # noqa: ANN401 - any client
 
 def holds_hook(journal: JournalWriter) -> Hook:
     """
-    Make a hook for ``SafeConsumer(hooks=...)`` that writes down holds from elsewhere.
+    Make a hook for ``SafeConsumer(hooks=...)`` that journals holds from elsewhere.
 
-    Those of operators and of the group, and those that arrived with a partition, which
-    no call of this process places; and of any owner, that a hold expired or ended.
+    These are holds that no call of this process places: those of operators and of the
+    group, and those that arrived with a partition. It also journals that a hold of any
+    owner expired or ended.
     """
 
     def write(event: events.Event) -> None:
@@ -297,7 +299,7 @@ def holds_hook(journal: JournalWriter) -> Hook:
 
 def purges_hook(journal: JournalWriter) -> Hook:
     """
-    Make a hook for ``SafeConsumer(hooks=...)`` that writes down what was thrown away.
+    Make a hook for ``SafeConsumer(hooks=...)`` that journals data that was thrown away.
     """
 
     def write(event: events.Event) -> None:
@@ -325,7 +327,7 @@ def _named(hold: Hold) -> dict[str, object]:
 
 def scopes_text(targets: Iterable[Any]) -> list[str]:
     """
-    Return what ``pause`` was given as journals name it.
+    Return the targets of ``pause`` by their names in journals.
     """
     return [scope_text(scopes.of(one)) for one in targets]
 
@@ -335,7 +337,7 @@ def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's ty
 
     class Telling(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
         """
-        Tells of ownerships, and passes them on.
+        Journals ownerships, and passes them on.
         """
 
         def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401 - upstream's

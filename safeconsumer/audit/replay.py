@@ -1,5 +1,5 @@
 """
-One member and one partition: its facts, followed one by one.
+Follows the facts of one member about one partition, one by one.
 """
 
 import math
@@ -16,13 +16,13 @@ from safeconsumer.audit.holding import Holds, Key, Placed, ended_at, keys
 from safeconsumer.audit.journal import EXPIRED
 from safeconsumer.audit.ownerships import Commits, Delivered, Epoch, Moments
 
-# Holds by which a worker limits what it takes; its handlers work on (W9).
+# Holds with which a worker limits its input; its handlers go on (W9).
 _WORKERS_OWN = frozenset(
     {"worker:backpressure", "worker:retry", "worker:drain", "worker:floor"}
 )
 
 
-# Seconds: a hold that expires is over at the next look, and its entry comes after it.
+# Seconds: a hold expires when the consumer next checks, and its entry follows that.
 _EXPIRES_WITHIN = 1.0
 _WRITTEN_WITHIN = 1.0
 
@@ -35,15 +35,15 @@ class Waited:
     A resume after which the next record was long in coming.
 
     Attributes:
-        entry: that shows it.
+        entry: the number of the entry that shows it.
         resumed: when the last hold was gone.
         until: when the record came, or the journal ended.
-        polls: how many returned meanwhile.
-        offset: of the record, or where one was expected; None: that is not known.
-        written: when the broker appended it, if it tells.
-        created: what its producer says, if only that is told.
+        polls: how many polls returned meanwhile.
+        offset: the offset of the record, or of the expected one; None if unknown.
+        written: when the broker appended it, if that is known.
+        created: its producer's time, if only that is known.
         is_delivered: whether it came at all.
-        was_sought: whether a seek moved it to where nobody tells.
+        was_sought: whether a seek moved the partition to an unknown position.
     """
 
     entry: int
@@ -60,12 +60,12 @@ class Waited:
 @frozen
 class Heard:
     """
-    That a hold from elsewhere is in force.
+    A member's entry that a hold from elsewhere is in force.
 
     Attributes:
         key: its scope and owner.
-        at: when that was heard.
-        ends: how many ends of holds of that key had been heard before.
+        at: when the member read it.
+        ends: how many ends of holds of that key the member had read before.
     """
 
     key: Key
@@ -79,15 +79,15 @@ class Let:
     A hold from elsewhere that the member took for over, and what it did then.
 
     Attributes:
-        scope: what it covered.
-        owner: whose it was.
-        ended: when it was over, as the member says.
-        is_expired: whether it says that nobody lifted it.
-        check: A1 of deliveries, W10 of handlers.
-        delivered: when the first record came after that, or its handler began.
-        offset: its offset.
-        count: how many came with it.
-        entry: that tells of them; 0: nothing came.
+        scope: its scope.
+        owner: its owner.
+        ended: when it was over, by the member's journal.
+        is_expired: whether, by that journal, it ended without a lift.
+        check: A1 for deliveries, W10 for handlers.
+        delivered: when the next record came, or its handler began.
+        offset: the offset of that record.
+        count: how many records came with it.
+        entry: the number of the entry that shows them; 0 if nothing came.
     """
 
     scope: str
@@ -107,12 +107,12 @@ class _Asked:
     A commit, from its call on.
 
     Attributes:
-        fact: that tells of the call.
-        offset: what is to be committed.
-        epoch: the ownership in which it was asked for; None: there was none yet.
-        was_owned: whether that had not ended.
+        fact: the fact of the call.
+        offset: the offset to be committed.
+        epoch: the ownership in which it was asked for; None if there was none yet.
+        was_owned: whether that ownership had not ended.
         seeks: how many seeks that ownership had had.
-        evidence: what is wrong with it, or "".
+        evidence: the fault of the commit, or "".
         is_sure: whether it was acknowledged.
     """
 
@@ -128,7 +128,7 @@ class _Asked:
 @frozen
 class _Sought:
     """
-    What a seek changed, which one that failed did not.
+    The state before a seek, which is restored if the seek fails.
     """
 
     epoch: Epoch
@@ -146,7 +146,7 @@ class _Resumed:
 @define(eq=False)
 class _Suspicion:
     """
-    What is wrong unless a later entry says that the holds had ended before.
+    A violation, unless a later entry shows that the holds had ended before.
     """
 
     finding: Callable[[Placed], Finding]
@@ -164,22 +164,22 @@ class Replay:
 
     Attributes:
         epochs: its ownerships.
-        strays: what it committed before it ever had the partition.
+        strays: its commits before it first had the partition.
         waits: resumes after which nothing came for long.
-        let_go: holds from elsewhere that it took for over, and then delivered.
-        heard: of holds from elsewhere.
-        lifted: of those that it took for lifted, and when.
-        delivered: when polls returned records, and the first of each.
-        was_hidden: whether it ever paused or resumed and does not say what ``paused()``
-            returned then.
+        let_go: holds from elsewhere that it took for over before it delivered.
+        heard: the holds from elsewhere that it read.
+        lifted: the holds from elsewhere that it took for lifted, and when.
+        delivered: when polls returned records, with the first offset of each.
+        was_hidden: whether an entry of a pause or resume lacks what ``paused()``
+            returned.
         handled: what a worker's handlers did with its records.
         is_working: whether a worker's handlers get the records.
-        late: commits after it departed, by the generation that took it away: wrong if
-            that gave it to anybody.
-        generations: those in which it was gained.
+        late: commits after the partition was revoked, with the generation that revoked
+            it; they are wrong if that generation assigned it to a member.
+        generations: the generations in which the member gained the partition.
     """
 
-    # A delivery may take that many polls after a resume, whatever the clock says.
+    # A delivery may take this many polls after a resume, however long they take.
     _POLLS = 3
 
     def __init__(self, case: Address, patience: float) -> None:
@@ -191,13 +191,13 @@ class Replay:
         self._suspicions: list[_Suspicion] = []
         self._unheld: list[tuple[Fact, Callable[[], None]]] = []
         self._asked: dict[object, _Asked] = {}
-        self._blind: list[_Asked] = []  # at a position that nobody has told yet
-        self._unplaced: list[_Asked] = []  # of those, where nobody told it
+        self._blind: list[_Asked] = []  # at a position that is not known yet
+        self._unplaced: list[_Asked] = []  # those whose position never became known
         self._committed_up_to = -1  # in this ownership, since the last seek
         self._sought_times = 0  # in this ownership
         self._seeks: dict[object, _Sought] = {}
         self._sought_at = 0
-        self._peeked = -1  # up to where records came that are to come again
+        self._peeked = -1  # the offset up to which peeked records will come again
         self._dating = Dating()
         self._departed_at = 0
         self._departed_in: int | None = None
@@ -245,7 +245,7 @@ class Replay:
 
     def take(self, fact: Fact) -> None:
         """
-        Follow one fact; those of an event that no check is about change nothing.
+        Follow one fact; events that concern no check change nothing.
         """
         taker = self._takers.get(fact.event)
         if taker is not None:
@@ -255,7 +255,7 @@ class Replay:
 
     def findings(self) -> Iterator[Finding]:
         """
-        Yield what it broke by itself, once all facts were taken.
+        Yield the promises that it broke by itself, once all facts were taken.
         """
         yield from self._findings
         for one in self._suspicions:
@@ -276,14 +276,14 @@ class Replay:
     @property
     def holds(self) -> Holds:
         """
-        Those over the partition.
+        The holds over the partition.
         """
         return self._holds
 
     @property
     def let(self) -> Sequence[Let]:
         """
-        Holds from elsewhere that it took for over, and nothing came since.
+        Holds from elsewhere that it took for over, if nothing has come since.
         """
         return self._let
 
@@ -323,7 +323,7 @@ class Replay:
     # ------------------------------------------------------------ positions
 
     def _seek(self, fact: Fact) -> None:
-        # Until it returns nobody can say where it stands.
+        # Until it returns, the position is unknown.
         epoch = self.epochs[-1]
         is_at_start = not epoch.runs
         self._seeks[fact["id"]] = _Sought(
@@ -354,7 +354,7 @@ class Replay:
                 self._stands_at(sought.position)
 
     def _begins(self, fact: Fact) -> None:
-        # Its own word: where nothing else tells, and never in place of that.
+        # The member's own word is used only if nothing else gives the position.
         if self._is_owned and self._position is None:
             self._stands_at(fact["offset"])
 
@@ -375,7 +375,7 @@ class Replay:
     @property
     def unplaced(self) -> Iterator[tuple[Epoch, int]]:
         """
-        What was committed at a position that nobody told, in which ownership.
+        The commits at unknown positions, each with its ownership.
         """
         for asked in (*self._unplaced, *self._blind):
             if asked.is_sure and asked.epoch is not None:
@@ -463,8 +463,8 @@ class Replay:
         return self.strays if epoch is None else epoch.commits
 
     def _tell_late(self, evidence: str) -> None:
-        # A cooperative rebalance takes away in one generation and gives in the next:
-        # between the two nobody owns the partition, and what it had is committed.
+        # A cooperative rebalance revokes in one generation and assigns in the next:
+        # in between nobody owns the partition, and its old owner may commit.
         if evidence == _NOT_OWNED and self._departed_in is not None:
             self.late.append((self._departed_in, self._findings.pop()))
 
@@ -475,12 +475,12 @@ class Replay:
             self._resumed = None
             if hold.is_remote:
                 self._heard_of(hold)
-            # These have said already that they began.
+            # The begin of these ownerships is known already.
             began = self.handled.at_work()
             self._excused.update((hold.number, offset) for offset in began)
 
     def _heard_of(self, hold: Placed) -> None:
-        # It was in force a little before it was written down.
+        # It was in force a little before its entry was written.
         self.heard.append(Heard(hold.key, hold.at, self._ends[hold.key]))
         self._changed = hold.number
         for fact, take_back in self._unheld:
@@ -499,7 +499,7 @@ class Replay:
                 if hold.key in over and hold.is_over(fact, one.fact)
             ]
             one.holds = [hold for hold in one.holds if hold not in gone]
-            # It was over as the member says: whether it was, its operator knows.
+            # It is over by the member's journal; the operator's may show otherwise.
             self.let_go += _done_then(one.fact, [_let(hold, fact) for hold in gone])
         self._suspicions = [one for one in self._suspicions if one.holds]
         remote = [hold for hold in ended if hold.is_remote]
@@ -560,7 +560,7 @@ class Replay:
             self.epochs[-1].first = fact.at, fact["first"]
         self._dating.take(fact, self.epochs[-1].dated, self._position)
         self._check_held(fact)
-        if fact["peek"]:  # it is to come again, whatever is committed until then
+        if fact["peek"]:  # it will come again, whatever is committed until then
             self._peeked = max(self._peeked, fact["next"])
             self._check_liveness(fact)
             self._check_let(fact)
@@ -577,7 +577,7 @@ class Replay:
             self.handled.delivered(fact)
 
     def _moved(self, fact: Fact) -> None:
-        # Over what is no record: markers of transactions, what was compacted away.
+        # It moved over offsets without records: transaction markers, compaction.
         if self._is_owned:
             if self._blind:
                 self._stands_at(fact["from"])
@@ -610,10 +610,10 @@ class Replay:
     # ------------------------------------------------------------ handlers
 
     def _handle(self, fact: Fact) -> None:
-        # In force is a hold from the return of its call, or from the entry that tells
-        # of one from elsewhere, to the call of its resume. A handler that was begun by
-        # then may write so later: what handlers were at stands with the hold, each of
-        # these may begin once, and nothing else may.
+        # A hold is in force from the return of its call, or from the entry that reports
+        # a hold from elsewhere, to the call of its resume. A handler that had begun by
+        # then may write its start later: the hold has the records that handlers were
+        # working on. Each of these may begin once, and nothing else may.
         offset = fact["offset"]
         held = [
             hold
@@ -658,7 +658,7 @@ class Replay:
         if resumed is None:
             return
         since, polls = resumed.at, fact.polls - resumed.polls
-        asked = fact["asked"]  # a step of an iteration: only then it was waiting
+        asked = fact["asked"]  # a step of an iteration: it was waiting only then
         is_slow = polls > self._POLLS
         if asked is not None:
             since, is_slow = max(since, asked), True
@@ -692,8 +692,8 @@ class Replay:
         return bool(self.epochs[-1].runs) or self.epochs[-1].was_sought
 
     def _over(self, fact: Fact) -> None:
-        # Where the journal ends, or the ownership does: what was resumed, and polled
-        # for, may never have come.
+        # At the end of the journal or of the ownership, records that were resumed and
+        # polled for may never have come.
         resumed = self._resumed
         if resumed is None or not self._is_owned:
             return
@@ -707,7 +707,7 @@ class Replay:
 
     def _parked(self, fact: Fact) -> None:
         parked, limit = fact["bytes"], fact["limit"]
-        # What departs in the middle of a poll is thrown away by the next.
+        # The next poll throws away the data of a partition that departs during a poll.
         is_late = fact.called is not None and self._departed_at > fact.called
         if parked and not self._is_owned and not is_late:
             self._find("A8", fact, None, f"{parked} bytes parked without owning it")
@@ -736,7 +736,7 @@ class Replay:
         evidence: str,
         basis: Basis = Basis.ORDER,
     ) -> Callable[[], None]:
-        # Returns what takes it back.
+        # Returns a function that withdraws it.
         found = self._finding(check, fact, offset, evidence, basis)
         self._findings.append(found)
         return lambda: self._findings.remove(found)
@@ -762,7 +762,7 @@ def _let(hold: Placed, lift: Fact) -> Let:
 
 
 def _done_then(fact: Fact, several: Iterable[Let]) -> Iterator[Let]:
-    # Only what operators and the group have placed has another word on its end.
+    # Only holds of operators and of the group have a second journal about their end.
     for one in several:
         if ":" not in one.owner or fact.event not in {"deliver", "handle"}:
             continue

@@ -1,5 +1,5 @@
 """
-The verdict on a fleet: one row per check and partition.
+Turns verdicts into a report with one row per check and partition.
 """
 
 from collections.abc import Iterable
@@ -15,22 +15,22 @@ CLEAN, VIOLATED, UNKNOWN = 0, 1, 2
 @frozen(kw_only=True)
 class Row:
     """
-    What one check says of one partition.
+    The result of one check on one partition.
 
     Attributes:
         group: the consumer group; "" for none.
         check: one of :data:`safeconsumer.audit.checker.CHECKS`.
-        topic: where.
-        partition: where.
-        violations: how often it was broken.
-        offset: of the first violation, or None.
-        member: by whom the first was.
-        evidence: what its journal says.
-        basis: what the first one rests on, or that there is none.
-        unjudged: why this could not be judged, or ""; what was found is true all the
-            same.
-        entry: the number of the entry that shows it; None if it takes several.
-        at: when that was, seconds since the epoch; None if no moment can be named.
+        topic: the topic.
+        partition: the number of the partition.
+        violations: how often the promise was broken.
+        offset: the offset of the first violation, or None.
+        member: the member of the first violation.
+        evidence: the evidence of its journal.
+        basis: the kind of evidence for the first violation, or for a clean result.
+        unjudged: why this could not be judged, or ""; violations that were found are
+            true nevertheless.
+        entry: the number of the entry that shows it; None if several entries do.
+        at: when it happened, seconds since the epoch; None if no moment is known.
     """
 
     group: str
@@ -62,13 +62,13 @@ def rows_of(verdict: Verdict) -> tuple[Row, ...]:
 
 def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
     """
-    Return the exit status: violated, could not tell, or clean.
+    Return the exit status: violated, undecided, or clean.
 
     Args:
-        rows: of all groups and partitions.
+        rows: the rows of all groups and partitions.
         is_complete: whether every journal could be read. If not, only what one
-            process's own journal proves is a violation: what nobody delivered, or was
-            committed to all appearance, may stand in the one that is missing.
+            process's own journal proves is a violation: other records and commits may
+            be in the missing journal.
     """
     rows = tuple(rows)
     if any(row.violations and (is_complete or _is_proven(row)) for row in rows):
@@ -92,7 +92,7 @@ def _row(verdict: Verdict, name: str) -> Row:
         unjudged=verdict.unjudged.get(name, ""),
     )
     own = [one for one in verdict.findings if one.check == name]
-    # First what is true whatever other journals say.
+    # Findings that no other journal can refute come first.
     own.sort(key=lambda one: one.basis is not Basis.ORDER)
     if not own:
         return row

@@ -1,11 +1,12 @@
 """
-A journal that short processes append to, one after the other: an operator's commands.
+Appends to a journal that short processes share, such as an operator's commands.
 
 It is one file, in parts if it grows long, as every journal
-(:mod:`safeconsumer.audit.journal`). Whoever appends holds a lock on the first part, so
-that two processes never write at once, and begins behind the last whole line: half a
-line is what a killed process left. Its head has the id of the cluster whose holds it
-tells of: what was done to another one would be taken for something done to this one.
+(:mod:`safeconsumer.audit.journal`). A process that appends holds a lock on the first
+part, so that two processes never write at once, and begins after the last whole line: a
+killed process may have left half a line. The journal's head has the id of the cluster
+whose holds it is about; otherwise calls to another cluster would be taken for calls to
+this one.
 """
 
 import json
@@ -33,22 +34,22 @@ else:
 
 _SUFFIX = ".journal"
 
-# Appending takes milliseconds; whoever is stopped in the middle is waited for so long.
+# Seconds to wait for another writer; appending takes milliseconds unless it is stopped.
 _LOCK_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 
-# More than a line has: as much is looked at from either end of a file.
+# More bytes than a line has; this many are read from either end of a file.
 _LINES = 1 << 20
 
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
-# For whoever may by the umask; and, in a folder whose group shares what is in it, for
-# that group: a second operator of the machine must be able to hold something, too.
+# Readable and writable as the umask allows, and by the group of a folder whose group
+# shares its files: a second operator of the machine must be able to hold something too.
 _MODE = 0o666
 _SHARED_FOLDER = stat.S_ISGID | stat.S_IWGRP
 _FOR_THE_GROUP = stat.S_IRGRP | stat.S_IWGRP
 
-# What a head begins with, of which a killed process may have left a part.
+# The beginning of a head; a killed process may have left a part of it.
 _BEGINS = b'{"journal":'
 
 Line = tuple[str, Mapping[str, object]]
@@ -56,15 +57,15 @@ Line = tuple[str, Mapping[str, object]]
 
 class SharedJournal:
     """
-    Appends to a journal that others append to as well, now or later.
+    Appends to a journal that other processes append to as well, now or later.
 
-    What was written is with the operating system when the call returns: it survives the
-    death of the process, not that of the machine.
+    When a call returns, the operating system has the entries: they survive the death of
+    the process, but not that of the machine.
 
     Thread rules: any thread.
 
     Args:
-        path: the file, ``NAME.journal``; made if it is not there. Its folder must be.
+        path: the file, ``NAME.journal``, created if needed; its folder must exist.
         part_bytes: a part of this size or more is followed by ``NAME.000002.journal``.
         wall: seconds since the epoch.
 
@@ -73,7 +74,7 @@ class SharedJournal:
 
     Raises:
         JournalError: the name has another ending, or is that of a folder; or this
-            system has no locks for files (Windows).
+            system has no file locks (Windows).
     """
 
     def __init__(
@@ -104,13 +105,13 @@ class SharedJournal:
         Append entries, in one piece: all of them, or none.
 
         Args:
-            entries: what happened, and its fields.
+            entries: the events, each with its fields.
             cluster: the id of the cluster in which it happened; None if it has none.
 
         Raises:
-            JournalError: they could not be written, somebody else has been writing for
-                long, or the file is no journal, or that of one process, or of another
-                cluster.
+            JournalError: they could not be written, another process has been writing
+                for long, or the file is not a journal, or is the journal of one process
+                or of another cluster.
         """
         with self._locked() as first, self._last(first, cluster) as end:
             at = self._now()
@@ -121,16 +122,16 @@ class SharedJournal:
             try:
                 append(end.file, end.path, *lines)
             except (JournalError, KeyboardInterrupt):
-                # Whoever reads must not find half of what is said not to be there.
+                # After an error, readers must not find half of the entries.
                 os.ftruncate(end.file, end.size)
                 raise
 
     def check(self, cluster: str | None = None) -> None:
         """
-        Return if entries could be appended now; nothing is.
+        Check that entries could be appended now, without appending any.
 
         Args:
-            cluster: the id of the cluster that they would be of; None for any.
+            cluster: the id of their cluster; None for any.
 
         Raises:
             JournalError: as :meth:`write`.
@@ -152,7 +153,8 @@ class SharedJournal:
                 try:
                     yield file
                 finally:
-                    # Locked: whoever waits for it sees that it is gone, and makes it.
+                    # The file is locked: a process that waits for it sees that it is
+                    # gone, and creates it.
                     if is_made and not os.fstat(file).st_size:
                         self.path.unlink(missing_ok=True)
         except OSError as error:
@@ -185,7 +187,7 @@ class SharedJournal:
             return os.open(self.path, _FLAGS), False
         try:
             file = os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, _MODE)
-        except FileExistsError:  # somebody else was quicker, or a link leads nowhere
+        except FileExistsError:  # another process was quicker, or a link is dangling
             return os.open(self.path, _FLAGS | os.O_CREAT, _MODE), False
         mode = os.fstat(file).st_mode
         if self.path.parent.stat().st_mode & _SHARED_FOLDER == _SHARED_FOLDER:
@@ -195,7 +197,7 @@ class SharedJournal:
     @contextmanager
     def _last(self, first: int, cluster: str | None) -> Iterator["_End"]:
         """
-        Open the part in which the last entry stands, or the next one if that is long.
+        Open the part with the last entry, or the next one if that part is long.
 
         Args:
             first: the first part, which is locked.
@@ -220,7 +222,7 @@ class SharedJournal:
         if own is None:
             message = (
                 f"{self.path} does not say of which cluster it is: name another file, "
-                "or move it away, and it is begun anew"
+                "or move it away, and a new one is begun"
             )
             raise JournalError(message)
         which = f"is {cluster}" if cluster else "does not say which it is"
@@ -232,7 +234,7 @@ class SharedJournal:
 
     def _end(self, file: int, path: Path, part: int = 1) -> "_End | None":
         """
-        Return where a part ends, less half a line; None if nothing stands in it.
+        Return the end of a part without half a line; None if the part is empty.
         """
         begins, ends, size = _ends_of(file)
         if not size and begins[: len(_BEGINS)] == _BEGINS[: len(begins)]:
@@ -254,7 +256,7 @@ class SharedJournal:
         return _End(file, path, known, number, size, part + 1 if goes_on else None)
 
     def _begin(self, file: int, cluster: str | None) -> "_End":
-        # No two journals name one process; and each hold says of whose group it is.
+        # No two journals name the same process; and each hold's entry names its group.
         name = f"{self.path.stem}-{uuid.uuid4().hex[:8]}"
         head = {"journal": VERSION, "member": name, "group": "", "shared": True}
         head |= {"at": self._now()} | ({"cluster": cluster} if cluster else {})
@@ -299,7 +301,7 @@ class SharedJournal:
         """
         Begin the next part; None if another journal has its name: this one grows then.
         """
-        # In the order of steps of JournalWriter: a process may be killed after any.
+        # The steps are those of JournalWriter: a process may be killed after any.
         follows = {"part": end.head.get("part", 1) + 1, "after": end.last}
         path = self._part(follows["part"])
         if path.exists() and not self._is_left_over(end):
@@ -307,7 +309,7 @@ class SharedJournal:
         began = end.head.get("began", end.head["at"])
         head = {**end.head, "at": self._now(), "began": began, **follows}
         file, size = begun(path, head)
-        with suppress(OSError):  # as whoever may append to the first part
+        with suppress(OSError):  # with the permissions of the first part
             os.fchmod(file, stat.S_IMODE(self.path.stat().st_mode))
         try:
             append(end.file, end.path, follows)
@@ -317,7 +319,7 @@ class SharedJournal:
         return _End(file, path, head, end.last, size)
 
     def _is_left_over(self, end: "_End") -> bool:
-        # Of a process that was killed before the part before it said that it goes on.
+        # Left by a process that was killed before the previous part named this one.
         found = self._opened_part(end)
         if found is None:
             return False
@@ -329,15 +331,15 @@ class SharedJournal:
 @frozen
 class _End:
     """
-    Where the next entry is appended: behind the last one of a part.
+    The place where the next entry is appended: after the last one of a part.
 
     Attributes:
-        file: the part, opened.
-        path: its name.
+        file: the open file of the part.
+        path: its path.
         head: its first line.
         last: the number of the last entry.
-        size: its bytes.
-        next: the part in which it goes on; None if it is the last one.
+        size: its size in bytes.
+        next: the part in which it continues; None if it is the last one.
     """
 
     file: int
@@ -349,7 +351,7 @@ class _End:
 
 
 def _follows(part: _End, end: _End) -> bool:
-    # Somebody may have moved the first part away, and left the others.
+    # The first part may have been moved away without the others.
     head, before = part.head, end.head
     began = before.get("began", before["at"])
     return (head.get("member"), head.get("began"), head.get("after")) == (
@@ -358,7 +360,7 @@ def _follows(part: _End, end: _End) -> bool:
 
 
 def _is_there(path: Path, file: int) -> bool:
-    # Somebody may have moved it away meanwhile.
+    # It may have been moved away meanwhile.
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:
@@ -366,7 +368,7 @@ def _is_there(path: Path, file: int) -> bool:
 
 
 def _ends_of(file: int) -> tuple[bytes, bytes, int]:
-    # The first and the last whole line, and where that ends.
+    # Returns the first and the last whole line, and where that ends.
     size = os.fstat(file).st_size
     first = os.pread(file, _LINES, 0).partition(b"\n")[0]
     text = os.pread(file, _LINES, max(0, size - _LINES))

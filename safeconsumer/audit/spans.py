@@ -1,5 +1,5 @@
 """
-Stretches of offsets: kept in little memory, merged, and searched for what is missing.
+Keeps ranges of offsets in little memory, merges them, and finds what is missing.
 """
 
 from array import array
@@ -13,10 +13,10 @@ Span = tuple[int, int]
 @define
 class Spans:
     """
-    Stretches in the order in which they came, each before its end; sixteen bytes each.
+    Ranges of offsets in the order in which they came; each takes sixteen bytes.
 
-    One that begins where the one before it ended makes that longer. Offsets are those
-    of Kafka, 64 bits.
+    A range that begins where the previous one ended extends that one. Offsets have 64
+    bits, as in Kafka.
     """
 
     starts: "array[int]" = field(factory=lambda: array("q"))
@@ -24,7 +24,7 @@ class Spans:
 
     def add(self, start: int, end: int) -> None:
         """
-        Take note of one; of an empty one there is nothing to note.
+        Add a range; an empty one changes nothing.
         """
         if start >= end:
             return
@@ -36,7 +36,7 @@ class Spans:
 
     def __iter__(self) -> Iterator[Span]:
         """
-        Yield each one's start and end.
+        Yield the start and end of each range.
         """
         return zip(self.starts, self.ends, strict=True)
 
@@ -46,7 +46,7 @@ class Spans:
 
 def merged(spans: Iterable[Span]) -> Spans:
     """
-    Return what spans cover together, in order and without touching each other.
+    Return the union of spans, in order and without spans that touch.
     """
     kept = Spans()
     is_sorted, last = True, -1
@@ -64,7 +64,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
     """
-    Yield what merged spans have and others, merged too, have not; each looked at once.
+    Yield the parts of merged spans that other merged spans lack, in one pass.
     """
     at, many = 0, len(covered)
     for start, end in spans:

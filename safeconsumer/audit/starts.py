@@ -1,13 +1,13 @@
 """
-Where ownerships began, compared with what had been committed: A4 and A6.
+Compares where ownerships began with what had been committed, for A4 and A6.
 
-And what they committed, where only others tell whether they may: A5.
+It also judges commits for A5 that need the entries of other members.
 
-Members are on several hosts, so which of two ownerships was earlier is not asked of
-their clocks where the group's generations tell: a broker accepts commits of a
-generation only until the next one has begun. Where no generation is known clocks are
-compared, and what lies within the allowance may have been in either order: a start is
-wrong only if it is wrong in both.
+Members are on several hosts, so the group's generations decide which of two ownerships
+was earlier, not clocks: a broker accepts commits of a generation only until the next
+one has begun. If no generation is known, clocks are compared, and events within the
+allowance may have happened in either order: a start is wrong only if it is wrong in
+both orders.
 """
 
 from bisect import bisect_right
@@ -24,18 +24,18 @@ from safeconsumer.audit.ownerships import Commits, Epoch
 @frozen
 class Start:
     """
-    An ownership, and what may have been committed when it began.
+    An ownership, and the offsets that may have been committed when it began.
 
     Attributes:
         epoch: the ownership.
-        before: the one before it in which records came; None: it is the first.
+        before: the last one before it in which records came; None if there was none.
         low: the lowest offset that may have been committed last.
         high: the highest offset that may have been.
         delivered: the offset after everything that had been delivered.
         was_anothers: whether another member had it since the one before.
         may_be_anew: whether the group counts its generations from the start again, and
-            reads from where it ever began: its commits may be gone, as Kafka's are with
-            a group that is deleted. Nobody can tell that from a group that lost them.
+            reads from its very beginning: its commits may be gone, as they are when a
+            group is deleted. That looks the same as a group that lost them.
     """
 
     epoch: Epoch
@@ -49,7 +49,7 @@ class Start:
 
 def basis_of(epochs: Iterable[Epoch]) -> Basis:
     """
-    Return what tells which of the ownerships of a case was earlier.
+    Return the evidence for which of a case's ownerships was earlier.
     """
     epochs = list(epochs)
     if len({one.member for one in epochs}) <= 1:
@@ -60,8 +60,8 @@ def basis_of(epochs: Iterable[Epoch]) -> Basis:
 
 
 def _basis_of(start: Start, basis: Basis) -> Basis:
-    # That nobody else had it between is one process's own to say if the partition was
-    # given back at once; else it takes every journal.
+    # One process's journal proves that nobody else had the partition in between if it
+    # was given back at once; otherwise all journals are needed.
     before, epoch = start.before, start.epoch
     if basis is not Basis.ORDER:
         return basis
@@ -77,7 +77,7 @@ def starts_of(
     Return the ownerships before which something is known to be committed.
 
     Args:
-        epochs: all of them; those of each member in their order.
+        epochs: all ownerships; those of each member in order.
         strays: commits of members that never had the partition.
         skew: seconds by which clocks may differ.
     """
@@ -90,7 +90,7 @@ def wrong_starts(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
     """
-    Yield ownerships that began later or earlier than what was committed (A4, A6).
+    Yield ownerships that began after or before the committed offset (A4, A6).
     """
     for start in starts:
         epoch = start.epoch
@@ -111,7 +111,7 @@ def wrong_commits(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
     """
-    Yield commits below what was committed before, or above it without a delivery (A5).
+    Yield commits below the committed offset, or above it without a delivery (A5).
     """
     for start in starts:
         epoch = start.epoch
@@ -134,15 +134,15 @@ def _kept_end(start: Start) -> int:
 
 
 def _is_kept(start: Start) -> bool:
-    # What a rebalance gives back goes on where it was, committed or not. After a loss
-    # the work on it may have been dropped.
+    # A partition that a rebalance gives back continues at its position, committed or
+    # not. After a loss its work may have been dropped.
     return _kept_end(start) == start.epoch.runs[0].start
 
 
 @define
 class _Known:
     """
-    What is known of everything earlier.
+    The known state of everything earlier.
     """
 
     low: int | None = None
@@ -165,7 +165,7 @@ class _Known:
 
     def ran(self, epoch: Epoch) -> None:
         """
-        Take note of what came in an ownership.
+        Add the deliveries of an ownership.
         """
         if epoch.runs:
             self.before = epoch
@@ -189,7 +189,7 @@ def _by_generations(
 ) -> Iterator[Start]:
     assigned = [one for one in epochs if one.was_assigned]
     is_alone = len({one.member for one in epochs}) <= 1
-    # One process tells its own order, whatever its generations were.
+    # The journal of one process gives the order, whatever the generations were.
     ranks = [_Rank([one]) for one in assigned] if is_alone else _ranked(assigned, skew)
     loose = [one.commits for one in epochs if not one.was_assigned]
     known = _Known()
@@ -242,9 +242,9 @@ def _may_be_anew(start: Start, ranks: Sequence[_Rank]) -> bool:
 
 
 def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:
-    # A member that was frozen while it joined may thaw into a generation that is over,
-    # and read what later ones committed, until it learns that: no client can know
-    # (contract, N). It cannot commit there.
+    # A member that was frozen while it joined may continue in a generation that is
+    # over, and read what later ones committed, until it learns this: no client can
+    # know (contract, N). It cannot commit there.
     if epoch.has_committed:
         return
     for rank in ranks:
@@ -256,8 +256,8 @@ def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commit
 
 
 def _ranked(epochs: Sequence[Epoch], skew: float) -> Sequence[_Rank]:
-    # A group that was deleted counts from one again: then a commit was accepted of a
-    # smaller generation after all that is known of larger ones had ended.
+    # A group that was deleted counts from one again: then a commit of a smaller
+    # generation was accepted after all known ownerships of larger ones had ended.
     era = 0
     over: dict[int, float] = {}  # by generation, in this era
     placed: list[tuple[tuple[int, int], Epoch]] = []
@@ -320,8 +320,8 @@ def _commits(epochs: Sequence[Epoch], strays: Sequence[Commits]) -> Iterator[_Co
 
 
 def _lasts(newest_first: Iterable[_Commit], skew: float) -> list[_Commit]:
-    # Those that may have been the last one: of each member one, and none that is older
-    # than another by more than the allowance.
+    # The commits that may have been the last one: one of each member, without those
+    # that are older than another by more than the allowance.
     found: dict[str, _Commit] = {}
     newest: float | None = None
     for one in newest_first:

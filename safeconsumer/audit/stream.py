@@ -1,5 +1,5 @@
 """
-Journals that are read line by line, however long they are, and in however many parts.
+Reads journals of any length line by line, and puts their parts together.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -23,19 +23,19 @@ _BUFFER = 1 << 20
 
 class Part(Protocol):
     """
-    One member's entries from one number to another.
+    A part of a journal: one member's entries from one number to another.
     """
 
     @property
     def name(self) -> str:
         """
-        What errors call it.
+        The name of the part in error messages.
         """
 
     @property
     def head(self) -> Head:
         """
-        Whose it is, and where it begins.
+        The first line, with the member and the place of the part.
         """
 
     def read(self) -> Generator[Entry, None, Tail]:
@@ -52,11 +52,11 @@ class Part(Protocol):
 
 def opened(path: Path) -> "Joined":
     """
-    Return the journal that a file has; it is read when it is asked.
+    Return the journal in a file; its entries are read when they are asked for.
 
     Raises:
-        JournalError: it cannot be read, or is of a newer version. What is broken or
-            missing further on is found, and named, while it is read.
+        JournalError: it cannot be read, or is of a newer version. Faults further on are
+            found and reported while it is read.
     """
     (source,) = joined([Lines(path)])
     return source
@@ -64,7 +64,7 @@ def opened(path: Path) -> "Joined":
 
 def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
     """
-    Return the journals that files have, parts put together, and what cannot be read.
+    Return the journals in files, with parts put together, and the unreadable files.
     """
     parts: list[Part] = []
     troubles: list[str] = []
@@ -78,11 +78,11 @@ def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
 
 def joined(parts: Iterable[Part]) -> list["Joined"]:
     """
-    Put parts together, in whatever order they come.
+    Put parts together; they may come in any order.
 
-    What two parts both have counts once: they are copies, as a journal that is packed
-    and still there. That something is missing is found, and named, while it is read;
-    so is that they say different things: a copy that went on by itself.
+    Entries that two parts share count once: the parts are copies, such as a journal
+    that is packed and still there. Missing entries are found and reported while the
+    journal is read; so are contradictions, from a copy that was written separately.
     """
     found = sorted(parts, key=_place)
     return [
@@ -100,14 +100,14 @@ class Joined:
     One member's journal, put together.
 
     Args:
-        parts: sorted by where they begin.
+        parts: the parts, sorted by where they begin.
 
     Attributes:
         member: names the process.
         group: its consumer group.
         began: when its first part began, seconds since the epoch.
-        is_shared: whether one process after the other appends to it, wherever it lies,
-            so that a copy may go on by itself.
+        is_shared: whether one process after the other appends to it, so that a copy may
+            be written separately.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -119,7 +119,7 @@ class Joined:
     @property
     def names(self) -> Sequence[str]:
         """
-        What its parts are called.
+        The names of its parts.
         """
         return [part.name for part in self._parts]
 
@@ -133,10 +133,10 @@ class Joined:
     @property
     def entries(self) -> Iterator[Entry]:
         """
-        What it did, in order.
+        Its entries in order.
 
         Raises:
-            JournalError: a part is broken, or missing, or two differ in what both have.
+            JournalError: a part is broken or missing, or two parts contradict.
         """
         tail = Tail(0, None)
         name = ""
@@ -151,7 +151,7 @@ class Joined:
 def _beyond(
     last: int, part: Part, before: Sequence[Part]
 ) -> Generator[Entry, None, Tail]:
-    if part.head.after == last:  # as it is nearly always
+    if part.head.after == last:  # as is nearly always the case
         return (yield from part.read())
     known = _numbered(before, part.head.after)
     reading = part.read()
@@ -172,7 +172,7 @@ def _beyond(
 
 
 def _numbered(parts: Sequence[Part], last: int) -> Iterator[Entry]:
-    # Each entry after one, read once more.
+    # Reads the entries after a number once more.
     for part in parts:
         for entry in part.read():
             if entry.number > last:

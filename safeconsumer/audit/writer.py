@@ -1,11 +1,11 @@
 """
-Writing a journal: whole lines, appended, so that a killed process leaves what it did.
+Writes a journal by appending whole lines, so that a killed process leaves its entries.
 
-A long one is kept in parts, each a file of its own. A part that goes on ends with a
-line that says where the next one begins, and that one begins with a head that says the
-same: a reader sees whether one is missing, the last ones included. The next part is
-there, head and all, before the old one says so and before anything is written into it,
-so a process may be killed at any point.
+A long journal is split into parts, each in a separate file. A part that is continued
+ends with a line that names the next part, and the next part begins with a head that
+says the same: so a reader sees whether a part is missing, even the last one. The next
+part exists with its head before the old part names it and before entries are written
+into it, so a process may be killed at any point.
 """
 
 import json
@@ -35,29 +35,29 @@ Running = Callable[[], Mapping[TopicPartition, Sequence[int]]]
 
 class JournalWriter:
     """
-    Writes one member's journal into a folder; a forked child writes one of its own.
+    Writes one member's journal into a folder; a forked child writes a separate one.
 
-    Several members in one process have a writer each.
+    If a process has several members, each needs a writer.
 
-    What was written is with the operating system when the call returns: it survives the
-    death of the process, not that of the machine.
+    When a call returns, the operating system has the entry: it survives the death of
+    the process, but not that of the machine.
 
     Thread rules: any thread, and signal handlers.
 
     Args:
-        folder: where journals are kept; made if it is not there.
+        folder: the folder of the journals; it is created if needed.
         member: names the process for people; a random part is added.
-        group: its consumer group; a consumer that is given the writer says its own.
-        clock: seconds that never go back.
+        group: its consumer group; a consumer that is given the writer sets its own.
+        clock: returns seconds that never go back.
         wall: seconds since the epoch.
-        part_bytes: a part of this size or more is followed by the next one; None: of
-            any size.
-        part_seconds: so is one that was begun so long ago, when something is written;
-            None: of any age.
+        part_bytes: a part of this size or more is followed by the next one; None for no
+            limit.
+        part_seconds: a part of this age or more is followed by the next one when an
+            entry is written; None for no limit.
 
     Attributes:
-        running: returns the offsets that a worker's handlers are at, by partition;
-            None if nobody can tell.
+        running: returns the offsets that a worker's handlers are working on, by
+            partition; None if there is no such function.
 
     Raises:
         JournalError: the folder cannot be written, or a limit is not above 0.
@@ -109,7 +109,7 @@ class JournalWriter:
 
     def belong_to(self, group: str) -> None:
         """
-        Have what is written from here on count for a consumer group; "" is none.
+        Make all further entries count for a consumer group; "" means no group.
 
         Raises:
             JournalError: as :meth:`write`.
@@ -126,7 +126,7 @@ class JournalWriter:
 
     def time_of(self, wall: float) -> float:
         """
-        Return the time that an entry would have had which was written at a moment.
+        Return the time that an entry written at a given moment would have had.
 
         Args:
             wall: the moment, by the wall clock, which may have been set since then.
@@ -138,12 +138,12 @@ class JournalWriter:
         """
         Append one entry.
 
-        What a signal handler writes in the middle of this very call is appended when
-        the call goes on, or before the next one.
+        Entries that a signal handler writes during this call are appended when the call
+        continues, or before the next one.
 
         Raises:
-            JournalError: it could not be written, or the journal is closed; what is
-                done unseen proves nothing.
+            JournalError: it could not be written, or the journal is closed; an
+                incomplete journal proves nothing.
         """
         with self._lock:
             if self._is_writing:
@@ -157,14 +157,14 @@ class JournalWriter:
             finally:
                 self._is_writing = False
             warning, self._warning = self._warning, ""
-        if warning:  # what logs it is other people's code: not under the lock
+        if warning:  # logging runs foreign code, so it is done without the lock
             log.warning(warning)
 
     def write_running(self) -> None:
         """
-        Append what handlers are at, if anybody can tell.
+        Append the records that handlers are working on, if they are known.
 
-        To be called once a hold is in force, and before it is written that it is.
+        Call it once a hold is in force, and before the entry that reports the hold.
 
         Raises:
             JournalError: as :meth:`write`.
@@ -184,9 +184,10 @@ class JournalWriter:
 
     def renew(self) -> None:
         """
-        Forget what threads are in the middle of; in a forked child, which has none.
+        Forget the calls of other threads, which a forked child does not have.
         """
-        # A signal handler may write while this thread does: it gets in, and waits.
+        # A signal handler may write while this thread does: it gets the lock, and its
+        # entry waits.
         self._lock = threading.RLock()
         self._is_writing = False
         self._interrupting: deque[tuple[str, Mapping[str, object]]] = deque()
@@ -261,10 +262,10 @@ class JournalWriter:
 
 def begun(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
     """
-    Make a part, which gets its name when its head is written; return file and size.
+    Create a part, which gets its name once its head is written; return file and size.
 
     Raises:
-        JournalError, OSError: it could not be made; nothing is left of it.
+        JournalError, OSError: it could not be created; nothing is left of it.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
@@ -309,8 +310,8 @@ def _checked(name: str, limit: float | None) -> float | None:
 
 
 def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
-    # On a busy machine a process may have to wait between two looks at clocks, and its
-    # journal would differ from others by as much: the closest of several looks counts.
+    # On a busy machine a process may have to wait between reading two clocks, and its
+    # journal would differ from others by that time: the closest of several counts.
     looks = []
     for _ in range(_LOOKS):
         before, at, after = clock(), wall(), clock()

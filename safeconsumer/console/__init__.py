@@ -1,3 +1,3 @@
 """
-Serves the operators' page: shows holds and who obeys, places and lifts holds.
+Serves the operators' web console, which shows, places and lifts holds.
 """

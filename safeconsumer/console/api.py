@@ -1,5 +1,5 @@
 """
-Serves REST under ``/api/v1``: the commands' ``--json`` documents, and changes.
+Serves REST under ``/api/v1``: the documents of the commands' ``--json``, and changes.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.why import Level
 
 LOOK_EVERY = 0.1
-# Seconds; a call that waits looks at least once, however short its timeout is.
+# Seconds that a waiting call may take to look once, however short its timeout is.
 _ONE_LOOK = 5.0
 _MOST_BODY_BYTES = 256 * 1024
 _LONGEST_WAIT = 600.0
@@ -39,7 +39,7 @@ Handler = Callable[[Request], Any]
 @frozen(kw_only=True)
 class Call:
     """
-    One call of the API: for routing, and for the OpenAPI document.
+    One call of the API, for routing and for the OpenAPI document.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Call:
 
 def routes(*, is_read_only: bool) -> list[Route]:
     """
-    Return the routes; with ``is_read_only`` without those that change anything.
+    Return the routes; with ``is_read_only``, only those that change nothing.
     """
     calls = [one for one in CALLS if not (is_read_only and one.changes)]
     found = [Route(one.path, one.handler, methods=[one.method]) for one in calls]
@@ -72,7 +72,7 @@ def _look(request: Request) -> tuple[Desk, Snapshot]:
 
 
 def _known(request: Request) -> tuple[Desk, Snapshot]:
-    # An empty list would say that there is none.
+    # An empty list would say that nothing is held.
     desk, snapshot = _look(request)
     if not snapshot.is_complete:
         raise Problem(503, "what is held is not known yet", _unheard(snapshot))
@@ -103,7 +103,7 @@ def _refuse_unknown(call: Call, given: Iterable[str], known: Sequence[str]) -> N
 def _group_of(request: Request) -> str:
     group = request.query_params.get("group", "")
     if not group:
-        raise Problem(400, "name a group", "?group=billing")
+        raise Problem(400, "give the name of a group", "?group=billing")
     return group
 
 
@@ -194,7 +194,7 @@ def history(request: Request) -> Response:
 
 async def doctor(request: Request) -> Response:
     """
-    Find what would keep a hold from working; asks the cluster.
+    Find what would keep a hold from working; this asks the cluster.
     """
     desk, snapshot = _look(request)
     name = request.query_params.get("group")
@@ -210,7 +210,7 @@ class _News:
     """
     The snapshots that the follower publishes after a call began.
 
-    They include everything that was acknowledged to anybody before the call.
+    They include all changes that were acknowledged before the call.
     """
 
     def __init__(self, request: Request) -> None:
@@ -222,7 +222,7 @@ class _News:
 
     async def next(self, until: float) -> Snapshot | None:
         """
-        Wait for the next snapshot; None if there is none until then.
+        Wait for the next snapshot; return None if there is none by then.
 
         Raises:
             Problem: the client has gone, or the console is closing.
@@ -235,7 +235,7 @@ class _News:
                 self._version = snapshot.version
                 return snapshot
             if self._desk.is_closing or await self._request.is_disconnected():
-                raise Problem(503, "nobody waits for this any more")
+                raise Problem(503, "the request was abandoned")
             if time.monotonic() >= until:
                 return None
             await asyncio.sleep(LOOK_EVERY)
@@ -243,7 +243,7 @@ class _News:
 
 async def wait(request: Request) -> Response:
     """
-    Wait until everything held of a group is quiet; it looks at least once.
+    Wait until all held partitions of a group are quiet; look at least once.
     """
     desk, _ = _look(request)
     name, limit = _group_of(request), _limit(request)
@@ -274,7 +274,7 @@ def _limit(request: Request) -> float:
 
 async def ready(request: Request) -> Response:
     """
-    Answer 200 if what is shown is complete and current, else 503.
+    Answer 200 if the console's data is complete and current, otherwise 503.
     """
     desk, snapshot = _look(request)
     if snapshot.is_complete and snapshot.trouble is None:
@@ -289,8 +289,8 @@ def _unheard(snapshot: Snapshot) -> str:
     if snapshot.trouble:
         return snapshot.trouble.said
     if not snapshot.is_complete:
-        return "topics are being read"
-    return "the cluster has not answered since"
+        return "the control topics are being read"
+    return "the cluster has not answered since the request"
 
 
 # ---------------------------------------------------------------- changing
@@ -307,13 +307,13 @@ async def preview(request: Request) -> Response:
 
 def _preview(request: Request, given: dict[str, str]) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, typed(given))
+    seen = changing.previewed(desk, snapshot, typed(given))
     return _json(snapshot, dry_run=True, **changing.document(given, seen))
 
 
 async def pause(request: Request) -> Response:
     """
-    Place holds; the answer comes when all replicas have acknowledged each of them.
+    Place holds; answer once all replicas have acknowledged each of them.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
@@ -324,13 +324,13 @@ async def pause(request: Request) -> Response:
 
 def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Response:
     desk, snapshot = _look(request)
-    seen = changing.told(desk, snapshot, typed(given))
+    seen = changing.previewed(desk, snapshot, typed(given))
     return _written(desk, changing.place(desk, seen, given, is_wanted))
 
 
 async def resume(request: Request) -> Response:
     """
-    Lift one hold; another owner's needs its id, and its scope as ``typed``.
+    Lift one hold; another owner's hold needs its id, and its scope as ``typed``.
     """
     given = await _body(request)
     askers = _look(request)[0].askers
@@ -351,7 +351,7 @@ def _written(desk: Desk, outcome: Outcome) -> Response:
         {"scope": one.change.key.scope, "offset": one.offset, "at_ms": one.at_ms}
         for one in outcome.done
     ]
-    return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.told)
+    return _json(desk.snapshot(), acknowledged=acknowledged, preview=outcome.plan)
 
 
 async def _body(request: Request) -> dict[str, str]:
@@ -371,7 +371,7 @@ async def _body(request: Request) -> dict[str, str]:
         isinstance(one, str) for one in document.values()
     )
     if not is_text:
-        raise Problem(400, "the body must be a JSON object whose values are texts")
+        raise Problem(400, "the body must be a JSON object whose values are strings")
     call = _call(request)
     _refuse_unknown(call, document, _names(call))
     return dict(document)
@@ -449,9 +449,13 @@ CALLS = (
         handler=wait,
         wants=_GROUP,
         takes=("timeout",),
-        what="Answers once everything that is held is quiet; 408 if not in time.",
+        what="Answers once all held partitions are quiet; 408 if that takes too long.",
     ),
-    Call(path="/ready", handler=ready, what="Whether what is shown is complete."),
+    Call(
+        path="/ready",
+        handler=ready,
+        what="Answers 200 if the console's data is complete and current.",
+    ),
     Call(
         path="/preview",
         handler=preview,
@@ -466,8 +470,8 @@ CALLS = (
         method="POST",
         wants=_WISH,
         takes=("for", "until", "agreed", "key"),
-        what="Place holds. Where a preview has an agreement, it is sent as agreed. "
-        "The same call with the same key is done once.",
+        what="Place holds. If the preview has an agreement, send it as agreed. A "
+        "repeated call with the same key is carried out only once.",
         changes=True,
     ),
     Call(
@@ -477,7 +481,8 @@ CALLS = (
         wants=("group", "scope"),
         takes=("owner", "source", "id", "offset", "typed", "key"),
         what="Lift the hold with this id and offset. Another owner's hold needs its "
-        "id, and its scope as typed. The same call with the same key is done once.",
+        "id, and its scope as typed. A repeated call with the same key is carried out "
+        "only once.",
         changes=True,
     ),
 )

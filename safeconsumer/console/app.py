@@ -1,5 +1,5 @@
 """
-Builds the console's ASGI application: its pages, its REST, and access control.
+Builds the console's ASGI application: pages, REST API and access control.
 """
 
 from starlette.applications import Starlette
@@ -33,7 +33,7 @@ def create(desk: Desk) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, door=desk.door)],
-        exception_handlers={Problem: _problem, 404: _nowhere, 405: _not_so},
+        exception_handlers={Problem: _problem, 404: _not_found, 405: _wrong_method},
     )
     app.state.desk = desk
     return app
@@ -45,8 +45,8 @@ def _login(request: Request) -> Response:
     if answer is None:
         raise Problem(
             401,
-            "this link was used already, or belongs to another console",
-            "start safeconsumer console again for a new one",
+            "this link was already used, or belongs to another console",
+            "start safeconsumer console again for a new link",
         )
     return answer
 
@@ -56,23 +56,23 @@ def _problem(request: Request, error: Exception) -> Response:
     return error.answer(request)
 
 
-def _nowhere(request: Request, _: Exception) -> Response:
+def _not_found(request: Request, _: Exception) -> Response:
     desk: Desk = request.app.state.desk
     if desk.is_read_only and request.url.path in _CHANGING:
         problem = Problem(
             404,
             "there is no such page here",
-            "a console with --read-only changes nothing: start it without",
+            "a console with --read-only changes nothing: start it without this option",
         )
     else:
-        problem = Problem(404, "there is no such page", "begin with all groups")
+        problem = Problem(404, "there is no such page", "start from the list of groups")
     return problem.answer(request)
 
 
-def _not_so(request: Request, error: Exception) -> Response:
+def _wrong_method(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for these
     allowed = ", ".join(sorted((error.headers or {})["Allow"].split(", ")))
-    what = f"{request.method} is not for {request.url.path}"
-    answer = Problem(405, what, f"it takes {allowed}").answer(request)
+    what = f"{request.url.path} does not accept {request.method}"
+    answer = Problem(405, what, f"it accepts {allowed}").answer(request)
     answer.headers["Allow"] = allowed
     return answer

@@ -28,16 +28,20 @@ async def answer(
     Run a request on a separate thread, and answer with its result.
 
     Args:
-        request: the request to answer; once its client has gone, nobody waits any more.
-        slots: limits how many may run at a time.
+        request: the request to answer; if its client disconnects, waiting stops.
+        slots: limits how many requests may run at a time.
         ask: called with a function that returns whether the client still waits.
 
     Raises:
-        Problem: too many requests run already, or the console is closing.
+        Problem: too many requests are running, or the console is closing.
     """
     desk: Desk = request.app.state.desk
     if not slots.acquire(blocking=False):
-        raise Problem(503, "the console waits for the cluster", "try again later")
+        raise Problem(
+            503,
+            "the console waits for the cluster on behalf of others",
+            "try again later",
+        )
     gone = Event()
 
     def run() -> Response:
@@ -50,7 +54,7 @@ async def answer(
     try:
         while not errand.is_over:
             if desk.is_closing or await request.is_disconnected():
-                raise Problem(503, "nobody waits for this any more")
+                raise Problem(503, "the request was abandoned")
             await asyncio.sleep(_LOOK_EVERY)
     finally:
         gone.set()

@@ -1,5 +1,5 @@
 """
-Places and lifts holds: reads what was typed, previews it, and writes it.
+Places and lifts holds: reads the typed input, previews the change, and writes it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
     """
-    Return what was typed to hold something, in a form or a query.
+    Return the input for placing a hold, from a form or a query.
     """
     names = ("group", "scopes", "reason", "for", "until")
     found = {name: given.get(name, "").strip() for name in names}
@@ -50,12 +50,12 @@ def typed(given: Mapping[str, str]) -> dict[str, str]:
 # ---------------------------------------------------------------- placing
 
 
-def told(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
+def previewed(desk: Desk, snapshot: Snapshot, wish: Mapping[str, str]) -> Preview:
     """
-    Preview placing it; asks the cluster for what the snapshot does not have.
+    Preview placing a hold; asks the cluster for what the snapshot lacks.
 
     Raises:
-        Problem: something typed is not acceptable; it says why.
+        Problem: an input is not acceptable; the message says why.
     """
     if not wish["scopes"]:
         raise Problem(400, "give a scope to hold: orders:3, orders, re:ord.* or @all")
@@ -103,7 +103,7 @@ def _picture(snapshot: Snapshot, group: str) -> Picture:
 
 
 def _time_of(snapshot: Snapshot) -> float | None:
-    # If the broker does not answer, its last known time is no longer the time.
+    # If the broker does not answer, its last known time is out of date.
     return None if snapshot.trouble else snapshot.now
 
 
@@ -150,11 +150,11 @@ def place(
     """
     Write the previewed holds that do not exist; return when they are acknowledged.
 
-    Existing holds are read first, and what was agreed to must be what was shown.
+    Existing holds are read first, and the agreement must be to what was shown.
 
     Raises:
-        Refused: an agreement is missing, or it was to something else.
-        Problem: it could not be written, or not all of it.
+        Refused: the agreement is missing, or was to something else.
+        Problem: the holds could not be written, or only some of them.
     """
     return _carry_out(
         desk, given, is_wanted, lambda operator: _placing(desk, operator, seen, given)
@@ -172,12 +172,12 @@ def _placing(
     )
     against = preview.objections(_Asked(desk, snapshot, picture), wanted)
     seen = evolve(shown, placing=wanted, objections=tuple(against))
-    agreed, told = given.get("agreed") or None, document(given, seen)
-    if agreed != told["agreement"]:
-        raise Refused(seen, told, "Nothing was placed.", _why_not(seen, agreed))
+    agreed, plan = given.get("agreed") or None, document(given, seen)
+    if agreed != plan["agreement"]:
+        raise Refused(seen, plan, "Nothing was placed.", _why_not(seen, agreed))
     same = wanted.unchanged
     todo = tuple(one for one in wanted.changes if wanted.own.get(one) not in same)
-    return _Decided(source=OPERATOR, todo=todo, told=told)
+    return _Decided(source=OPERATOR, todo=todo, plan=plan)
 
 
 def _why_not(seen: Preview, agreed: str | None) -> str:
@@ -203,7 +203,7 @@ def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
     Return the hold that a query names.
 
     Raises:
-        Problem: there is none.
+        Problem: there is no such hold.
     """
     for one in () if picture is None else picture.standing:
         named = (given.get("scope"), given.get("owner"), given.get("source", OPERATOR))
@@ -212,7 +212,7 @@ def find(picture: Picture | None, given: Mapping[str, str]) -> Standing:
     raise Problem(
         404,
         "that hold does not exist",
-        "it was lifted, or it expired, or it has another owner",
+        "it was lifted, it expired, or it has another owner",
     )
 
 
@@ -221,7 +221,7 @@ def lifting(snapshot: Snapshot, given: Mapping[str, str]) -> Lifting:
     Preview lifting the hold that a query names.
 
     Raises:
-        Problem: there is none.
+        Problem: there is no such hold.
     """
     group = given.get("group", "")
     hold = find(snapshot.pictures.get(group), given)
@@ -241,7 +241,7 @@ def lift(desk: Desk, given: Mapping[str, str], is_wanted: IsWanted) -> Outcome:
     Raises:
         Refused: there is another hold now; or it is another owner's, and its scope was
             not typed.
-        Problem: there is none, or the write failed.
+        Problem: there is no such hold, or the write failed.
     """
     return _carry_out(
         desk, given, is_wanted, lambda operator: _lifting(desk, operator, given)
@@ -254,10 +254,10 @@ def _lifting(desk: Desk, operator: Operator, given: Mapping[str, str]) -> "_Deci
     hold = find(picture, given)
     seen = preview.lifting(picture, hold)
     if said := _against(desk, hold, given):
-        told = {**seen.document(), "hold": standing_document(hold)}
-        raise Refused(seen, told, *said)
+        plan = {**seen.document(), "hold": standing_document(hold)}
+        raise Refused(seen, plan, *said)
     todo = (Change(hold.key, None),)
-    return _Decided(source=hold.source, todo=todo, told=seen.document())
+    return _Decided(source=hold.source, todo=todo, plan=seen.document())
 
 
 def _against(
@@ -266,14 +266,14 @@ def _against(
     scope = hold.key.scope
     stands = {"id": hold.hold.hold_id if hold.hold else "", "offset": str(hold.offset)}
     if any(given.get(name, value) != value for name, value in stands.items()):
-        why = "replaced or extended meanwhile: check whether you still want to lift it"
-        return f"{scope} is not what it was", why
+        why = "it was replaced or extended: check whether you still want to lift it"
+        return f"the hold on {scope} has changed", why
     if not is_anothers(desk, hold):
         return None
     if given.get("typed", "").strip() != scope:
         return f"{scope} is held by {hold.key.owner}", f"type {scope} to lift it"
     if not stands.keys() & given.keys():
-        why = "name the hold by its id or offset, too"
+        why = "give the hold's id or offset too"
         return f"{scope} is held by {hold.key.owner}", why
     return None
 
@@ -290,28 +290,28 @@ def is_anothers(desk: Desk, hold: Standing) -> bool:
 
 class Refused(Problem):
     """
-    The present holds are not those agreed to: nothing is written; shows a new preview.
+    Nothing was written, since the holds are not those agreed to; has a new preview.
 
     Attributes:
-        seen: what it would do now.
+        seen: the new preview.
     """
 
     def __init__(
-        self, seen: Preview | Lifting, told: Mapping[str, Any], title: str, detail: str
+        self, seen: Preview | Lifting, plan: Mapping[str, Any], title: str, detail: str
     ) -> None:
-        super().__init__(409, title, detail, {"preview": told})
+        super().__init__(409, title, detail, {"preview": plan})
         self.seen = seen
 
 
 @frozen(kw_only=True)
 class _Decided:
     """
-    The changes to write, their topic, and what they do in plain JSON values.
+    The changes to write, their topic, and their preview as plain JSON values.
     """
 
     source: str
     todo: Sequence[Change]
-    told: Mapping[str, Any]
+    plan: Mapping[str, Any]
 
 
 def _carry_out(
@@ -328,9 +328,9 @@ def _carry_out(
                 return _journaled(known)
             operator.check()
             decided = decide(operator)
-            # 1. A lift waits for the broker, and the client gives up. 2. The hold is
-            # lifted otherwise, and another is placed. 3. The broker answers: what is
-            # written now would lift the new one.
+            # 1. A lift waits for the broker, and the client gives up. 2. Somebody else
+            # lifts the hold, and another one is placed. 3. The broker answers: a write
+            # now would lift the new hold.
             if not is_wanted():
                 raise Problem(503, "Nothing was written.", "the client has gone")
             done: tuple[Acknowledged, ...] = ()
@@ -340,7 +340,7 @@ def _carry_out(
                     done = operator.write(decided.source, decided.todo)
                 finally:
                     unwritten = operator.unwritten
-            outcome = Outcome(done=done, told=decided.told, unwritten=unwritten)
+            outcome = Outcome(done=done, plan=decided.plan, unwritten=unwritten)
             desk.once.remember(given, outcome)
             topic = operator.topic_of(decided.source)
     except JournalError as error:
@@ -356,7 +356,7 @@ def _carry_out(
 
 
 def _journaled(outcome: Outcome) -> Outcome:
-    # It is also reported to a client that sends the same request again.
+    # A client that sends the same request again gets the same error.
     if outcome.unwritten:
         title = "It was written and acknowledged, but could not be journaled."
         raise Problem(500, title, outcome.unwritten)
@@ -364,9 +364,9 @@ def _journaled(outcome: Outcome) -> Outcome:
 
 
 def _with_standing(desk: Desk, operator: Operator, picture: Picture) -> Picture:
-    # Read now: the follower may be behind, or cut off without knowing it yet.
+    # Read the holds now: the follower may be behind, or be cut off and not know it yet.
     found = operator.standing(picture.group)
-    # If no member reports the time, records prove that it is not earlier than theirs.
+    # If no member reports the time, it is at least the time of the newest record.
     now = picture.now or max((one.at or 0.0 for one in found), default=0.0)
     skew = desk.follower.settings.clock_skew
     standing = tuple(one for one in found if one.in_force(now, skew))

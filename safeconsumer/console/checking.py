@@ -38,12 +38,12 @@ def rows(
     """
     Run the checks, and return the findings; failed checks are among them.
 
-    It has a separate connection, so nobody who places a hold waits for it.
+    It uses a separate connection, so placing a hold never waits for it.
 
     Args:
         desk: the console's desk.
-        group: the group whose members are checked; None: no members are checked.
-        is_wanted: returns whether the client still waits; if not, it stops asking.
+        group: the group whose members are checked; None to check no members.
+        is_wanted: returns whether the client still waits; if not, the checks stop.
     """
     with desk.connect() as operator:
         told = _until_trouble(findings.findings(operator, group))
@@ -58,15 +58,19 @@ def rows(
 
 def headline(found: Sequence[FindingRow]) -> tuple[str, str]:
     """
-    Return one sentence about the findings, and how bad they are.
+    Return one sentence about the findings, and their level.
     """
     bad = sum(one.words == "problem" for one in found)
     notes = sum(one.words == "note" for one in found)
     if bad:
-        return "alarm", f"{bad} {'problem' if bad == 1 else 'problems'}."
+        counted = "is 1 problem" if bad == 1 else f"are {bad} problems"
+        return "alarm", f"There {counted}."
     if notes:
-        return "waiting", f"No problem, and {notes} to note."
-    return "quiet", "Nothing is in the way of a hold."
+        return (
+            "waiting",
+            f"There is no problem, but {notes} {'note' if notes == 1 else 'notes'}.",
+        )
+    return "quiet", "Nothing keeps a hold from working."
 
 
 def _until_trouble(found: Iterator[Finding]) -> Iterator[Finding]:
@@ -76,5 +80,5 @@ def _until_trouble(found: Iterator[Finding]) -> Iterator[Finding]:
         yield Finding(
             rank=BAD,
             what=f"the rest could not be checked: {said(error)}",
-            do="look again once the broker answers",
+            do="run the checks again once the broker answers",
         )

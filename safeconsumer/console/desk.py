@@ -1,5 +1,5 @@
 """
-Holds everything that the console's pages and calls work with.
+Holds the state that the console's pages and calls share.
 """
 
 import threading
@@ -20,10 +20,10 @@ from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 
-# Seconds for which a verdict on an unchanged picture is kept: it includes how long
-# committed offsets have not moved.
+# Seconds for which a verdict on an unchanged picture is kept: the verdict depends on
+# how long committed offsets have not moved.
 _KEPT = 2.0
-# Seconds for which the cluster's answer to something that seldom changes is kept.
+# Seconds for which the cluster's answer about something that seldom changes is kept.
 _STANDS = 60.0
 # The most requests or changes at a time, and the most runs of the checks.
 _ASKERS, _DOCTORS = 8, 2
@@ -47,13 +47,13 @@ class _Answer:
 @define(eq=False)
 class Desk:
     """
-    Everything that the console's pages and calls work with.
+    The state that the console's pages and calls share.
 
     Attributes:
-        follower: knows the present state.
+        follower: reads the present state of the groups.
         owner: the owner of holds that are placed here.
         cluster: the cluster's name on the pages.
-        door: decides who may come in.
+        door: decides who may use the console.
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow
             request uses it, since a lift may wait for it.
@@ -63,7 +63,7 @@ class Desk:
         host: this machine's own name, shown with holds.
         principal: the console's login, shown with holds.
         is_read_only: whether holds cannot be placed or lifted here.
-        is_closing: whether the console is closing, and waiting clients get an answer.
+        is_closing: whether the console is closing; waiting clients then get an answer.
         askers: slots for requests to the cluster, and changes.
         doctors: slots for runs of the checks, which take longer.
 
@@ -104,7 +104,7 @@ class Desk:
 
     def rows(self, snapshot: Snapshot) -> list[GroupRow]:
         """
-        Return one row for each group; if the snapshot is old, as unknown.
+        Return one row for each group; if the snapshot is old, with the state unknown.
         """
         self._forget(snapshot)
         found = [
@@ -129,17 +129,17 @@ class Desk:
             raise Problem(
                 404,
                 f"no group {group!r} here, and no hold for it{unless}",
-                "look for a typing error",
+                "check the spelling",
             )
         self.follower.view(group)
         view = self._view(snapshot, group)
         return view.aged(snapshot.age) if snapshot.is_old else view
 
-    def looked(self, snapshot: Snapshot) -> dict[str, View]:
+    def held_views(self, snapshot: Snapshot) -> dict[str, View]:
         """
         Return everything about each held group, for programs.
 
-        No further request is made for this.
+        It makes no further request.
         """
         self._forget(snapshot)
         return {
@@ -161,7 +161,7 @@ class Desk:
         raise Problem(
             404,
             f"{group} has no partition {wanted!r}",
-            "it does not own it and has committed nothing for it: write orders:3",
+            "the group neither owns it nor has committed for it: write it as orders:3",
         )
 
     def _view(self, snapshot: Snapshot, group: str) -> View:
@@ -184,7 +184,7 @@ class Desk:
 
         Raises:
             KafkaError: it does not answer, or refuses.
-            Problem: another request is waiting for the cluster, which does not answer.
+            Problem: another request is waiting for a cluster that does not answer.
         """
         old = time.monotonic() - _STANDS
         known = self._answers.get(key)

@@ -1,5 +1,5 @@
 """
-Serves ``/metrics``: what the console knows of groups, for Prometheus.
+Serves ``/metrics``: the console's figures of groups, for Prometheus.
 """
 
 import time
@@ -35,7 +35,7 @@ class _Figure:
 
 def metrics(request: Request) -> Response:
     """
-    Answer Prometheus; without groups if the snapshot is too old.
+    Answer Prometheus; leave out groups if the snapshot is too old.
     """
     desk: Desk = request.app.state.desk
     answer = answers_of(Figures(desk))
@@ -76,15 +76,15 @@ class Figures(Base):
 
 
 def _all(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
-    is_told = snapshot.is_complete and not snapshot.is_old
-    figures = list(_groups(desk, snapshot)) if is_told else []
+    is_current = snapshot.is_complete and not snapshot.is_old
+    figures = list(_groups(desk, snapshot)) if is_current else []
     yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
-    if not snapshot.is_old:  # it may have become old meanwhile
+    if not snapshot.is_old:  # it may have become old in the meantime
         yield from figures
 
 
 def _groups(desk: Desk, snapshot: Snapshot) -> Iterator[_Figure]:
-    views = desk.looked(snapshot)
+    views = desk.held_views(snapshot)
     held = {
         group: _held_topics(view.partitions) for group, view in sorted(views.items())
     }
@@ -218,8 +218,8 @@ def _topic_lag(
 def _margin(picture: Picture, topics: _Topics, limits: Limits) -> Iterator[_Figure]:
     now = picture.now
     if now is None:
-        # No member reports the time: our own clock, unless it is behind a broker's
-        # record.
+        # If no member reports the time, our own clock is used, unless it is behind the
+        # time of a broker's record.
         now = max(time.time(), *(one.at or 0.0 for one in picture.standing))
     margins = [
         hold.since + limit - now

@@ -1,5 +1,5 @@
 """
-Adds to forms and calls a key, and the name of what was agreed to.
+Makes keys and agreements for forms and calls, and remembers their outcomes.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _REMEMBERED = 500
 
 def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
     """
-    Return the name of what must be agreed to; None if nothing.
+    Return a digest of what must be agreed to; None if nothing must be.
 
-    It differs for another wish, and if other holds would be replaced.
+    It changes with the input, and if other holds would be replaced.
     """
     if not seen.objections:
         return None
@@ -30,7 +30,7 @@ def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
         (one.key.scope, one.hold.hold_id if one.hold else None, one.offset)
         for one in seen.placing.replaces
     ]
-    # An agreement to @all is for whatever partitions there are.
+    # An agreement to @all is valid for all partitions, whichever exist.
     return _digest([sorted(typed.items()), kinds, missed, replaced])
 
 
@@ -48,12 +48,12 @@ class Outcome:
 
     Attributes:
         done: the changes that were written; empty if all holds existed already.
-        told: what it was to do, as plain JSON values.
-        unwritten: why the journal lacks it; "" if it does not.
+        plan: the preview, as plain JSON values.
+        unwritten: why the journal lacks it; "" if the journal has it.
     """
 
     done: tuple[Acknowledged, ...]
-    told: Mapping[str, Any]
+    plan: Mapping[str, Any]
     unwritten: str = ""
 
 
@@ -61,7 +61,7 @@ class Once:
     """
     Remembers the results for the last few hundred keys.
 
-    Thread rules: none; a caller that shares one between threads must lock.
+    Thread rules: it is not thread-safe; a caller that shares it must lock.
     """
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class Once:
 
     def outcome(self, given: Mapping[str, str]) -> Outcome | None:
         """
-        Return the result of the same request before; None if it is new, or has no key.
+        Return the earlier result of the same request; None if it is new, or has no key.
         """
         return self._known.get(_digest(sorted(given.items())))
 
     def remember(self, given: Mapping[str, str], outcome: Outcome) -> None:
         """
-        Note the result of a request.
+        Remember the result of a request.
         """
         if given.get("key"):
             self._known[_digest(sorted(given.items()))] = outcome

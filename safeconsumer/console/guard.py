@@ -16,11 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from safeconsumer.console.problems import Problem
 
 LOGIN = "/login"
-# Paths without secrets, which the page that explains the login needs.
+# Paths without secrets; the page that explains the login needs them.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
-# Headers by which a browser says that nobody has clicked yet; the older names are of
-# Safari and of Firefox.
+# Headers with which a browser says that nobody has clicked yet; the older names are
+# those of Safari and Firefox.
 _AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -28,12 +28,12 @@ _HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Without any referrer a browser would send "Origin: null" with our own forms.
+    # Without a referrer a browser would send "Origin: null" with our own forms.
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# The cookie is Strict: it would not be sent after a redirect from another site.
+# The cookie is Strict: a browser would not send it after a redirect from another site.
 _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 <meta http-equiv="refresh" content="0;url=/"><a href="/">To the console</a></html>"""
 
@@ -67,7 +67,7 @@ class Door:
 
     def is_form_of_ours(self, given: str) -> bool:
         """
-        Tell whether a form had that token.
+        Return whether a form had that token.
         """
         return _same(given, self.form_token)
 
@@ -79,7 +79,7 @@ class Door:
         if host not in self._hosts:
             return Problem(
                 400,
-                "this console does not answer under that name",
+                "this console does not answer under that host name",
                 f"open it as 127.0.0.1:{self._port} or localhost:{self._port}; through "
                 f"a tunnel with the same port: ssh -L {self._port}:127.0.0.1:"
                 f"{self._port}",
@@ -100,7 +100,7 @@ class Door:
 
     def let_in(self, request: Request) -> Response | None:
         """
-        Answer a login; None if its token is wrong or was used.
+        Answer a login; None if its token is wrong or was already used.
 
         Only a click uses the link up: neither a HEAD request, with which programs check
         a link, nor a request that a browser makes ahead of time while it is typed.
@@ -165,7 +165,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """
-        Serve one connection.
+        Serve one request.
         """
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
@@ -174,7 +174,7 @@ class Guard:
         request = Request(scope)
         refused = self._door.refusal(request)
         app: ASGIApp = self._app if refused is None else refused.answer(request)
-        # Pages name assets by their content, so that each is loaded once.
+        # An asset's address has a digest of its content, so each is loaded once.
         is_asset = refused is None and request.url.path.startswith("/static/")
         kept = "private, max-age=31536000, immutable" if is_asset else "no-store"
         headers = {**_HEADERS, "Cache-Control": kept}

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from safeconsumer.console.problems import Problem
 from safeconsumer.group.operator import Operator
 
-# Seconds to wait for it; a client that clicked is still waiting then.
+# Seconds to wait for the connection; a client that clicked waits that long.
 _BUSY = 2.0
 _CLOSING = 1.0
 
 
 class Lent:
     """
-    One connection, made when it is first needed.
+    One connection, which is opened when it is first needed.
 
     Args:
         connect: opens the connection.
@@ -36,7 +36,7 @@ class Lent:
         Lend the connection, if it becomes free soon.
 
         Raises:
-            Problem: it does not, or the console is closing.
+            Problem: it does not become free, or the console is closing.
         """
         if not self._lock.acquire(timeout=_BUSY):
             somebody = "another request waits for the cluster: try again"

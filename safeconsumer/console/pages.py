@@ -1,5 +1,5 @@
 """
-Serves the pages for people: each works without a script, but does not refresh then.
+Serves the pages for people; they work without a script, but do not refresh then.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ CHANGING = ("/place", "/lift")
 
 def routes(*, is_read_only: bool) -> list[Route]:
     """
-    Return the pages' routes; with ``is_read_only`` without those that change anything.
+    Return the pages' routes; with ``is_read_only``, only those that change nothing.
     """
     found = [
         Route("/", _live(groups)),
@@ -148,7 +148,7 @@ def history(request: Request) -> Response:
 
 async def doctor(request: Request) -> Response:
     """
-    Show what would keep a hold from working; asks the cluster.
+    Show what would keep a hold from working; this asks the cluster.
     """
     slots = _look(request)[0].doctors
     return await asking.answer(
@@ -186,7 +186,7 @@ def place(request: Request) -> Response:
     preview, error = None, None
     if wish["scopes"]:
         try:
-            preview = changing.told(desk, snapshot, wish)
+            preview = changing.previewed(desk, snapshot, wish)
         except Problem as problem:
             error = _sentence(problem)
     return _place_page(request, snapshot, wish, preview, error)
@@ -204,7 +204,7 @@ def _do_place(request: Request, given: dict[str, str], is_wanted: IsWanted) -> R
     wish = changing.typed(given)
     preview = None
     try:
-        preview = changing.told(desk, snapshot, wish)
+        preview = changing.previewed(desk, snapshot, wish)
         changing.place(desk, preview, given, is_wanted)
     except Problem as problem:
         if isinstance(problem, Refused) and isinstance(problem.seen, Preview):
@@ -342,7 +342,7 @@ def _live(
     run: Callable[..., Awaitable[Response]] = run_in_threadpool,
 ) -> Callable[[Request], Awaitable[Response]]:
     """
-    Send a page again only if something is new; its script asks again and again.
+    Send a page again only if something is new; its script asks repeatedly.
     """
 
     async def shown(request: Request) -> Response:
@@ -442,7 +442,7 @@ def _asset(name: str) -> str:
 
 
 def _shown(value: object) -> object:
-    # Names come from other people: invisible characters could forge what is shown.
+    # Names come from other people, whose invisible characters could mislead a reader.
     if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
         return value
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in value)

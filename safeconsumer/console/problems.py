@@ -1,7 +1,5 @@
 """
-Answers requests that failed: RFC 9457 for programs, a page for people.
-
-People get a page.
+Answers failed requests: with RFC 9457 documents for programs, with pages for people.
 """
 
 import html

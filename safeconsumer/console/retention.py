@@ -1,5 +1,5 @@
 """
-Remembers after how long held topics delete records, so that scrapes need not ask.
+Caches the retention times of held topics, so that scrapes need not ask for them.
 """
 
 import threading
@@ -14,14 +14,14 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.errand import Errand
 
-# Seconds for which an answer is used, and a failure too.
+# Seconds for which an answer or a failure is kept.
 _STANDS = 60.0
-# Seconds; Prometheus gives a scrape ten: it gets the first answer if that comes soon.
+# Seconds that a scrape waits for the first answer; Prometheus gives a scrape ten.
 _MOMENT = 1.0
 
 Limits = Mapping[str, float | None]
 """
-Seconds after which topics delete records, by name; None: never because of age.
+Seconds after which topics delete records, by name; None if age deletes none.
 """
 
 
@@ -29,12 +29,12 @@ class Retention:
     """
     Asks once a minute, for all held topics together, on a separate thread.
 
-    A caller waits a second at most, once for each request to the broker: nobody else
-    waits for a broker that does not answer. The last answer is used until there is a
-    newer one.
+    A caller waits a second at most, and only the caller that starts a request: no other
+    caller waits for a broker that does not answer. The last answer is used until there
+    is a newer one.
 
     Args:
-        ask: asks the cluster; it may take any time.
+        ask: asks the cluster; it may take any length of time.
 
     Thread rules: any.
     """
@@ -49,7 +49,7 @@ class Retention:
 
     def of(self, names: AbstractSet[str]) -> Limits:
         """
-        Return what is known; topics of which nothing is known are left out.
+        Return what is known; topics with unknown retention are left out.
         """
         with self._lock:
             begun = self._begin(names)
@@ -73,4 +73,4 @@ class Retention:
         try:
             self._known = dict(self._ask(names))
         except (ControlTopicError, KafkaError, OSError, Problem):
-            return  # unknown: asked again when it is due
+            return  # still unknown, and asked for again when that is due

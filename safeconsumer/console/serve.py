@@ -19,7 +19,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 
 HOST = "127.0.0.1"
-# Seconds for answers that are on their way at the end.
+# Seconds that answers under way get when the console ends.
 _GRACE_SECONDS = 1
 
 
@@ -32,12 +32,12 @@ class Setup:
         base: how to reach the cluster, with kafka-python's keys.
         settings: the names of the control topics.
         owner: the owner of holds that are placed here.
-        port: the port to listen on; 0 for any.
+        port: the port to listen on; 0 for any free one.
         host: this machine's own name, shown with holds.
         principal: the console's login, shown with holds.
         is_read_only: whether holds cannot be placed or lifted here.
         token: a token that does not expire; None for a link that works once.
-        journal: gets what is placed and lifted here; None: no journal.
+        journal: records the holds that are placed and lifted here; None for no journal.
     """
 
     base: Mapping[str, Any]
@@ -87,7 +87,7 @@ def serve(
     Args:
         setup: the settings of the console.
         tell: called with the link to open, once the console listens.
-        show: called with its figures before that, to show them elsewhere, too.
+        show: called before that with the console's figures, to export them too.
 
     Raises:
         OSError: the port is taken.
@@ -106,7 +106,7 @@ def serve(
 
 def follower(setup: Setup) -> Follower:
     """
-    Make the follower; it starts as a context manager.
+    Make the follower; entering it as a context manager starts it.
     """
     return Follower(setup.base, setup.settings)
 

@@ -1,5 +1,5 @@
 """
-Builds what pages and REST show of a group: row, members and partitions, worst first.
+Builds the rows of groups, members and partitions for pages and REST, worst first.
 """
 
 from collections.abc import Callable, Sequence
@@ -94,7 +94,7 @@ class PartitionRow:
 
     def aged(self, age: float) -> "PartitionRow":
         """
-        Return what this says about now, after so many seconds without news.
+        Return it as unknown, after so many seconds without news, unless it is an alarm.
         """
         level, words = _aged(self.level, self.words)
         sentence = f"{words_of(age)} ago: {self.sentence}"
@@ -104,7 +104,7 @@ class PartitionRow:
 @frozen(kw_only=True)
 class MemberRow:
     """
-    One member of a group; ``quiet`` is None if that is unknown.
+    One member of a group; ``quiet`` is None if it is unknown.
     """
 
     id: str
@@ -118,7 +118,7 @@ class MemberRow:
 
     def aged(self) -> "MemberRow":
         """
-        Return what this says about now, after a while without news.
+        Return it as unknown, after a while without news, unless it is an alarm.
         """
         level, words = _aged(self.level, self.words)
         return evolve(self, level=level, words=words, quiet=None)
@@ -127,9 +127,9 @@ class MemberRow:
 @frozen(kw_only=True)
 class GroupRow:
     """
-    One group in a row: ``level`` is the worst of what is held.
+    One group in a row: ``level`` is the worst level of its held partitions.
 
-    ``quiet`` is None if that is unknown.
+    ``quiet`` is None if it is unknown.
     """
 
     group: str
@@ -149,7 +149,7 @@ class GroupRow:
 
     def aged(self, age: float) -> "GroupRow":
         """
-        Return what this says about now, after so many seconds without news.
+        Return it as unknown, after so many seconds without news, unless it is an alarm.
         """
         level, words = _aged(self.level, self.words)
         said = f"{words_of(age)} ago: {self.sentence}"
@@ -159,7 +159,7 @@ class GroupRow:
 @frozen(kw_only=True)
 class View:
     """
-    Everything that is shown of one group.
+    Everything that is shown about one group.
     """
 
     row: GroupRow
@@ -168,7 +168,7 @@ class View:
 
     def aged(self, age: float) -> "View":
         """
-        Return what this says about now, after so many seconds without news.
+        Return it as unknown, after so many seconds without news, unless it is an alarm.
         """
         return View(
             row=self.row.aged(age),
@@ -178,7 +178,7 @@ class View:
 
 
 def _aged(level: str, words: str) -> tuple[Level, str]:
-    # What was wrong may be so still; what was well is now unknown.
+    # An alarm may still be true; anything else is now unknown.
     is_alarm = level == Level.ALARM
     return (Level.ALARM, words) if is_alarm else (Level.UNKNOWN, "cannot tell")
 
@@ -205,7 +205,7 @@ def view_of(
 
 def row_of(picture: Picture) -> GroupRow:
     """
-    Return the row of a group without holds; its partitions are not looked at.
+    Return the row of a group without holds, without examining its partitions.
     """
     return _group(picture, (), _without_holds(picture))
 
@@ -262,12 +262,12 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
         return _without_holds(judge.picture)
     flowing = _count(held, Level.ALARM)
     if (by := judge.picture.lifted_by(judge.picture.standing)) is not None:
-        said = f"What was held is over; members lift it until {utc(by)} at the latest."
+        said = f"The holds have ended; members lift them by {utc(by)} at the latest."
         return Level.WAITING, OVER, said
     held = [one for one in held if one.words != OVER]
     if flowing:
         verb = "is" if flowing == 1 else "are"
-        said = f"{counted(flowing, 'partition')} {verb} held and flowing all the same:"
+        said = f"{counted(flowing, 'partition')} {verb} held but still flowing:"
         return Level.ALARM, "held but flowing", said
     if not held:
         return _nothing_covered(judge)
@@ -277,7 +277,8 @@ def _verdict(judge: Judge, held: Sequence[PartitionRow]) -> tuple[Level, str, st
     worst = min(rest, key=lambda one: _rank(one.level))
     alike = partitions_text(one.tp for one in rest if one.words == worst.words)
     quiet = _count(held, Level.QUIET)
-    said = f"{quiet} of {counted(len(held), 'held partition')} quiet. "
+    verb = "is" if quiet == 1 else "are"
+    said = f"{quiet} of {counted(len(held), 'held partition')} {verb} quiet. "
     words = "cannot tell" if worst.level is Level.UNKNOWN else "not quiet yet"
     return worst.level, words, f"{said}{alike}: {worst.sentence}."
 
@@ -287,7 +288,9 @@ def _nothing_covered(judge: Judge) -> tuple[Level, str, str]:
         said = f"What the holds cover is unknown: {judge.unsettled}."
         return Level.UNKNOWN, "cannot tell", said
     if judge.quietness(judge.picture.lasting).is_reached:
-        said = "Nobody is in the group. Whoever joins finds the holds first."
+        said = (
+            "The group has no members. New members read the holds before they deliver."
+        )
         return Level.QUIET, "nobody there", said
     said = "The holds cover nothing that the group owns or has committed for."
     return Level.WAITING, "covers nothing", said
@@ -304,7 +307,7 @@ def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
     # As wait judges it: every member must obey, not only owners of held partitions.
     reached = judge.quietness(judge.picture.lasting)
     if not reached.is_reached:
-        said = f"What is held is quiet, but {reached.sentence()}."
+        said = f"The held partitions are quiet, but {reached.sentence()}."
         return Level.UNKNOWN, "cannot tell", said
     if held == 1:
         return Level.QUIET, "quiet", "The held partition is quiet."
@@ -313,7 +316,7 @@ def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
 
 def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
     """
-    Return one sentence about all groups, and how bad it is.
+    Return one sentence about all groups, and its level.
     """
     counts = {level: sum(one.level is level for one in rows) for level in LEVELS}
     held = sum(bool(one.holds) for one in rows)
@@ -321,22 +324,24 @@ def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
         verb = "delivers" if counts[Level.ALARM] == 1 else "deliver"
         return (
             Level.ALARM,
-            f"{counted(counts[Level.ALARM], 'group')} {verb} records of what is held.",
+            f"{counted(counts[Level.ALARM], 'group')} {verb} held records.",
         )
     if not held:
         if counts[Level.UNKNOWN]:
             return Level.UNKNOWN, "What is held is unknown."
         return Level.FLOWS, f"Nothing is held in {counted(len(rows), 'group')}."
-    said = f"{held:,} of {counted(len(rows), 'group')} held"
+    verb = "is" if held == 1 else "are"
+    said = f"{held:,} of {counted(len(rows), 'group')} {verb} held"
     if counts[Level.UNKNOWN]:
-        are = "it is" if counts[Level.UNKNOWN] == 1 else "they are"
+        verb = "is" if counts[Level.UNKNOWN] == 1 else "are"
         return (
             Level.UNKNOWN,
-            f"{said}; of {counts[Level.UNKNOWN]} nobody can tell whether {are} quiet.",
+            f"{said}; it is unknown whether {counts[Level.UNKNOWN]} {verb} quiet.",
         )
     if counts[Level.WAITING]:
-        return Level.WAITING, f"{said}; {counts[Level.WAITING]} not quiet yet."
-    return Level.QUIET, f"{said}, and all of that is quiet."
+        verb = "is" if counts[Level.WAITING] == 1 else "are"
+        return Level.WAITING, f"{said}; {counts[Level.WAITING]} {verb} not quiet yet."
+    return Level.QUIET, f"{said}, and all held partitions are quiet."
 
 
 # ---------------------------------------------------------------- members
@@ -373,11 +378,11 @@ def _more(seat: Seat) -> str:
     said = [seat.why] if seat.why else []
     report = seat.report
     if seat.facts is None:
-        said.append("is no member of the group for Kafka")
+        said.append("Kafka does not list it as a member of the group")
     if report is not None:
         said += report.outages
         if report.gated:
-            said.append(f"{report.gated} wait for the control topics")
+            said.append(f"{report.gated} partitions wait for the control topics")
         if report.skipped:
             said.append(f"skipped {report.skipped} unreadable control records")
     return "; ".join(said)

@@ -19,9 +19,9 @@ what to install. For OpenTelemetry, with the extra ``otel``, there is
 Metrics without labels are also in kafka-python's own ``consumer.metrics()`` and its
 reporters, in the group ``safeconsumer-metrics``.
 
-Counters come from events, gauges are read at each scrape. Reading takes no lock of a
-consumer's, and a worker's only while it counts what it holds; it works from any thread,
-while ``poll`` blocks and after ``close``, and costs nothing per record.
+Counters come from events; gauges are read at each scrape. Reading takes no lock of a
+consumer, and a lock of a worker only while that counts its records. It works from any
+thread, while ``poll`` blocks and after ``close``, and costs nothing per record.
 """
 
 from importlib import import_module

@@ -50,15 +50,17 @@ ALERTS = (
         '({p}group_partitions{state="held_flowing"}) > 0',
         for_="1m",
         severity="critical",
-        summary="Held partitions of {{ $labels.group }} that are delivered all the "
-        "same: {{ $value }}",
-        meaning="A hold covers the partitions, and records are delivered all the same: "
-        "their owner says so and has read the hold, or it reports nothing, as a plain "
-        "client, and commits further and further. Of a plain client that commits "
-        "nothing to Kafka nobody can tell: MembersSilentWhileHeld fires for it.",
-        action="`safeconsumer status --group GROUP` names partitions and owners. A "
-        "plain client: stop it, or give it safeconsumer. A member of ours: a handler "
-        "that still works ends by itself; else stop the process, and report a defect.",
+        summary="Held partitions of {{ $labels.group }} that still deliver records: "
+        "{{ $value }}",
+        meaning="A hold covers the partitions, but their records are still delivered. "
+        "Either the owner has read the hold and reports this itself, or the owner is a "
+        "plain client, which reports nothing and keeps committing higher offsets. A "
+        "plain client that commits nothing to Kafka cannot be judged: "
+        "MembersSilentWhileHeld fires for it.",
+        action="`safeconsumer status --group GROUP` names the partitions and their "
+        "owners. If the owner is a plain client, stop it, or switch it to "
+        "safeconsumer. If it uses safeconsumer, a handler that is still running "
+        "finishes by itself; otherwise stop the process and report a defect.",
     ),
     Alert(
         name="MembersSilentWhileHeld",
@@ -67,12 +69,13 @@ ALERTS = (
         "and sum without (source) ({p}group_holds) > 0)",
         for_="2m",
         severity="warning",
-        summary="Members of {{ $labels.group }} that do not say whether they obey its "
-        "holds: {{ $value }}",
-        meaning="The group is held, and some members report nothing, or that they "
-        "cannot read the control topics. Nobody can tell whether they are quiet.",
-        action="`safeconsumer doctor --group GROUP` says why: a plain client, a "
-        "missing ACL on a control topic, an older version, a member that hangs.",
+        summary="Members of {{ $labels.group }} that do not report whether they obey "
+        "its holds: {{ $value }}",
+        meaning="The group is held, and some members report nothing, or report that "
+        "they cannot read the control topics. It is unknown whether they are quiet.",
+        action="`safeconsumer doctor --group GROUP` shows the reason: a plain "
+        "client, a missing ACL on a control topic, an older version, or a member that "
+        "hangs.",
     ),
     Alert(
         name="HoldUnconfirmed",
@@ -83,12 +86,14 @@ ALERTS = (
         '({p}group_members{state=~"silent|unavailable"})) > 0',
         for_="5m",
         severity="warning",
-        summary="What is held of {{ $labels.group }} is not known to be quiet",
-        meaning="The group has been held for five minutes, and nobody can tell whether "
-        "it obeys, or it has not got there yet.",
+        summary="It is not confirmed that the held partitions of {{ $labels.group }} "
+        "are quiet",
+        meaning="The group has been held for five minutes, and either it is unknown "
+        "whether its members obey, or they are not quiet yet.",
         action="`safeconsumer status --group GROUP` and `safeconsumer doctor --group "
-        "GROUP` say why: the console may not read the status topic or describe the "
-        "group, a member is behind, or a handler still works on a record.",
+        "GROUP` show the reason: the console is not allowed to read the status topic "
+        "or to describe the group, a member is behind, or a handler is still working "
+        "on a record.",
     ),
     Alert(
         name="ControlUnavailable",
@@ -96,34 +101,35 @@ ALERTS = (
         for_="2m",
         severity="critical",
         summary="{{ $labels.instance }} cannot read the control topics",
-        meaning="The member keeps the holds that it knew; new holds and resumes do not "
-        'reach it. Partitions that it gains wait, with `unavailable="run"` only for a '
-        "while. One that was closed is not meant.",
-        action="Look for `control_unavailable` in its log: it has the reason. Check "
-        "the topics, their ACLs and the cluster with `safeconsumer doctor`.",
+        meaning="The member keeps the holds that it knew, but new holds and resumes do "
+        "not reach it. Newly assigned partitions wait; with "
+        '`unavailable="run"` they wait only for a limited time. The alert does not '
+        "fire for a consumer that was closed.",
+        action="Look for `control_unavailable` in its log, which gives the reason. "
+        "Check the topics, their ACLs and the cluster with `safeconsumer doctor`.",
     ),
     Alert(
         name="GatesOpenedUnread",
         expr="increase({p}gates_opened_unread_total[15m]) > 0",
         for_="0m",
         severity="warning",
-        summary="{{ $labels.instance }} delivers partitions without having read the "
-        "holds",
-        meaning='With `unavailable="run"` partitions flow after a while though the '
-        "control topics could not be read: a hold may not be obeyed.",
-        action="Do as for ControlUnavailable. If what is held must never flow, use "
-        '`unavailable="hold"`, the default.',
+        summary="{{ $labels.instance }} delivers records without having read the holds",
+        meaning='With `unavailable="run"` a member starts to deliver after a while '
+        "even if it could not read the control topics, so it may be ignoring a hold.",
+        action="Do the same as for ControlUnavailable. If held partitions must never "
+        'flow, use `unavailable="hold"`, which is the default.',
     ),
     Alert(
         name="PauseForgotten",
         expr='increase({p}alarms_total{event="pause_forgotten"}[1h]) > 0',
         for_="0m",
         severity="critical",
-        summary="{{ $labels.instance }} woke a partition that nobody had resumed",
-        meaning="A pause ended in a rebalance though nobody lifted it. It never "
-        "happens; if it does, it is a defect of safeconsumer.",
-        action="Pause again. Report it with the lines around `pause_forgotten` in the "
-        "log, and the delivery journal if there is one.",
+        summary="{{ $labels.instance }} resumed a partition that nobody had asked to "
+        "resume",
+        meaning="A pause ended in a rebalance although nobody lifted it. This should "
+        "never happen; if it does, it is a defect in safeconsumer.",
+        action="Pause the partition again. Report the defect with the lines around "
+        "`pause_forgotten` in the log, and the delivery journal if there is one.",
     ),
     Alert(
         name="HeldRecordsHandedOver",
@@ -132,21 +138,22 @@ ALERTS = (
         severity="critical",
         summary="The worker of {{ $labels.instance }} got records in spite of a hold",
         meaning="The consumer gave its worker records of a partition that was held. "
-        "It never happens; if it does, it is a defect of safeconsumer.",
-        action="Stop the worker if what is held must not be touched. Report it with "
-        "its log, and the delivery journal if there is one.",
+        "This should never happen; if it does, it is a defect in safeconsumer.",
+        action="Stop the worker if the held records must not be processed. Report the "
+        "defect with its log, and the delivery journal if there is one.",
     ),
     Alert(
         name="ControlTopicReset",
         expr="increase({p}control_resets_total[1h]) > 0",
         for_="0m",
         severity="critical",
-        summary="{{ $labels.instance }} found a control topic made again, or cut off",
-        meaning="Members keep the holds that they knew, until somebody lifts them. "
-        "Members that start now do not know them, and deliver.",
+        summary="{{ $labels.instance }} found that a control topic was recreated or "
+        "truncated",
+        meaning="Members keep the holds that they knew until somebody lifts them. "
+        "Members that start now do not know these holds, and deliver.",
         action="`control_topic_reset` in the log names the topic. Compare what "
-        "`safeconsumer status --group GROUP` still shows with what ought to be held, "
-        "and place what is missing again.",
+        "`safeconsumer status --group GROUP` still shows with what should be held, and "
+        "place missing holds again.",
     ),
     Alert(
         name="HeldDataAtRisk",
@@ -157,9 +164,10 @@ ALERTS = (
         summary="{{ if gt $value 0.0 }}In {{ $value | humanizeDuration }} retention "
         "may begin to delete{{ else }}Retention may have deleted{{ end }} records that "
         "{{ $labels.group }} has not read",
-        meaning="Records that came since the hold was placed reach the retention of "
-        "their topic by age. What is deleted is never delivered. Where the topic has "
-        "`retention.bytes`, that may delete them earlier, and no alert tells of it.",
+        meaning="Records that were written since the hold was placed are reaching the "
+        "retention time of their topic. Deleted records are never delivered. If the "
+        "topic has `retention.bytes`, they may be deleted earlier, and no alert fires "
+        "for that.",
         action="Resume, raise `retention.ms` of the topic, or copy the records first: "
         "`safeconsumer archive --help`.",
     ),
@@ -169,13 +177,13 @@ ALERTS = (
         "({p}group_oldest_unlimited_hold_timestamp_seconds) > 86400",
         for_="5m",
         severity="warning",
-        summary="A hold of {{ $labels.group }} without an end has stood for "
+        summary="A hold of {{ $labels.group }} without an end has been in force for "
         "{{ $value | humanizeDuration }}",
-        meaning="A hold that never expires was placed more than 24 hours ago: perhaps "
-        "nobody remembers it.",
-        action="`safeconsumer status --group GROUP` says who placed it and why. Lift "
-        "it: `safeconsumer resume --group GROUP --owner OWNER SCOPE`, with "
-        "`--from-group` if it is a member's (`group:OWNER`). Or give it an end: "
+        meaning="A hold that never expires was placed more than 24 hours ago. Perhaps "
+        "it was forgotten.",
+        action="`safeconsumer status --group GROUP` shows who placed it and why. Lift "
+        "it with `safeconsumer resume --group GROUP --owner OWNER SCOPE`, and add "
+        "`--from-group` if a member placed it (`group:OWNER`). Or give it an end with "
         "`safeconsumer pause --group GROUP --owner OWNER --replace --for 8h --reason "
         "WHY SCOPE`.",
     ),
@@ -185,15 +193,15 @@ ALERTS = (
         "min without (instance, pod) ({p}console_omitted_series) > 0",
         for_="2m",
         severity="warning",
-        summary="The console of {{ $labels.job }} does not say all of each group",
-        meaning="It has heard nothing new for a minute, and then it says nothing of "
-        "groups; or there are too many series, and it leaves out some of held topics "
-        "and of groups that are not held. What it does not say no rule about groups "
-        "sees, and no lag alert is mute about it.",
-        action="Its pages say why it hears nothing; `safeconsumer doctor` looks at "
-        "topics and ACLs. How many series are left out is "
-        "`safeconsumer_console_omitted_series`; for such a group ask `safeconsumer "
-        "status --group GROUP`.",
+        summary="The console of {{ $labels.job }} lacks metrics of some or all groups",
+        meaning="Either the console has read nothing new for a minute, and then it "
+        "exports no metrics of groups; or there are too many series, and it leaves out "
+        "some of held topics and of groups that are not held. Rules about groups "
+        "cannot see what is left out, and lag alerts are not silenced for it.",
+        action="Its pages show why it reads nothing; `safeconsumer doctor` checks "
+        "topics and ACLs. `safeconsumer_console_omitted_series` is the number of "
+        "series that are left out; for such a group use `safeconsumer status --group "
+        "GROUP`.",
     ),
     Alert(
         name="HoldExpiresSoon",
@@ -206,11 +214,12 @@ ALERTS = (
         severity="info",
         summary="A hold of {{ $labels.group }} ends in {{ $value | humanizeDuration }}",
         meaning="The next hold of the group expires within 15 minutes; then its "
-        "partitions flow. What was placed or extended in the last 15 minutes is not "
-        "meant: somebody wants it so.",
-        action="If that is too early: `safeconsumer extend --group GROUP --owner OWNER "
-        "--for 1h SCOPE`, with what `safeconsumer status --group GROUP` says of it. "
-        "That of a member (`group:OWNER`) only members place again.",
+        "partitions flow. The alert does not fire for a hold that was placed or "
+        "extended in the last 15 minutes, since somebody has just chosen its end.",
+        action="If that is too early, run `safeconsumer extend --group GROUP --owner "
+        "OWNER --for 1h SCOPE` with the owner and scope that `safeconsumer status "
+        "--group GROUP` shows. A hold that a member placed (`group:OWNER`) can only be "
+        "placed again by members.",
     ),
     Alert(
         name="WorkerNotPolling",
@@ -219,11 +228,11 @@ ALERTS = (
         severity="critical",
         summary="The worker of {{ $labels.instance }} has not polled for "
         "{{ $value | humanizeDuration }}",
-        meaning="Its loop stands still, or an error has ended it while its process "
-        "lives. Kafka takes its partitions away after `max.poll.interval.ms`. One that "
-        "was asked to stop is not meant.",
-        action="`Worker.healthy()` says what stands where, as does `/healthy` of "
-        "`safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
+        meaning="Its loop hangs, or an error has ended the loop while the process "
+        "still runs. Kafka takes its partitions away after `max.poll.interval.ms`. "
+        "The alert does not fire for a worker that was asked to stop.",
+        action="`Worker.healthy()` describes what hangs and where, as does `/healthy` "
+        "of `safeconsumer run --probe-port`. Look for `worker_stopped` in its log; "
         "restart the process.",
     ),
     Alert(
@@ -232,13 +241,13 @@ ALERTS = (
         "time() - {p}worker_last_poll_timestamp_seconds < 60",
         for_="5m",
         severity="critical",
-        summary="No commit of {{ $labels.instance }} has gone through for "
+        summary="No commit of {{ $labels.instance }} has succeeded for "
         "{{ $value | humanizeDuration }}",
-        meaning="Something is to be committed, and for ten minutes each commit was "
-        "refused or not sent. After a restart everything since comes again; where not "
-        "even the beginning is committed, nothing is handled.",
-        action="`commit_rejected` in the log has the error. Mind ACLs on the group, "
-        "and handlers that are slower than `max.poll.interval.ms`.",
+        meaning="There is something to commit, and for ten minutes every commit was "
+        "refused or not sent. After a restart all records since the last commit are "
+        "delivered again; where even the first commit fails, no record is handled.",
+        action="`commit_rejected` in the log gives the error. Check the ACLs on the "
+        "group, and whether handlers take longer than `max.poll.interval.ms`.",
     ),
     Alert(
         name="DeadLetters",
@@ -246,9 +255,9 @@ ALERTS = (
         for_="0m",
         severity="warning",
         summary="{{ $labels.instance }} has written dead letters",
-        meaning="Records failed for good and went to the topic of dead letters.",
-        action="`safeconsumer dead-letters list TOPIC`, with the worker's topic of "
-        "dead letters, shows why; mend that, and send them back: `safeconsumer "
+        meaning="Records failed permanently and went to the dead-letter topic.",
+        action="`safeconsumer dead-letters list TOPIC`, with the worker's dead-letter "
+        "topic, shows why. Fix the cause, and send them back with `safeconsumer "
         "dead-letters replay TOPIC`.",
     ),
     Alert(
@@ -258,25 +267,25 @@ ALERTS = (
         for_="0m",
         severity="warning",
         summary="A hook of {{ $labels.instance }} raises",
-        meaning="One of the application's own hooks raised; consuming goes on, but "
-        "what the hook does is not done.",
+        meaning="One of the application's own hooks raised. Consuming goes on, but the "
+        "hook did not do its work.",
         action="The log has its first error. `consumer.hook_failures` and "
-        "`worker.hook_failures` say which one it is, and how often.",
+        "`worker.hook_failures` show which hook it is, and how often it raised.",
     ),
 )
 
-# With ``on`` a label that both sides lack matches, one that only one side has does not.
+# With ``on``, a label matches if both sides lack it, but not if only one side has it.
 _MUTE = f"unless on (cluster, group, topic) {PREFIX}group_topic_held == 1"
 
-# For kafka-exporter, whose metric has the group in another label.
+# For kafka-exporter, whose metric has the group in a label with another name.
 LAG_QUERY = (
     "sum by (cluster, group, topic) (label_replace(kafka_consumergroup_lag, "
     f'"group", "$1", "consumergroup", "(.+)")) > 10000 {_MUTE}'
 )
 
-_LAG = f"""# A lag alert that says nothing of what is held on purpose. Take yours, and end it with
-# "{_MUTE}":
-# that metric is at the /metrics of safeconsumer console. With several clusters in one
+_LAG = f"""# A lag alert that does not fire for topics that are held on purpose. Take your own, and
+# end it with "{_MUTE}".
+# safeconsumer console exports that metric at /metrics. With several clusters in one
 # Prometheus, give the targets of exporter and console the label cluster.
 groups:
   - name: lag
@@ -335,13 +344,14 @@ def runbook() -> str:
 
 def _runbook() -> Iterator[str]:
     yield "# Runbook\n"
-    yield "What each alert of `alerts.yml` means, and what to do.\n"
+    yield "This page says what each alert of `alerts.yml` means, and what to do.\n"
     yield (
-        "What tells of groups is asked of `safeconsumer console`, which Prometheus "
-        "reaches with `--metrics-port 9101 --metrics-host 0.0.0.0`, without a token, "
-        "or on the same machine at the console's own port, with `authorization: "
-        "{credentials_file: ...}` and the token of `--token-file`: that one may place "
-        "holds, too, unless the console is `--read-only`.\n"
+        "The metrics of groups come from `safeconsumer console`. Prometheus can reach "
+        "it without a token if the console is started with `--metrics-port 9101 "
+        "--metrics-host 0.0.0.0`. On the same machine it can also use the console's "
+        "own port, with `authorization: {credentials_file: ...}` and the token of "
+        "`--token-file`; that token also allows placing holds, unless the console is "
+        "`--read-only`.\n"
     )
     for one in ALERTS:
         yield f"## {one.name}\n"
@@ -351,19 +361,19 @@ def _runbook() -> Iterator[str]:
     yield _ABOUT
 
 
-_ABOUT = f"""## Lag of what is held
+_ABOUT = f"""## Lag of held topics
 
-What is held on purpose has lag, and nobody needs to be woken by it. Add to your lag
-alert, as in `lag-alert.yml`: `{_MUTE}`.
+A topic that is held on purpose has lag, and nobody needs to be woken by it. Add this to
+your lag alert, as in `lag-alert.yml`: `{_MUTE}`.
 
-Where the console is away, or has heard nothing for 10 s, nobody knows what is held, and
-the lag alert fires for it too.
+If the console is down, or has read nothing for 10 s, it is unknown what is held, and
+the lag alert fires for held topics too.
 
 ## Several clusters, several consoles
 
-Rules about groups leave out the labels `instance` and `pod`: replicas of a console are
-one. All other labels keep clusters apart: give the console of each cluster a job of its
-own, or the label `cluster`. A lag alert goes by that label alone, so the exporter's
-targets need the same; if neither has it, two groups of one name in two clusters are
-taken for one.
+Rules about groups ignore the labels `instance` and `pod`, so replicas of a console
+count as one. All other labels distinguish clusters: give the console of each cluster a
+job of its own, or the label `cluster`. A lag alert uses only the label `cluster`, so
+the exporter's targets need it too; if neither has it, groups with the same name in two
+clusters are taken for one.
 """

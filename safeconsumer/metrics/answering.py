@@ -1,5 +1,5 @@
 """
-Answers HTTP requests about a process, of Prometheus and of probes.
+Answers the HTTP requests of Prometheus and of probes about a process.
 """
 
 import socket
@@ -20,13 +20,13 @@ _alive: "weakref.WeakSet[Answers]" = weakref.WeakSet()
 
 class Answers(ThreadingMixIn, HTTPServer):
     """
-    A server on its own threads, from its construction until it is ended.
+    An HTTP server on its own threads, running from its construction until :meth:`end`.
 
-    A process that is forked from this one closes the port, and answers nobody.
+    A forked child closes its copy of the port, and answers nobody.
 
     Args:
-        host: the address to listen on, of either version of IP, or a name.
-        port: to listen on; 0 for any.
+        host: the address to listen on, IPv4 or IPv6, or a name.
+        port: the port to listen on; 0 for any free one.
         handler: the class that answers a request.
         name: the thread's name.
 
@@ -68,11 +68,11 @@ class Answers(ThreadingMixIn, HTTPServer):
             super().handle_error(request, client_address)
 
 
-def _let_go() -> None:
+def _close_ports() -> None:
     # The thread is the parent's; waiting for it would never end.
     for one in tuple(_alive):
         one._thread = None  # noqa: SLF001 - ours
         one.socket.close()
 
 
-run_in_child(_let_go)
+run_in_child(_close_ports)

@@ -25,7 +25,7 @@ class Panel:
         about: what it shows.
         queries: PromQL, with the legend; ``{p}`` stands for the prefix of all metrics.
         unit: Grafana's name of the unit.
-        is_alarming: whether every value above 0 is shown as bad.
+        is_alarming: whether every value above 0 is shown in red.
     """
 
     title: str
@@ -49,7 +49,7 @@ _I = '{instance=~"$instance"}'
 
 
 def _each(metric: str, how: str, *more: str) -> str:
-    # Replicas of one console have the same values, which count once.
+    # Replicas of one console have the same values, which must be counted once.
     labels = ", ".join(['job=~"$console"', 'group=~"$group"', *more])
     return f"{how} (max without (instance, pod) ({{p}}{metric}{{{labels}}}))"
 
@@ -59,8 +59,9 @@ ROWS = (
         "Groups, as the console knows them",
         (
             Panel(
-                title="Held, and delivered all the same",
-                about="Must be 0: partitions that a hold covers and that flow.",
+                title="Held, but still delivered",
+                about="Partitions that a hold covers and that still flow; this must "
+                "be 0.",
                 queries=[
                     (
                         _each(
@@ -73,19 +74,21 @@ ROWS = (
             ),
             Panel(
                 title="Partitions",
-                about="Flowing, quiet, held and flowing, and of which nobody can tell.",
+                about="How many flow, are quiet, are held but flow, or are in an "
+                "unknown state.",
                 queries=[
                     (_each("group_partitions", "sum by (state)"), "{{state}}"),
                 ],
             ),
             Panel(
                 title="Members",
-                about="By what they report: silent ones obey nobody knows what.",
+                about="By what they report; silent members may not obey.",
                 queries=[(_each("group_members", "sum by (state)"), "{{state}}")],
             ),
             Panel(
                 title="Holds",
-                about="By the topic that they are on, and those without an end.",
+                about="By the control topic that they are on, and how many have no "
+                "end.",
                 queries=[
                     (_each("group_holds", "sum by (source)"), "{{source}}"),
                     (_each("group_unlimited_holds", "sum"), "without an end"),
@@ -104,8 +107,9 @@ ROWS = (
                 unit="s",
             ),
             Panel(
-                title="Retention takes held data in",
-                about="Counted from when holds were placed; below 0 it may be gone.",
+                title="Retention deletes held data in",
+                about="Counted from when holds were placed; below 0 data may be "
+                "deleted.",
                 queries=[
                     (
                         _each("group_retention_margin_seconds", "min by (group)"),
@@ -115,7 +119,7 @@ ROWS = (
                 unit="s",
             ),
             Panel(
-                title="Lag of what is held",
+                title="Lag of held partitions",
                 about="Records that wait for a resume.",
                 queries=[
                     (
@@ -126,14 +130,14 @@ ROWS = (
             ),
             Panel(
                 title="Topics held",
-                about="1 for each topic with held partitions: lag alerts are mute.",
+                about="Topics with held partitions, for which lag alerts are silenced.",
                 queries=[
                     (_each("group_topic_held", "sum by (group)"), "{{group}}"),
                 ],
             ),
             Panel(
-                title="Age of what the console knows",
-                about="Above 10 s nothing is said of groups.",
+                title="Age of the console's data",
+                about="Above 10 s the console exports no metrics of groups.",
                 queries=[
                     (
                         '{p}console_snapshot_age_seconds{job=~"$console"}',
@@ -149,7 +153,7 @@ ROWS = (
         (
             Panel(
                 title="Partitions",
-                about="Assigned, and quiet of them.",
+                about="How many are assigned, and how many of these are quiet.",
                 queries=[
                     (f"sum({{p}}consumer_assigned_partitions{_I})", "assigned"),
                     (f"sum({{p}}consumer_quiet_partitions{_I})", "quiet"),
@@ -162,7 +166,7 @@ ROWS = (
             ),
             Panel(
                 title="Holds placed and ended",
-                about="Not those of workers.",
+                about="Those of workers are not counted.",
                 queries=[
                     (
                         f"sum by (change) (rate({{p}}hold_changes_total{_I}[{RATE}]))",
@@ -187,7 +191,7 @@ ROWS = (
             ),
             Panel(
                 title="Fetched data parked and thrown away",
-                about="Parked waits for a resume; what was purged is fetched again.",
+                about="Parked data waits for a resume; purged data is fetched again.",
                 queries=[
                     (f"sum({{p}}parked_bytes{_I})", "parked"),
                     (f"sum(rate({{p}}purged_bytes_total{_I}[{RATE}]))", "purged / s"),
@@ -200,7 +204,7 @@ ROWS = (
             ),
             Panel(
                 title="Alarms",
-                about="Warnings and errors; the log has each with what to do.",
+                about="Warnings and errors; the log says for each what to do.",
                 queries=[
                     (
                         f"sum by (event) (increase({{p}}{name}{_I}[{RATE}]))",
@@ -211,8 +215,8 @@ ROWS = (
                         ("worker_alarms_total", "{{event}}, of a worker"),
                         ("hook_failures_total", "hooks that raised"),
                         ("worker_hook_failures_total", "on_event raised"),
-                        ("control_resets_total", "control topics made again"),
-                        ("control_skipped_records_total", "unread control records"),
+                        ("control_resets_total", "control topics recreated"),
+                        ("control_skipped_records_total", "unreadable control records"),
                         ("worker_leaked_total", "records in spite of a hold"),
                     )
                 ],
@@ -220,17 +224,18 @@ ROWS = (
             ),
             Panel(
                 title="Control topics read",
-                about="0: that member keeps what it knew.",
+                about="At 0 the member keeps the holds that it knew.",
                 queries=[(f"{{p}}control_ready{_I}", "{{instance}} {{client_id}}")],
             ),
             Panel(
                 title="Partitions that wait for the control topics",
-                about="Just assigned ones for a moment; for longer only if unread.",
+                about="New ones wait for a moment; longer only if topics cannot be "
+                "read.",
                 queries=[(f"sum({{p}}control_gated_partitions{_I})", "gated")],
             ),
             Panel(
                 title="Seconds since the last poll",
-                about="Above max.poll.interval.ms a member is thrown out.",
+                about="Above max.poll.interval.ms the group removes the member.",
                 queries=[
                     (
                         f"time() - {{p}}consumer_last_poll_timestamp_seconds{_I}",
@@ -246,7 +251,7 @@ ROWS = (
         (
             Panel(
                 title="Records done",
-                about="Per second, with what was tried again, and what was given up.",
+                about="Per second, with retried and dropped records.",
                 queries=[
                     (f"sum(rate({{p}}worker_done_total{_I}[{RATE}]))", "done"),
                     (f"sum(rate({{p}}worker_retries_total{_I}[{RATE}]))", "retries"),
@@ -255,8 +260,8 @@ ROWS = (
                 unit="ops",
             ),
             Panel(
-                title="Failed for good",
-                about="Dead letters, and records that were passed over.",
+                title="Failed permanently",
+                about="Dead letters, and records that were skipped.",
                 queries=[
                     (
                         f"sum(increase({{p}}worker_dead_letters_total{_I}[{RATE}]))",
@@ -271,7 +276,7 @@ ROWS = (
             ),
             Panel(
                 title="Handlers",
-                about="Seconds per record: half and 99 of 100 take no longer.",
+                about="Seconds per record: the median and the 99th percentile.",
                 queries=[
                     (
                         (
@@ -286,7 +291,8 @@ ROWS = (
             ),
             Panel(
                 title="Lag",
-                about="What workers hold and know of, and what is not committed yet.",
+                about="Records that workers have not completed, and offsets not "
+                "committed.",
                 queries=[
                     (f"sum({{p}}worker_lag_records{_I})", "records behind"),
                     (f"sum({{p}}worker_commit_lag_offsets{_I})", "not committed"),
@@ -294,7 +300,7 @@ ROWS = (
             ),
             Panel(
                 title="Held in memory",
-                about="Records that wait and that handlers work on.",
+                about="Records that wait for a handler, and records in handlers.",
                 queries=[
                     (f"sum({{p}}worker_queued_records{_I})", "queued"),
                     (f"sum({{p}}worker_running_records{_I})", "running"),
@@ -302,7 +308,7 @@ ROWS = (
             ),
             Panel(
                 title="Paused by the worker itself",
-                about="Share of the time, by why: the mean of all workers.",
+                about="Share of the time, by reason: the mean of all workers.",
                 queries=[
                     (
                         (
@@ -316,7 +322,7 @@ ROWS = (
             ),
             Panel(
                 title="Commits",
-                about="Per second; refused ones are tried again.",
+                about="Per second; refused commits are retried.",
                 queries=[
                     (f"sum(rate({{p}}worker_commits_total{_I}[{RATE}]))", "done"),
                     (
@@ -335,8 +341,8 @@ ROWS = (
                 is_alarming=True,
             ),
             Panel(
-                title="Seconds since its loop turned",
-                about="Above a minute it hangs, or has ended.",
+                title="Seconds since its loop ran",
+                about="Above a minute the worker hangs, or has ended.",
                 queries=[
                     (
                         f"time() - {{p}}worker_last_poll_timestamp_seconds{_I}",
@@ -352,7 +358,7 @@ ROWS = (
         (
             Panel(
                 title="Delivered while paused, or twice",
-                about="The stock client leaks; ours is silent.",
+                about="The stock client delivers paused records; ours does not.",
                 queries=[
                     ("sum by (client) ({p}demo_wrong_records)", "{{client}}"),
                 ],
@@ -360,7 +366,7 @@ ROWS = (
             ),
             Panel(
                 title="Partitions that forgot their pause",
-                about="The program wants them paused, and they flow.",
+                about="The program has paused them, but they flow.",
                 queries=[
                     (
                         'sum by (client) ({p}demo_partitions{state="pause_lost"})',
@@ -370,8 +376,8 @@ ROWS = (
                 is_alarming=True,
             ),
             Panel(
-                title="Delivered of what there is",
-                about="Each record once, after the resume.",
+                title="Share of records delivered",
+                about="Reaches 100 % after the resume.",
                 queries=[
                     (
                         (

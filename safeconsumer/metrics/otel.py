@@ -48,8 +48,8 @@ class Instruments:
     ``safeconsumer.worker_handler.count`` and ``.sum``, whose names there differ from
     the table's.
 
-    There may be several objects: those of one provider share its instruments, and the
-    sources of all of them are observed.
+    You may make several objects: those with the same provider share its instruments,
+    and the sources of all of them are observed.
 
     Args:
         sources: consumers, workers, each of which adds its consumer, and what
@@ -65,8 +65,8 @@ class Instruments:
             labels, or the provider makes no meters; nothing was added.
 
     Thread rules: any; a collection never waits for a ``poll``, and works after
-    ``close``. It keeps its sources alive until :meth:`remove`. In a forked process
-    there are none of the parent's, which reports them itself.
+    ``close``. It keeps its sources alive until :meth:`remove`. A forked process does
+    not report its parent's sources, since the parent reports them itself.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Collector(Base):
     """
     Gives a registry of prometheus-client the figures of consumers and workers.
 
-    Use one collector for all sources of a registry: two would have the same names.
+    Use one collector for all sources of a registry: the names of two would clash.
 
     Args:
         sources: consumers, workers, each of which adds its consumer, and what
@@ -57,8 +57,8 @@ class Collector(Base):
             no labels.
 
     Thread rules: any; it never waits for a ``poll``, and works after ``close``. It
-    keeps its sources alive until :meth:`remove`. In a forked process it shows none of
-    the parent's, which reports them itself.
+    keeps its sources alive until :meth:`remove`. A forked process does not
+    show its parent's sources, since the parent reports them itself.
     """
 
     def __init__(self, *sources: object, is_labelled: bool = True) -> None:
@@ -135,7 +135,9 @@ def _histogram(
 
 def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
     """
-    Return a function for scrapes: from ``Accept`` to a content type and the text.
+    Return a function that answers scrapes.
+
+    It takes the ``Accept`` header, and returns the content type and the text.
     """
     registry = CollectorRegistry()
     registry.register(collector)

@@ -96,10 +96,10 @@ class _Member:
     Attributes:
         consumer: the consumer.
         figures: reads its values.
-        labels: the labels of all its values, for as long as it is here.
+        labels: the labels of all its values, until it is removed.
         worker: the worker that works on it, if one was given.
         ended: the final counters of an earlier consumer with the same labels.
-        began: this consumer's counters when it got the labels.
+        began: the values of this consumer's counters when it got the labels.
     """
 
     consumer: SafeConsumer
@@ -133,7 +133,7 @@ class _Member:
 
     def after(self, ended: Mapping[str, Any]) -> "_Member":
         """
-        Return it with counters that continue from those of an ended one.
+        Return this member with counters that continue from those of an ended one.
         """
         began = {
             metric.name: dict(value) if isinstance(value, Mapping) else value
@@ -162,11 +162,11 @@ class Readings:
     """
     Reads the figures of consumers, workers and Spark's queries at each scrape.
 
-    No lock is taken for longer than a worker needs to count what it holds, and nothing
-    waits for a ``poll``. A consumer keeps its labels for as long as it is here,
-    whatever is added or removed. If a consumer gets the name of one that was removed,
-    its counters continue from those, so they never go back. A forked process has none
-    of its parent's.
+    No lock is taken for longer than a worker needs to count its records, and nothing
+    waits for a ``poll``. A consumer keeps its labels until it is removed, whatever else
+    is added or removed. If a consumer gets the name of one that was removed, its
+    counters continue from those, so they never go back. A forked process starts without
+    its parent's sources.
 
     Args:
         sources: consumers, workers, each of which adds its consumer, and listeners of
@@ -278,7 +278,7 @@ class Readings:
 
 
 def _forget_all() -> None:
-    # Another thread may have had a lock; and the parent reports its own sources.
+    # Another thread may have held a lock; and the parent reports its own sources.
     for one in tuple(_alive):
         one.forget()
 
@@ -299,8 +299,8 @@ def checked(source: object) -> tuple[Any, Worker | None]:
     consumer = source if worker is None else worker.consumer
     if not isinstance(consumer, SafeConsumer):
         message = (
-            f"metrics are those of a SafeConsumer, of a Worker or of "
-            f"safeconsumer.spark.listener(), not of {source!r}; of a Pump give its "
+            f"metrics come from a SafeConsumer, a Worker or "
+            f"safeconsumer.spark.listener(), not from {source!r}; for a Pump give its "
             f"consumer"
         )
         raise MetricsSourceError(message)
@@ -343,8 +343,8 @@ def _more(ended: Any, since: Any) -> Any:  # noqa: ANN401 - a counter, as it is 
 def _of_queries(
     listeners: Iterable[Listener],
 ) -> Iterator[tuple[Metric, Mapping[str, float]]]:
-    # Sessions may have queries with the same name: their counts are added up. So are
-    # those of ended queries with that name, or the counters would go back.
+    # Sessions may have queries with the same name: their counts are added up. Those of
+    # ended queries with that name are added too, or the counters would go back.
     heard = [one.heard() for one in listeners]
     running = [query for queries, _ in heard for query in queries]
     ended = [query for _, queries in heard for query in queries]

@@ -1,8 +1,8 @@
 """
 Generates the reference page of all metrics from the table.
 
-``python -m safeconsumer.metrics.reference --write FILE`` writes it; it prints it
-otherwise.
+``python -m safeconsumer.metrics.reference --write FILE`` writes the page to a file;
+without ``--write`` it is printed.
 """
 
 import argparse
@@ -25,39 +25,52 @@ _SECTIONS: tuple[tuple[Source, str, str], ...] = (
     (
         "consumer",
         "A consumer",
-        "Of every `SafeConsumer` that a collector was given.",
+        "These are reported for every `SafeConsumer` that a collector was given.",
     ),
     (
         "control",
         "A consumer with `control=`",
-        "Beside those of a consumer; without `control=` there is none of them.",
+        "These come in addition to those of a consumer, only if it has `control=`.",
     ),
     (
         "worker",
         "A worker",
-        "Of every `Worker`, beside those of its consumer; so is `safeconsumer run`.",
+        (
+            "These are reported for every `Worker`, in addition to those of its "
+            "consumer; `safeconsumer run` reports them too."
+        ),
     ),
     (
         "spark",
         "A Spark session",
-        "Of running queries, from `safeconsumer.spark.listener()`: name or id of each.",
+        (
+            "These come from `safeconsumer.spark.listener()`, for each running query; "
+            "the label is its name or id."
+        ),
     ),
     (
         "console",
         "The console",
-        "At `/metrics` of `safeconsumer console`: groups that are held, or report.",
+        (
+            "`safeconsumer console` exports these at `/metrics`, for groups that are "
+            "held or whose members report."
+        ),
     ),
-    ("demo", "The demo", "Of `safeconsumer demo --metrics PORT`, while it plays."),
+    (
+        "demo",
+        "The demo",
+        "`safeconsumer demo --metrics PORT` exports these while it runs.",
+    ),
 )
 _HEAD = f"""# Metrics
 
-Made from `safeconsumer/metrics/table.py` by `python -m safeconsumer.metrics.reference`.
+This page is generated from `safeconsumer/metrics/table.py` by `python -m safeconsumer.metrics.reference`.
 
-Each value of a consumer or a worker also has the labels {" and ".join(f"`{name}`" for name in CONSUMER_LABELS)}, unless with `is_labelled=False`, and at `safeconsumer run --probe-port`.
-*Series* says how many a metric has at most: a member stays below 100, whatever is assigned to it; a console shows {MOST_CONSOLE_SERIES:,} at most, and counts what it leaves out.
+Each value of a consumer or a worker also has the labels {" and ".join(f"`{name}`" for name in CONSUMER_LABELS)}, except with `is_labelled=False` and at `safeconsumer run --probe-port`.
+*Series* is the largest number of series that a metric can have: a member has fewer than 100 in all, whatever is assigned to it; a console shows at most {MOST_CONSOLE_SERIES:,}, and counts those that it leaves out.
 *kafka-python* is the name of the sum in `consumer.metrics()`, group `safeconsumer-metrics`.
-*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; written for Prometheus it has the name of the table again, but for the histogram, which OpenTelemetry cannot observe and which is two counters there.
-Spans, which `Worker(trace=True)` makes of each attempt at a record, are another thing: [0071](0071-traces.md).
+*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.Instruments(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there.
+Spans, which `Worker(trace=True)` creates for each attempt at a record, are described in [0071](0071-traces.md).
 """  # noqa: E501 - one sentence, one line
 
 

@@ -1,9 +1,9 @@
 """
-Defines all metrics: name, type, unit, labels, meaning, and the most series.
+Defines all metrics: name, type, unit, labels, meaning, and the most series of each.
 
 Prometheus, OpenTelemetry, kafka-python's own ``metrics()``, the reference page, the
-dashboard and their tests are made from this table. These are never labels: owners'
-names, reasons, scopes, ids of holds, members, hosts, keys, offsets, texts of errors.
+dashboard and their tests are made from this table. Owners' names, reasons, scopes,
+hold ids, members, hosts, keys, offsets and error texts are never labels.
 """
 
 import math
@@ -18,11 +18,11 @@ from safeconsumer.holds.hold import KINDS
 PREFIX = "safeconsumer_"
 CONSUMER_LABELS = ("client_id", "group")
 """
-Labels of consumers' and workers' metrics, if several of them are read together.
+Labels of consumers' and workers' metrics, if several consumers are read together.
 """
 MOST_CONSOLE_SERIES = 1000
 """
-The most series of groups that a console shows; it counts those that it leaves out.
+The largest number of series of groups that a console shows; it counts the others.
 """
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
@@ -31,7 +31,7 @@ Unit: TypeAlias = Literal[
     "seconds", "bytes", "records", "partitions", "offsets", "topics", "members"
 ]
 
-# Units of UCUM; the others are counts of something, in braces.
+# Units of UCUM; the others are counted things, which UCUM writes in braces.
 _UNITS = {"seconds": "s", "bytes": "By"}
 # Series of a worker's histogram: results.BOUNDS, +Inf, the sum and the count.
 _HISTOGRAM_SERIES = 15
@@ -71,13 +71,13 @@ class Metric:
     A metric of the table.
 
     Attributes:
-        name: without the prefix; it ends in its unit, and in ``_total`` if it is a
-            counter.
+        name: its name without the prefix; it ends in its unit, and in ``_total`` if it
+            is a counter.
         source: the object that has it: a ``consumer``, one with ``control``, a
             ``worker``, a query of ``spark``, the ``console`` or the ``demo``.
         kind: Prometheus's name of its type.
-        unit: of its values; None if it is a plain number, or 0 and 1.
-        meaning: for people, as one sentence.
+        unit: the unit of its values; None for plain numbers, and for 0 and 1.
+        meaning: describes it for people.
         labels: the labels that distinguish its values.
         kafka: its name among kafka-python's metrics; None if it is not there, since
             those have no labels. KIP-1304's names become aliases here once that is
@@ -102,7 +102,7 @@ class Metric:
     @property
     def most(self) -> int | None:
         """
-        The most series of it that one member or console has.
+        The largest number of series that one member or console has of it.
 
         It is None if this depends on the cluster.
         """
@@ -121,14 +121,14 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "consumer_assigned_partitions",
         "gauge",
-        "Partitions that are assigned.",
+        "Partitions that are assigned to the consumer.",
         unit="partitions",
         kafka="assigned-partitions",
     )
     yield metric(
         "consumer_quiet_partitions",
         "gauge",
-        "Assigned partitions of which nothing is delivered: a hold covers them, or "
+        "Assigned partitions whose records are not delivered: a hold covers them, or "
         "they wait for the control topics or the end of a poll.",
         unit="partitions",
         kafka="quiet-partitions",
@@ -136,16 +136,17 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "consumer_paused_partitions",
         "gauge",
-        "What paused() returns: the quiet ones, and those that pause() of a partition "
-        "holds and that are not assigned now.",
+        "Partitions that paused() returns: quiet ones, and unassigned ones that a "
+        "pause() of a partition holds.",
         unit="partitions",
         kafka="paused-partitions",
     )
     yield metric(
         "consumer_last_poll_timestamp_seconds",
         "gauge",
-        "When a poll() of the consumer began last, or waited on, since the epoch; its "
-        "age is what max.poll.interval.ms limits. None before the first.",
+        "When the consumer last began a poll(), or continued to wait in one, since the "
+        "epoch; max.poll.interval.ms limits its age. There is no value before the "
+        "first poll.",
         unit="seconds",
     )
     yield metric(
@@ -166,50 +167,51 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "holds_oldest_timestamp_seconds",
         "gauge",
-        "When the oldest hold in force of each kind was placed, since the epoch; none "
-        "without one.",
+        "When the oldest hold in force of each kind was placed, since the epoch; there "
+        "is no value without a hold.",
         unit="seconds",
         labels=(kind,),
     )
     yield metric(
         "hold_changes_total",
         "counter",
-        "Holds placed or changed, removed, expired, and ended with the assignment; not "
-        "a worker's own: see worker_pause_seconds_total.",
+        "Holds placed or changed, removed, expired, and ended with the assignment; a "
+        "worker's own holds are not counted, see worker_pause_seconds_total.",
         labels=(Label("kind", WISHES), Label("change", CHANGES)),
         kafka="hold-changes-total",
     )
     yield metric(
         "rebalances_total",
         "counter",
-        "Joins of the group that completed.",
+        "Completed joins of the group.",
         kafka="rebalances-total",
     )
     yield metric(
         "partition_moves_total",
         "counter",
-        "Partitions that joins of the group gave, revoked, or found lost.",
+        "Partitions that were assigned, revoked, or found lost when the consumer "
+        "joined the group.",
         labels=(Label("how", MOVES),),
     )
     yield metric(
         "purged_bytes_total",
         "counter",
-        "Fetched data thrown away as the ownership of its partition had ended.",
+        "Fetched data thrown away because the ownership of its partition had ended.",
         unit="bytes",
         kafka="purged-bytes-total",
     )
     yield metric(
         "parked_dropped_bytes_total",
         "counter",
-        "Parked data beyond parked_max_bytes, dropped to be fetched again.",
+        "Parked data beyond parked_max_bytes, which was dropped and is fetched again.",
         unit="bytes",
         kafka="parked-dropped-bytes-total",
     )
     yield metric(
         "alarms_total",
         "counter",
-        "Events of a consumer of the levels warning and error that no other counter "
-        "has.",
+        "Events of a consumer with the level warning or error that no other counter "
+        "counts.",
         labels=(Label("event", ALARMS),),
         kafka="alarms-total",
     )
@@ -228,8 +230,8 @@ def _control() -> Iterator[Metric]:
     yield metric(
         "control_ready",
         "gauge",
-        "1 if the control topics are read to their end, 0 if not; none once the "
-        "consumer is closed.",
+        "1 if the control topics are read to their end, 0 if not; there is no value "
+        "once the consumer is closed.",
     )
     yield metric(
         "control_gated_partitions",
@@ -240,18 +242,18 @@ def _control() -> Iterator[Metric]:
     yield metric(
         "control_skipped_records_total",
         "counter",
-        "Records of the control topics that could not be read and were passed over.",
+        "Records of the control topics that could not be read and were skipped.",
         unit="records",
     )
     yield metric(
         "control_resets_total",
         "counter",
-        "Times a control topic was made again, or lost its end.",
+        "Times a control topic was recreated or truncated.",
     )
     yield metric(
         "gates_opened_unread_total",
         "counter",
-        'Partitions that flow though the topics could not be read: unavailable="run".',
+        'Partitions that flow although control topics are unread: unavailable="run".',
     )
 
 
@@ -268,7 +270,7 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "partitions",
         "gauge",
-        "Partitions of which a worker has records that are not completed.",
+        "Partitions of which a worker has uncompleted records.",
         unit="partitions",
     )
     yield metric(
@@ -280,42 +282,43 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "running_records",
         "gauge",
-        "Records that are handed over to handlers now.",
+        "Records that handlers are working on now.",
         unit="records",
     )
     yield metric(
         "held_bytes",
         "gauge",
-        "Bytes of the polled records that wait or are handed over to handlers.",
+        "Bytes of the polled records that wait for a handler or are in one.",
         unit="bytes",
     )
     yield metric(
         "done_total",
         "counter",
-        "Records that a worker completed: handled, dead letters, skipped.",
+        "Records that a worker completed: handled, written as dead letters, or "
+        "skipped.",
     )
     yield metric("retries_total", "counter", "Times a worker tried a record again.")
     yield metric(
         "dead_letters_total",
         "counter",
-        "Records that failed for good and are acknowledged as dead letters.",
+        "Records that failed permanently and were acknowledged as dead letters.",
     )
     yield metric(
-        "skipped_total", "counter", "Records that failed for good and were passed over."
+        "skipped_total", "counter", "Records that failed permanently and were skipped."
     )
     yield metric(
         "dropped_total",
         "counter",
-        "Polled records given up in a rebalance or at a stop; the next owner of their "
+        "Polled records dropped in a rebalance or at a stop; the next owner of their "
         "partitions gets them again.",
     )
     yield metric(
         "leaked_total",
         "counter",
-        "Records that a poll gave a worker in spite of its own hold; above 0 it is a "
-        "defect.",
+        "Records that a poll gave a worker in spite of its own hold; a value above 0 "
+        "is a defect.",
     )
-    yield metric("commits_total", "counter", "Commits of a worker that went through.")
+    yield metric("commits_total", "counter", "Commits of a worker that succeeded.")
     yield metric(
         "commits_failed_total",
         "counter",
@@ -324,29 +327,29 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "commits_failing_seconds",
         "gauge",
-        "For how long no commit of a worker has gone through though something is to be "
-        "committed, 0 while they do; also where it begins with nothing because its "
-        "first commit fails.",
+        "For how long no commit of a worker has succeeded although there is something "
+        "to commit; 0 while commits succeed. It also counts the time in which a worker "
+        "handles nothing because its first commit fails.",
         unit="seconds",
     )
     yield metric(
         "commit_lag_offsets",
         "gauge",
-        "Offsets that a worker completed and has not committed.",
+        "Offsets that a worker has completed but not committed.",
         unit="offsets",
     )
     yield metric(
         "lag_records",
         "gauge",
         "Records that a worker has not completed, and offsets that it has not polled, "
-        "as far as fetches have told.",
+        "as far as the last fetches showed.",
         unit="records",
     )
     yield metric(
         "span_records",
         "gauge",
-        "Of a worker's partitions the longest distance from the first record that is "
-        "not completed to the last polled one.",
+        "The longest distance, among a worker's partitions, from the first uncompleted "
+        "record to the last polled one.",
         unit="records",
     )
     yield metric("pauses_total", "counter", "Times a handler asked for a pause.")
@@ -356,21 +359,21 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "breaker_open_topics",
         "gauge",
-        "Topics that a worker's breaker has stopped now.",
+        "Topics that a worker's breaker keeps stopped now.",
         unit="topics",
     )
     yield metric(
         "pause_seconds_total",
         "counter",
-        "For how long the worker held something in this owner's name.",
+        "For how long the worker held anything in the name of this owner.",
         unit="seconds",
         labels=(Label("owner", _WORKER_OWNERS),),
     )
     yield metric(
         "handler_seconds",
         "histogram",
-        "How long handlers took for a record, failed or not; of records handed over "
-        "together each counts with their mean.",
+        "How long handlers took for a record, failed or not; each record of a batch "
+        "counts with the batch's mean.",
         unit="seconds",
     )
     yield metric(
@@ -382,20 +385,21 @@ def _worker() -> Iterator[Metric]:
     yield metric(
         "last_poll_timestamp_seconds",
         "gauge",
-        "When a worker's loop turned last, since the epoch; none before it runs, and "
-        "once it has ended as it was asked to.",
+        "When a worker's loop last ran, since the epoch; there is no value before it "
+        "runs, and after it has ended as it was asked to.",
         unit="seconds",
     )
     yield metric(
         "alarms_total",
         "counter",
-        "Events of a worker of the levels warning and error that no other counter has.",
+        "Events of a worker with the level warning or error that no other counter "
+        "counts.",
         labels=(Label("event", WORKER_ALARMS),),
     )
     yield metric(
         "hook_failures_total",
         "counter",
-        "Times a worker's on_event raised, or what makes its spans.",
+        "Times a worker's on_event raised, or the code that makes its spans.",
     )
 
 
@@ -413,19 +417,20 @@ def _spark() -> Iterator[Metric]:
     yield metric(
         "held_partitions",
         "gauge",
-        "Partitions that the last plan of a query left alone.",
+        "Partitions that the last plan of a query did not read because they are held.",
         "partitions",
     )
     yield metric(
         "held_lag_offsets",
         "gauge",
-        "Offsets that the held partitions of a query are behind the end of their logs.",
+        "How many offsets the held partitions of a query are behind the ends of their "
+        "logs.",
         "offsets",
     )
     yield metric(
         "undecided",
         "gauge",
-        "1 if nobody can tell what is held, so that a query reads nothing; else 0.",
+        "1 if it is unknown what is held, so that a query reads nothing; otherwise 0.",
     )
     yield metric(
         "batches_total",
@@ -456,83 +461,85 @@ def _console() -> Iterator[Metric]:
 
     yield metric(
         "console_snapshot_age_seconds",
-        "For how long the console has heard nothing newer; all of its other figures "
-        "are as old, and those of groups are left out once that is too old.",
+        "For how long the console has read nothing newer; all of its other figures are "
+        "as old, and it leaves out those of groups once they are too old.",
         unit="seconds",
     )
     yield metric(
         "console_omitted_series",
-        f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out: of topics that "
-        "are held, and of groups that are not.",
+        f"Series beyond {MOST_CONSOLE_SERIES:,}, which are left out; they are those of "
+        "topics that are held, and of groups that are not.",
     )
     yield metric(
         "group_members",
-        "Members of a group by what they report: they obey all holds, have some to "
-        "read, cannot read them, say nothing, or nobody can tell, as where reports "
-        "cannot be read.",
+        "Members of a group by what they report: they obey all holds, have not read "
+        "all of them yet, cannot read them, or report nothing; or it is unknown, for "
+        "example because reports cannot be read.",
         group,
         Label("state", MEMBER_STATES),
         unit="members",
     )
     yield metric(
         "group_partitions",
-        "Partitions of a group: held by nobody, held and quiet, held and delivered all "
-        "the same, and held while nobody can tell, or not yet.",
+        "Partitions of a group: not held, held and quiet, held but still delivered, or "
+        "held and either not quiet yet or in an unknown state.",
         group,
         Label("state", PARTITION_STATES),
         unit="partitions",
     )
     yield metric(
         "group_quiet",
-        "1 if all that is held of a group is quiet, as status and wait say it; 0 if it "
-        "is not, not yet, or nobody can tell. None where nothing is held, or holds "
-        "cover nothing.",
+        "1 if all held partitions of a group are quiet, as the commands status and "
+        "wait report it; 0 if they are not, not yet, or it is unknown. There is no "
+        "value if nothing is held, or if holds cover nothing.",
         group,
     )
     yield metric(
         "group_holds",
-        "Holds of a group by the topic they are on.",
+        "Holds of a group, by the control topic that they are on.",
         group,
         Label("source", SOURCES),
     )
     yield metric(
         "group_unlimited_holds",
-        "Holds of a group that never expire, by the topic they are on.",
+        "Holds of a group that never expire, by the control topic that they are on.",
         group,
         Label("source", SOURCES),
     )
     yield metric(
         "group_oldest_unlimited_hold_timestamp_seconds",
         "When the oldest hold of a group that never expires was placed, since the "
-        "epoch; none without one, or if nobody can tell.",
+        "epoch; there is no value without such a hold, or if it is unknown.",
         group,
         unit="seconds",
     )
     yield metric(
         "group_next_expiry_timestamp_seconds",
-        "When the next hold of a group expires, since the epoch; none if none does.",
+        "When the next hold of a group expires, since the epoch; there is no value if "
+        "no hold expires.",
         group,
         unit="seconds",
     )
     yield metric(
         "group_retention_margin_seconds",
-        "Until retention by age may delete what came since the group's holds were "
-        "placed: the least of its held topics; below 0 it may have. None without "
-        "retention.ms, or where nobody tells it; retention.bytes is not looked at.",
+        "Time until retention by age may delete records that were written since the "
+        "group's holds were placed: the smallest of its held topics; below 0 they may "
+        "be deleted already. There is no value without retention.ms, or if that is "
+        "unknown; retention.bytes is not considered.",
         group,
         unit="seconds",
     )
     yield metric(
         "group_held_lag_records",
-        "Records behind the committed offsets of a topic's held partitions; none where "
-        "that of one is unknown.",
+        "Lag of a topic's held partitions: records that are not committed. There is no "
+        "value if the lag of one of them is unknown.",
         group,
         Label("topic"),
         unit="records",
     )
     yield metric(
         "group_topic_held",
-        "1 for each topic of a group of which partitions are held.",
+        "1 for each topic of a group that has held partitions.",
         group,
         Label("topic"),
     )
@@ -551,17 +558,19 @@ def _demo() -> Iterator[Metric]:
             labels=(*labels, *more),
         )
 
-    yield metric("produced_records", "records", "Records there are for a client.")
-    yield metric("delivered_records", "records", "Records a client has delivered.")
+    yield metric(
+        "produced_records", "records", "Records that were written for a client."
+    )
+    yield metric("delivered_records", "records", "Records that a client has delivered.")
     yield metric(
         "wrong_records",
         "records",
-        "Records a client has delivered while they were paused, or twice.",
+        "Records that a client has delivered while they were paused, or twice.",
     )
     yield metric(
         "partitions",
         "partitions",
-        "Partitions as the client has them now.",
+        "Partitions of a client, by their state now.",
         Label("state", DEMO_STATES),
     )
 

@@ -1,8 +1,8 @@
 """
-What pytest loads in every session of whoever has safeconsumer installed.
+Defines the plugin that pytest loads in every session where safeconsumer is installed.
 
-It has no fixtures and no options but where :mod:`safeconsumer.testing.cases` is what is
-run. The fixtures are asked for: :mod:`safeconsumer.testing.fixtures`.
+It has no fixtures, and options only if :mod:`safeconsumer.testing.cases` is run. The
+fixtures must be asked for: :mod:`safeconsumer.testing.fixtures`.
 """
 
 import pytest

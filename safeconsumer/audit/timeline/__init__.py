@@ -1,3 +1,3 @@
 """
-A picture of what journals tell: told, laid out, drawn.
+Draws a picture of journals: reads them, lays the picture out, and draws it.
 """

@@ -39,7 +39,7 @@ _HEAD, _LINE, _AXIS = 60, 16.5, 30
 # share of the time, would shade everything.
 _TOGETHER, _MOST_STRUCK = 22, 0.3
 
-# One unit of an SVG is a pixel; a PNG has four of them for each.
+# One unit of an SVG is a pixel; a PNG has four pixels for each unit.
 _DPI, _SHARP = 72, 144
 # Of the Agg renderer, in either direction; with some for what stands above and below.
 _MOST_PIXELS = 2**16 - 2000
@@ -66,8 +66,8 @@ def drawn(
 
     Args:
         timeline: what is shown.
-        kind: of file.
-        title: instead of one that says what it is.
+        kind: the kind of file.
+        title: replaces the default title.
         trouble: why it is not complete, if it is not.
 
     Raises:
@@ -77,7 +77,7 @@ def drawn(
     if kind == "png":
         _check_height(plan)
     with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # not what this machine's users prefer for their own pictures
+        mpl.rcdefaults()  # not the preferences of this machine's users
         mpl.rcParams.update(_STYLE)
         # Letters that the font lacks are boxes in a PNG; in an SVG the viewer has them.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
@@ -233,7 +233,7 @@ class _Drawing:
     def _boxes(
         self, boxes: Iterable[tuple[float, float, float, float]], **how: object
     ) -> None:
-        # From, to, top, bottom; as one shape. What lasts no time is a hair wide.
+        # From, to, top, bottom; as one shape. A bar without duration is a hair wide.
         hair = (self.timeline.end - self.timeline.start) / _PLOT / 2
         corners = [
             [(a, top), (max(b, a + hair), top), (max(b, a + hair), foot), (a, foot)]
@@ -314,7 +314,7 @@ class _Drawing:
             later = [other.start for other, at in row.held[number + 1 :] if at == y]
             room = self._pixels(one.start, min([*later, self.timeline.end])) - 2
             owner = _cut(one.owner, 24)
-            # Beside its own line only where that is long enough to be seen as its name.
+            # Beside its own line only if that is long enough to be seen as its name.
             is_long = self._pixels(one.start, one.end) >= len(owner) * 2
             if is_long and 0 < len(owner) * plans.CHARACTER * 7 <= room:
                 self._mark(one.start, y - 2.6, owner, size=7)
@@ -325,7 +325,7 @@ class _Drawing:
                 self._mark(own.start, row.base + 8.6, name, size=8, weight="bold")
 
     def _bars(self) -> None:
-        # What all lanes have alike, each kind as one shape.
+        # Draws what all lanes share, each kind as one shape.
         timeline, rows = self.timeline, self.plan.rows
         shade = [
             (start, end, row.top + 2, row.base)
@@ -446,7 +446,7 @@ def _legend(timeline: Timeline) -> list[Line2D | Patch]:
     if any(run.is_wrong for lane in timeline.lanes for run in lane.runs):
         found.append(
             sign(
-                "delivered all the same",
+                "delivered while held",
                 marker="|",
                 color=style.RED,
                 markersize=9,

@@ -1,8 +1,8 @@
 """
-Draws a timeline as one HTML page with plotly: zoom, and point at a thing to read of it.
+Draws a timeline as one HTML page with plotly, which can be zoomed and has hints.
 
-The page carries the library. Its policy lets no script run but these two, and nothing
-be loaded from anywhere. Names come from elsewhere and are text, whatever they contain.
+The page includes the library. Its policy allows only its own two scripts to run, and
+nothing to be loaded. Names come from elsewhere and are text, whatever they contain.
 """
 
 import base64
@@ -22,15 +22,15 @@ from safeconsumer.audit.timeline.plan import Plan, Row
 from safeconsumer.audit.timeline.story import Bar, Lane, Level, Timeline
 from safeconsumer.audit.timeline.style import legal
 
-# One can look closer than at a still picture, as far as browsers draw it quickly.
+# More than in a still picture, since it can be zoomed, but still quick in browsers.
 _MOST_COLUMNS, _MOST_BARS = 4000, 60_000
 
 _TOP, _LEFT, _RIGHT, _BOTTOM = 110, 170, 130, 10
 
-# Taller than a still picture: there is something to point at.
+# Taller than in a still picture, so that people can point at things.
 _TALLER = 1.6
 
-# What is longer is no hint any more.
+# Longer texts are cut.
 _READABLE = 400
 
 # Levels differ by colour, and by what their bars are filled with.
@@ -71,8 +71,8 @@ def page(timeline: Timeline, title: str | None = None, trouble: str = "") -> str
     Return a timeline as an HTML page.
 
     Args:
-        timeline: what is shown.
-        title: instead of one that says what it is.
+        timeline: the timeline.
+        title: replaces the default title.
         trouble: why it is not complete, if it is not.
     """
     plan = plans.planned(timeline)
@@ -139,7 +139,7 @@ def _not_judged(lane: Lane) -> Iterable[str]:
 
 
 def _table(timeline: Timeline) -> str:
-    # For those who do not see the picture, and to copy from.
+    # For people who cannot see the picture, and for copying.
     rows = (
         f"<tr><td>{_text(group)}<td>{_text(topic)}:{partition}<td>{lane.records:,}"
         f"<td>{len(lane.held):,}<td>"
@@ -157,7 +157,7 @@ def _table(timeline: Timeline) -> str:
 @frozen
 class _Box:
     """
-    Something that lasts: where it stands, and what is said of it.
+    Something that lasts, with its place and its hint.
     """
 
     start: float
@@ -356,7 +356,7 @@ class _Page:
         self, rows: Sequence[Row]
     ) -> Iterable[graph_objects.Scatter | None]:
         for name, colour, tall in zip(
-            ("records delivered", "delivered all the same"),
+            ("records delivered", "delivered while held"),
             (style.BLUE, style.RED),
             plans.bars_of(self.timeline, rows, self.columns),
             strict=True,

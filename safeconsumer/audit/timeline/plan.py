@@ -1,7 +1,7 @@
 """
-Where everything of a picture stands from top to bottom, and what it is called.
+Lays out a picture from top to bottom, and names its parts.
 
-Both a still picture and a page are drawn to this plan; time is theirs to lay out.
+Still pictures and pages are both drawn to this plan; they lay out time themselves.
 """
 
 import math
@@ -28,10 +28,10 @@ HEADING, MEMBER, FAULT = 24, 15, 13
 HOLD, BARS, FOOT = 11, 18, 11
 _GUTTER, _GAP = 9, 7
 
-# Holds that stand at one time in one lane, and faults, beyond that lie over each other.
+# More simultaneous holds in one lane, or more faults, lie over each other.
 _MOST_ROWS = 5
 
-# A character of the small letters, as a share of their size.
+# The width of a character in small letters, as a share of their size.
 CHARACTER = 0.6
 
 MEANINGS = {
@@ -55,15 +55,15 @@ MEANINGS = {
 @frozen(kw_only=True)
 class Row:
     """
-    One lane, and where it stands; all numbers are pixels from the top.
+    One lane and its place; all numbers are pixels from the top.
 
     Attributes:
-        lane: what happened.
-        top: above its holds, where violations are marked.
+        lane: the lane.
+        top: the place above its holds where violations are marked.
         held: each hold with the middle of its line.
-        base: on which deliveries stand; below it is whose the partition was.
-        bottom: where it ends.
-        buried: how many holds lie over others, for want of a line.
+        base: the line on which deliveries stand; owners are below it.
+        bottom: the end of the lane.
+        buried: how many holds lie over others because there is no free line.
     """
 
     lane: Lane
@@ -80,11 +80,11 @@ class Plan:
     The whole picture from top to bottom.
 
     Attributes:
-        headings: of groups of lanes, and of members, with their places.
-        faults: with the middle of their rows.
-        rows: of lanes.
-        members: with the middle of their rows, and their letters.
-        height: of all.
+        headings: the headings of groups of lanes and of members, with their places.
+        faults: the faults, with the middle of their rows.
+        rows: the lanes with their places.
+        members: the members, with the middle of their rows and their letters.
+        height: the height of the picture.
     """
 
     headings: Sequence[tuple[str, float]]
@@ -96,14 +96,14 @@ class Plan:
     @property
     def buried(self) -> int:
         """
-        Return how many holds cannot be seen apart.
+        Return how many holds cannot be seen separately.
         """
         return sum(row.buried for row in self.rows)
 
 
 def planned(timeline: Timeline) -> Plan:
     """
-    Give everything its place.
+    Lay out a timeline.
     """
     headings: list[tuple[str, float]] = []
     faults, y = _faults(timeline, headings)
@@ -133,7 +133,7 @@ def _faults(
     if not timeline.faults:
         return [], 0.0
     headings.append(("faults", FAULT - 3))
-    # So wide that the name of each has its place beside it.
+    # Wide enough for the name beside it.
     second = (timeline.end - timeline.start) / 760
     spans = [
         (one.start, max(one.end, one.start) + second * (9 + 5.4 * len(one.kind)))
@@ -165,7 +165,7 @@ def _row(lane: Lane, top: float, gutter: float) -> Row:
 
 
 def _packed(spans: Sequence[tuple[float, float]]) -> tuple[list[int], int, int]:
-    # Each into the first row that is free; spans come in the order of their starts.
+    # Each goes into the first free row; spans come in the order of their starts.
     ends: list[float] = []
     places: list[int] = []
     buried = 0
@@ -185,7 +185,7 @@ def _packed(spans: Sequence[tuple[float, float]]) -> tuple[list[int], int, int]:
 
 def titled(timeline: Timeline) -> str:
     """
-    Return the title of a timeline that nobody gave one.
+    Return the default title of a timeline.
     """
     groups = [group for group in timeline.groups if group]
     whose = f" of {', '.join(groups[:3])}" if groups else ""
@@ -195,7 +195,7 @@ def titled(timeline: Timeline) -> str:
 
 def letters_of(timeline: Timeline, plan: Plan) -> dict[str, str]:
     """
-    Return by which letter each process is called.
+    Return the letter of each process.
     """
     names = [name for _, _, name in plan.members]
     return {one: names[number] for one, number in timeline.letters.items()}
@@ -205,7 +205,7 @@ def bars_of(
     timeline: Timeline, rows: Sequence[Row], columns: int
 ) -> Iterator[list[tuple[Bar, float, float]]]:
     """
-    Yield the bars of what was delivered, and of what was so while held; foot and top.
+    Yield the bars of deliveries, and of deliveries while held, with foot and top.
     """
     width = (timeline.end - timeline.start) / columns
     bars = [
@@ -224,14 +224,14 @@ def bars_of(
 
 def broken_text(lane: Lane) -> str:
     """
-    Return which promises were broken in a lane, and how often.
+    Return the promises that were broken in a lane, and how often.
     """
     return ", ".join(f"{check} \u00d7{n:,}" for check, n in lane.violations.items())
 
 
 def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, str]:
     """
-    Return what the judge found in one line, and how that looks: good, bad or open.
+    Return the verdict in one line, and its look: good, bad or open.
     """
     if trouble:
         return f"not complete: {trouble}", "bad"
@@ -250,7 +250,7 @@ def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, str]:
 
 def summary(timeline: Timeline) -> str:
     """
-    Return how much there is to see, in one line.
+    Return the size of the timeline, in one line.
     """
     began = datetime.fromtimestamp(timeline.start, UTC)
     records = sum(lane.records for lane in timeline.lanes)
@@ -264,7 +264,7 @@ def summary(timeline: Timeline) -> str:
 
 def spoken(timeline: Timeline, trouble: str = "") -> str:
     """
-    Return what the picture shows for those who do not see it.
+    Describe the picture for people who cannot see it.
     """
     said, _ = verdict(timeline, trouble)
     checks = "; ".join(
@@ -281,7 +281,7 @@ def spoken(timeline: Timeline, trouble: str = "") -> str:
 
 def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
     """
-    Yield what is not in the picture, or cannot be seen apart.
+    Yield notes on what the picture leaves out, or cannot show separately.
     """
     column = (timeline.end - timeline.start) / columns
     yield (
@@ -292,9 +292,9 @@ def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
         where = counted(len(whys), "partition")
         yield f"Not judged: {check} on {where}, for {whys[0]}."
     if timeline.is_packed:
-        yield "Packs know nothing of faults, nor of members that never had a partition."
+        yield "Packs have no faults, and no members that never had a partition."
     if plan.buried:
-        yield f"{plan.buried:,} holds lie over others, for want of a line."
+        yield f"{plan.buried:,} holds lie over others, since no line is free."
     undated = sum(one.at is None for lane in timeline.lanes for one in lane.findings)
     if undated:
         yield f"{undated:,} violations have no moment: they are counted at the right."

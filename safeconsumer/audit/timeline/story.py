@@ -1,7 +1,7 @@
 """
-What journals tell, as a picture needs it: lanes of partitions and of members, in time.
+Defines the content of a picture: lanes of partitions and of members, in time.
 
-When a partition is owned and when it is held is never worked out here: it is read off
+This module never works out when a partition is owned or held: these times are read from
 the judge's own replay after each entry, so that picture and verdict cannot disagree.
 """
 
@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from safeconsumer.audit.findings import Finding
 
-# As many columns as a still picture has places for bars.
+# The number of columns: a still picture has as many places for bars.
 COLUMNS = 380
 
 Place = tuple[str, str, int]
@@ -24,7 +24,7 @@ A consumer group, a topic, and the number of one of its partitions.
 
 class Level(Enum):
     """
-    What a hold was placed on; the value names it for people.
+    The level at which a hold was placed; the value names it for people.
     """
 
     PARTITION = "partition"
@@ -76,13 +76,13 @@ class Run:
 @frozen(kw_only=True)
 class Point:
     """
-    What happened at one moment.
+    An event at one moment.
 
     Attributes:
         at: seconds since the epoch.
         kind: assigned, revoked, lost, parked or purged.
-        count: of partitions, of parked bytes, of purged records.
-        said: more about it.
+        count: the number of partitions, parked bytes or purged records.
+        said: further details.
     """
 
     at: float
@@ -94,7 +94,7 @@ class Point:
 @frozen(kw_only=True)
 class Fault:
     """
-    Something that was done to the fleet.
+    A fault that a test caused in the fleet.
     """
 
     kind: str
@@ -111,7 +111,7 @@ class Bar:
     Attributes:
         at: the middle of the column.
         count: how many were delivered.
-        wrong: how many of them while held.
+        wrong: how many of them were delivered while held.
         first: the lowest offset.
         last: the highest offset.
     """
@@ -126,7 +126,7 @@ class Bar:
 @frozen(kw_only=True)
 class Lane:
     """
-    What happened to one partition in one group; ``unjudged`` names checks and why.
+    One partition in one group; ``unjudged`` has checks and why they were not judged.
     """
 
     place: Place
@@ -154,7 +154,7 @@ class Lane:
 
     def bars(self, start: float, width: float, columns: int) -> list[Bar]:
         """
-        Return the records, counted in columns; of empty ones there is none.
+        Return the records, counted in columns; empty columns are left out.
         """
         found: dict[int, list[Run]] = {}
         for run in self.runs:
@@ -173,10 +173,10 @@ class Lane:
 
     def shade(self) -> list[tuple[float, float]]:
         """
-        Return when its owner might deliver nothing; holds that touch are one stretch.
+        Return the times when its owner must not deliver; holds that touch are joined.
 
-        What a frozen member holds, which does not know yet that it lost the partition,
-        does not bind the next owner.
+        Holds of a frozen member that does not know yet that it lost the partition do
+        not bind the next owner.
         """
         spans = []
         for one in self.held:
@@ -192,16 +192,16 @@ class Lane:
 @frozen(kw_only=True)
 class MemberLane:
     """
-    What happened to one member; a restarted one goes on in its lane.
+    One member; a restarted member continues in its lane.
 
-    Processes of one name that live at one time are members each.
+    Processes with the same name that live at the same time are separate members.
 
     Attributes:
         group: its consumer group.
-        name: without what only distinguishes its processes.
-        processes: their names, as journals have them.
-        lives: from the first to the last entry of each process.
-        points: rebalances as it saw them: assigned, revoked, lost.
+        name: its name, without the suffix that distinguishes its processes.
+        processes: the names of its processes in journals.
+        lives: the times of the first and the last entry of each process.
+        points: its rebalances: assigned, revoked, lost.
     """
 
     group: str
@@ -217,16 +217,16 @@ class Timeline:
     Everything a picture shows; times are seconds since the epoch.
 
     Attributes:
-        start: where it begins.
-        end: where it ends.
-        origin: the first entry of all journals.
-        until: the last one.
-        lanes: of partitions, by group and topic.
-        members: of consumers.
-        faults: what a test did to them.
+        start: its begin.
+        end: its end.
+        origin: the time of the first entry of all journals.
+        until: the time of the last entry.
+        lanes: the lanes of partitions, by group and topic.
+        members: the members.
+        faults: the faults that a test caused.
         left_out: how many partitions were not asked for.
-        elsewhere: how many violations stand where it was not asked for.
-        is_packed: whether some of it is from packs, which know nothing of faults.
+        elsewhere: how many violations are outside the part that was asked for.
+        is_packed: whether some of it is from packs, which do not have faults.
     """
 
     start: float
@@ -258,7 +258,7 @@ class Timeline:
     @property
     def unjudged(self) -> dict[str, list[str]]:
         """
-        Return checks that could not be judged, with why, of each partition.
+        Return the checks that could not be judged for each partition, with the reason.
         """
         found: dict[str, list[str]] = {}
         for lane in self.lanes:
@@ -269,7 +269,7 @@ class Timeline:
     @property
     def is_whole(self) -> bool:
         """
-        Whether everything is shown that the journals tell.
+        Whether everything in the journals is shown.
         """
         in_time = self.start <= self.origin and self.until <= self.end
         return in_time and not self.left_out
@@ -277,7 +277,7 @@ class Timeline:
     @property
     def letters(self) -> dict[str, int]:
         """
-        Return the number of each process's member, which has its letter.
+        Return the number of each process's member, which gives its letter.
         """
         return {
             process: number
@@ -288,7 +288,7 @@ class Timeline:
 
 def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """
-    Return what spans cover together, in order and without overlaps.
+    Return the union of spans, in order and without overlaps.
     """
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):

@@ -1,7 +1,7 @@
 """
-The colours of pictures, and which letters they may have.
+Defines the colours of pictures, and the characters that they may contain.
 
-Blue and vermilion differ for everybody, and nothing is said by colour alone.
+Everybody can distinguish blue and vermilion, and nothing is shown by colour alone.
 """
 
 import re
@@ -12,7 +12,7 @@ GROUND, INK, SOFT, GRID = "#ffffff", "#24292f", "#57606a", "#d0d7de"
 BLUE, RED, GREEN = "#0969da", "#c9251b", "#1a7f37"
 QUIET, FAULTS, STRUCK = "#f6ecd4", "#8250df", "#f6f2fd"
 
-# Of members, by turns; their letters tell them apart.
+# The colours of members, by turns; their letters distinguish them.
 OWNERS = (
     *("#d8dee4", "#b6e3ff", "#ffd8b5", "#c9e9c3"),
     *("#e6d3fb", "#f7d6e6", "#e4e2a8", "#c2e6e2"),
@@ -53,15 +53,15 @@ DARK = {
     LEVELS[Level.GROUP][0]: "#c39a78",
 }
 """
-What each colour becomes where people prefer a dark ground.
+The replacement of each colour on a dark background.
 """
 
-# What XML 1.0 cannot carry, and halves of surrogate pairs, which UTF-8 cannot.
+# Characters that XML 1.0 cannot have, and lone surrogates, which UTF-8 cannot have.
 _ILLEGAL = re.compile("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def legal(text: str) -> str:
     """
-    Return a text without what neither XML nor UTF-8 can carry.
+    Return a text without the characters that XML or UTF-8 cannot have.
     """
     return _ILLEGAL.sub("\ufffd", text)

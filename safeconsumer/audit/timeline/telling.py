@@ -1,5 +1,5 @@
 """
-Reads journals for a picture: the judge's replay goes ahead, and is looked at each time.
+Reads journals for a picture from the judge's replay, after each entry.
 """
 
 import math
@@ -31,20 +31,20 @@ from safeconsumer.audit.timeline.story import (
 )
 from safeconsumer.errors import JournalError
 
-# What JournalWriter adds to a member's name: its process, and a part by chance.
+# JournalWriter adds this to a member's name: its process id, and a random part.
 _OF_A_PROCESS = re.compile(r"-\d+-[0-9a-f]{8}$")
 _BY_CHANCE = re.compile(r"-[0-9a-f]{8}$")
 
 _MOVES = frozenset({"assigned", "revoked", "lost"})
 
-# 1900-01-01 and 9000-01-01: with some space to what calendars can name.
+# 1900-01-01 and 9000-01-01, well within what calendars can represent.
 _FIRST_MOMENT, _LAST_MOMENT = -2_208_988_800, 221_845_392_000
 
 
 @frozen(kw_only=True)
 class Wanted:
     """
-    What of the journals is told.
+    The part of the journals that is shown.
 
     Attributes:
         groups: these; none means all.
@@ -62,7 +62,7 @@ class Wanted:
 
     def covers(self, case: Address) -> bool:
         """
-        Tell whether a partition of a group is wanted.
+        Return whether a partition of a group is wanted.
         """
         if self.groups and case.group not in self.groups:
             return False
@@ -75,16 +75,16 @@ class Wanted:
 
 class _Seen:
     """
-    What was seen of the judge's replay of one member and one partition.
+    Collects the holds in the judge's replay of one member and one partition.
 
-    A hold is in force from the fact after which the replay has it, while the replay
-    takes the partition for owned. That it had ended may be told later: then what was
-    seen is cut, by the same rule by which the judge takes a suspicion back.
+    A hold is in force from the fact after which the replay has it, while the partition
+    is owned in the replay. A later entry may report that it had ended earlier: then the
+    collected span is cut, by the rule by which the judge withdraws a suspicion.
     """
 
     def __init__(self) -> None:
         self._open: dict[Key, tuple[Placed, float]] = {}
-        # Of each key one after the other.
+        # The holds of each key, one after the other.
         self._spans: dict[Key, list[tuple[Placed, float, float]]] = {}
         self._is_owned = False
         self.owned: list[tuple[Epoch, float]] = []
@@ -104,7 +104,7 @@ class _Seen:
                 self._point(fact, fact["count"] or 0, fact["why"] or "")
         is_owned = replay.is_owned and fact.event != OVER
         self._look_at_owner(replay, fact, is_owned=is_owned)
-        # When its time is over is asked when it is drawn: nothing tells of that.
+        # The expiry is applied when it is drawn, since no entry reports it.
         standing = replay.holds.standing(-math.inf) if is_owned else ()
         self._look_at_holds(fact, {one.key: one for one in standing})
         if fact.event == "lift":
@@ -134,8 +134,8 @@ class _Seen:
             self._open.setdefault(key, (placed, fact.at))
 
     def _cut(self, lift: Fact) -> None:
-        # Backwards, as far as the end that is told of may reach: a journal of a day may
-        # have a thousand times as many spans as that.
+        # Backwards, as far as the reported end may reach: a journal of a day may have a
+        # thousand times as many spans.
         for key in keys(lift):
             own = self._spans.get(key, [])
             for number in reversed(range(len(own))):
@@ -177,7 +177,7 @@ def _level_of(placed: Placed) -> Level:
 @define(kw_only=True)
 class _Process:
     """
-    What one journal says of its process as a whole.
+    The entries of one journal about its process as a whole.
     """
 
     group: str | None
@@ -188,7 +188,7 @@ class _Process:
 
     def move(self, case: Address, fact: Fact) -> None:
         """
-        Take note that it got or gave a partition; one entry may be about several.
+        Note that it got or gave up a partition; one entry may be about several.
         """
         self.is_consumer = True
         name = f"{case.topic}:{case.partition}"
@@ -203,10 +203,10 @@ class _Process:
 
 class Watching:
     """
-    Hears journals with the judge, and tells a picture what the judge saw.
+    Reads journals with the judge, and collects for a picture what the judge saw.
 
     Args:
-        settings: what the judge may assume.
+        settings: the assumptions of the judge.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -229,10 +229,10 @@ class Watching:
 
     def hear_packed(self, told: Iterable[tuple[Address, Fact]]) -> None:
         """
-        Take facts out of packs, which know nothing of faults.
+        Take facts from packs, which do not have faults.
 
         Raises:
-            JournalError: something is broken.
+            JournalError: a pack is broken.
         """
         for address, fact in told:
             self._is_packed = True
@@ -255,13 +255,13 @@ class Watching:
         process = self._processes.get(member)
         if process is None:
             process = self._processes[member] = _Process(group=group)
-        if not process.group and group is not None:  # what is written is of no group
+        if not process.group and group is not None:  # produced records have no group
             process.group = group
         process.began, process.ended = min(process.began, at), max(process.ended, at)
         return process
 
     def _note(self, group: str, entry: Entry) -> None:
-        # Of no partition: that a process lived, and what was done to it.
+        # Without a partition: that a process lived, and its faults.
         process = self._process(entry.member, group, entry.at)
         key = entry.member, entry["id"]
         match entry.event:
@@ -276,10 +276,10 @@ class Watching:
 
     def told(self, wanted: Wanted | None = None) -> Timeline:
         """
-        Return what was seen and judged, once all journals were heard.
+        Return the timeline, once all journals were taken.
 
         Raises:
-            JournalError: they say nothing of what is wanted.
+            JournalError: they have no entries about the wanted part.
         """
         wanted = wanted or Wanted()
         origin, until = self._moments()
@@ -406,9 +406,9 @@ def _fault(entry: Entry) -> Fault:
 def _of_the_group(
     verdict: Verdict, members: Mapping[str, _Seen], skew: float
 ) -> Iterator[Held]:
-    # What binds an ownership is the judge's to say (G2), and what a member let go too
-    # early (A1). Whoever had the partition before the hold obeys as soon as it hears
-    # of it, which its own journal tells.
+    # The judge decides which holds bind an ownership (G2), and which ones a member
+    # dropped too early (A1). A member that had the partition before the hold obeys as
+    # soon as it has read the hold, which its own journal shows.
     for span in verdict.group_holds:
         for name, seen in members.items():
             since = [
@@ -433,7 +433,7 @@ def _of_the_group(
 def _against_the_group(
     verdict: Verdict, members: Mapping[str, _Seen], skew: float
 ) -> Iterator[tuple[str, int]]:
-    # What G2 is about: it names the first delivery of an ownership, not each.
+    # The deliveries that G2 is about: it reports only the first one of an ownership.
     names = {one.member for one in verdict.findings if one.check == "G2"}
     for name in names & members.keys():
         bound = [
@@ -448,8 +448,8 @@ def _against_the_group(
 
 
 def _merged(held: Iterable[Held]) -> list[Held]:
-    # A hold that is placed again while it stands goes on; what an operator's journal
-    # and a member's tell of one hold is one.
+    # A hold that is placed again while in force continues; an operator's journal and a
+    # member's may both have the same hold.
     found: dict[tuple[str, str, str], list[Held]] = {}
     for one in sorted(held, key=lambda one: one.start):
         own = found.setdefault((one.member, one.scope, one.owner), [])
@@ -464,8 +464,8 @@ def _merged(held: Iterable[Held]) -> list[Held]:
 def _one_after_the_other(
     processes: Mapping[str, _Process],
 ) -> Iterator[tuple[str, dict[str, _Process]]]:
-    # A member that was restarted has one lane; members that live at one time have each
-    # their own, also if all are called alike, as kafka-python calls clients.
+    # A member that was restarted has one lane; members that live at the same time have
+    # separate lanes, even with the same name, as kafka-python names clients.
     lanes: list[dict[str, _Process]] = []
     for name, one in sorted(processes.items(), key=lambda item: item[1].began):
         free = (
@@ -487,7 +487,7 @@ def _order(case: Address) -> tuple[str, str, int]:
 
 
 def _counted(name: str) -> list[str | int]:
-    # As people count, text and numbers by turns: m2 stands before m10.
+    # Natural order, with text and numbers by turns: m2 comes before m10.
     parts = re.split("([0-9]{1,9})", name)
     return [int(part) if n % 2 else part for n, part in enumerate(parts)]
 
@@ -520,7 +520,7 @@ _Dated = TypeVar("_Dated", Run, Point)
 @frozen
 class _Window:
     """
-    The stretch of time that is drawn.
+    The period of time that is drawn.
     """
 
     start: float

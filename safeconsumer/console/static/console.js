@@ -1,16 +1,16 @@
-// Keeps a page as fresh as the console is. Without it every page works, and stands still.
+// Keeps a page up to date with the console. Without it every page works, but does not refresh.
 "use strict";
 
 const live = document.getElementById("live");
 const lost = document.getElementById("lost");
-const EVERY = 300; // milliseconds between two looks at the page
-const PATIENCE = 5000; // milliseconds for one of them
-const OLD = 10; // seconds, as the console's own: what is older tells nothing of now
+const EVERY = 300; // milliseconds between two requests for the page
+const PATIENCE = 5000; // milliseconds until such a request is given up
+const OLD = 10; // seconds, as in the console itself: an older page says nothing about the present
 let shownAt = now();
 let ageThen = Number(document.getElementById("fresh").dataset.age);
 let shownTag = null;
 
-// A machine that slept: of its two clocks one may have stood still.
+// If the machine slept, one of its two clocks may have stood still.
 function now() {
   return [performance.now(), Date.now()];
 }
@@ -23,7 +23,7 @@ function words(seconds) {
   return `${Math.floor(s / 3600)} h ago`;
 }
 
-function tellAge() {
+function showAge() {
   const age = ageThen + Math.max(...now().map((at, one) => at - shownAt[one])) / 1000;
   for (const one of document.querySelectorAll("#fresh .age")) one.textContent = words(age);
   lost.querySelector(".age").textContent = words(age).replace(" ago", "");
@@ -85,11 +85,11 @@ async function look() {
   }
 }
 
-// Says why the page stands still; null if it does not.
+// Shows why the page does not refresh; null if it does.
 function lose(why) {
   if (why !== null) lost.querySelector(".said").textContent = why;
   lost.hidden = why === null;
-  tellAge();
+  showAge();
 }
 
 function heading(text) {
@@ -105,18 +105,18 @@ function show(text) {
   shownAt = now();
 }
 
-// One short request after the other, and none while nobody sees the page: a browser has
-// six connections for all its tabs, so none of them may keep one.
+// Sends one short request after the other, and none while the page is hidden: a browser
+// has six connections for all its tabs, so no tab may keep one open.
 async function keepLooking() {
   for (;;) {
     await new Promise((go) => setTimeout(go, EVERY));
     if (document.hidden) {
       await new Promise((go) => addEventListener("visibilitychange", go, { once: true }));
-      tellAge();
+      showAge();
     }
     await look();
   }
 }
 
-setInterval(tellAge, 1000);
+setInterval(showAge, 1000);
 if (live.hasAttribute("data-live")) keepLooking();

@@ -107,7 +107,7 @@ def test_a_form_lifts_the_hold_that_it_showed(team: Team, served: Served) -> Non
         hold(team, team.topic, "DATA CORRUPT")
         refused = client.post("/lift", data=carried(page))
         assert refused.status_code == 409
-        assert "is not what it was. replaced or extended meanwhile" in refused.text
+        assert "has changed. it was replaced or extended" in refused.text
         assert "DATA CORRUPT" in refused.text
         assert reasons(served) == ["DATA CORRUPT"]
         assert client.post("/lift", data=carried(refused)).status_code == 303
@@ -353,7 +353,7 @@ def test_the_end_does_not_wait_for_a_write(served: Served) -> None:
 
 def test_only_the_last_keys_are_remembered() -> None:
     """A console runs for months."""
-    once, outcome = Once(), Outcome(done=(), told={})
+    once, outcome = Once(), Outcome(done=(), plan={})
     for number in range(600):
         once.remember({"key": str(number)}, outcome)
     once.remember({"scope": "orders"}, outcome)
@@ -398,7 +398,7 @@ def carried_out(here: Unjournaled, times: int) -> list[Problem]:
         once=Once(),
     )
     decided = changing._Decided(
-        source="operator", todo=changes("g", "eve", ["orders"], None), told={}
+        source="operator", todo=changes("g", "eve", ["orders"], None), plan={}
     )
     given = {"key": "k", "group": "g"}
     answers = []

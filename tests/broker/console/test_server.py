@@ -120,7 +120,7 @@ def test_a_wrong_method_is_told_what_there_is(shared: Served) -> None:
         ):
             answer = client.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
-            assert f"it takes {allowed}" in answer.text
+            assert f"it accepts {allowed}" in answer.text
             assert "read-only" not in answer.text
 
 
@@ -602,7 +602,7 @@ def test_unknown_groups_and_partitions(shared: Served) -> None:
             more = {"partition": "a:1"} if path == "/partition" else {}
             answer = client.get(path, params={"group": "nope", **more})
             assert answer.status_code == 404, path
-            assert "look for a typing error" in answer.text
+            assert "check the spelling" in answer.text
 
 
 def test_the_openapi_document_is_what_there_is(shared: Served) -> None:
@@ -719,7 +719,7 @@ def test_the_broker_away_and_back(team: Team, served: Served) -> None:
             assert client.get("/api/v1/ready").status_code == 503
             page = client.get("/").text
         assert "The broker does not answer." in page
-        assert "Members keep obeying it" in page
+        assert "Members keep obeying those holds" in page
         wish = {"group": team.group, "scopes": "@all", "reason": "x"}
         told = served.post("preview", **wish).json()
         said = "nobody knows: what has changed meanwhile. The broker does not answer."

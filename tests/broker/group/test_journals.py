@@ -97,7 +97,9 @@ def test_a_group_under_operators_holds_can_be_judged(
     (tmp_path / "ops.journal").rename(tmp_path / "ops.left")
     done = audit(tmp_path)
     assert done.exit_code == 2
-    assert "could not be judged: nobody says when operator:eve was told" in done.stdout
+    assert (
+        "could not be judged: no journal says when operator:eve placed" in done.stdout
+    )
 
 
 @real_broker

@@ -154,7 +154,7 @@ def test_a_plain_client_that_is_delivered_what_is_held(kafka_broker: Any) -> Non
             until_settled(served, team.group, members=2, reporting=1)
             team.operator_holds("@all")
             wait_for(is_loud, "what is delivered")
-            view = served.desk.looked(served.desk.snapshot())[team.group]
+            view = served.desk.held_views(served.desk.snapshot())[team.group]
             figures = read(text(served))
         levels = {one.name: one.level for one in view.members}
     assert levels == {"billing-1": "good", "plain": "alarm"}

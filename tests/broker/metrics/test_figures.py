@@ -425,7 +425,9 @@ def test_a_registry_takes_one_collector(safe: Maker) -> None:
 @pytest.mark.parametrize("source", [None, "consumer", SafeConsumer])
 def test_other_sources_are_refused(source: object) -> None:
     """By a typed error that says what would do."""
-    with pytest.raises(MetricsSourceError, match=r"a SafeConsumer, of a Worker or of"):
+    with pytest.raises(
+        MetricsSourceError, match=r"come from a SafeConsumer, a Worker or"
+    ):
         Collector(source)
 
 

@@ -106,7 +106,7 @@ SCENARIOS = {
         silent=({LOUD: "0x10"}, {LOUD: "0 3 0x8"}),
         at="5m",
         labels=GROUP,
-        summary="Held partitions of billing that are delivered all the same: 3",
+        summary="Held partitions of billing that still deliver records: 3",
     ),
     "MembersSilentWhileHeld": Scenario(
         fires={SILENT: "1x10", OBEYS: "2x10", HELD: "1x10"},
@@ -116,7 +116,7 @@ SCENARIOS = {
         ),
         at="5m",
         labels=GROUP,
-        summary="Members of billing that do not say whether they obey its holds: 1",
+        summary="Members of billing that do not report whether they obey its holds: 1",
     ),
     "HoldUnconfirmed": Scenario(
         fires={QUIET: "1 0x15", SILENT: "0x15", LOUD: "0x15"},
@@ -128,7 +128,7 @@ SCENARIOS = {
         ),
         at="10m",
         labels=GROUP,
-        summary="What is held of billing is not known to be quiet",
+        summary="It is not confirmed that the held partitions of billing are quiet",
     ),
     "ControlUnavailable": Scenario(
         fires={READY: "1 0x10"},
@@ -142,14 +142,14 @@ SCENARIOS = {
         silent=({UNREAD: "0x10"}, {UNREAD: "4x10"}),
         at="8m",
         labels=MEMBER,
-        summary="i delivers partitions without having read the holds",
+        summary="i delivers records without having read the holds",
     ),
     "PauseForgotten": Scenario(
         fires={FORGOTTEN: "0x5 1x5"},
         silent=({FORGOTTEN: "0x10"}, {SLOW: "0x5 1x5"}),
         at="8m",
         labels={**MEMBER, "event": "pause_forgotten"},
-        summary="i woke a partition that nobody had resumed",
+        summary="i resumed a partition that nobody had asked to resume",
     ),
     "HeldRecordsHandedOver": Scenario(
         fires={LEAKED: "0x5 1x5"},
@@ -163,7 +163,7 @@ SCENARIOS = {
         silent=({RESETS: "0x10"}, {RESETS: "1x100"}),
         at="8m",
         labels=MEMBER,
-        summary="i found a control topic made again, or cut off",
+        summary="i found that a control topic was recreated or truncated",
     ),
     "HeldDataAtRisk": Scenario(
         fires={MARGIN: "7200x10"},
@@ -180,7 +180,7 @@ SCENARIOS = {
         silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
-        summary="A hold of billing without an end has stood for 1d 0h 30m 0s",
+        summary="A hold of billing without an end has been in force for 1d 0h 30m 0s",
     ),
     "ConsoleKnowsTooLittle": Scenario(
         fires={AGE: "0x3 60+60x10", OMITTED: "0x3 stale"},
@@ -192,7 +192,7 @@ SCENARIOS = {
         ),
         at="8m",
         labels={"job": "c"},
-        summary="The console of c does not say all of each group",
+        summary="The console of c lacks metrics of some or all groups",
     ),
     "HoldExpiresSoon": Scenario(
         fires={EXPIRY: "3000x50"},
@@ -227,7 +227,7 @@ SCENARIOS = {
         ),
         at="16m",
         labels=MEMBER,
-        summary="No commit of i has gone through for 12m 0s",
+        summary="No commit of i has succeeded for 12m 0s",
     ),
     "DeadLetters": Scenario(
         fires={LETTERS: "2x5 3x5"},
@@ -472,7 +472,7 @@ def test_panels_count_replicas_of_a_console_once(folder: Path) -> None:
         for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
         for at in (*REPLICAS, 'job="d",instance="d-1"')
     }
-    titles = "Held, and delivered all the same", "Members"
+    titles = "Held, but still delivered", "Members"
     test = shown(values, "12m", *((one, 8) for one in titles))
     assert "SUCCESS" in checks(folder, [test], "alerts.yml")
 

@@ -2,14 +2,12 @@
 Workers on the broker of this run, in threads of their own.
 """
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from safeconsumer import SafeConsumer
 from tests.broker.worker.handlers import Recording
+from tests.harness.worker.fixtures import worker_lab  # noqa: F401 - a fixture
 from tests.harness.worker.lab import Lab
 
 
@@ -22,24 +20,8 @@ def recording(tmp_path: Path) -> Recording:
 
 
 @pytest.fixture
-def lab(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    kafka_topic: Callable[..., str],
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
-) -> Iterator[Lab]:
+def lab(worker_lab: Lab) -> Lab:  # noqa: F811 - the fixture
     """
     Lend a topic, its records, and workers on it.
     """
-    lab = Lab(
-        broker=kafka_broker,
-        make_topic=kafka_topic,
-        make_consumer=lambda *topics, **config: make_consumer(
-            SafeConsumer, *topics, **config
-        ),
-        make_producer=make_producer,
-    )
-    try:
-        yield lab
-    finally:
-        lab.close()
+    return worker_lab

@@ -140,7 +140,9 @@ def test_a_form_that_was_left_open(
         page.get_by_role("link", name="Lift @all of alice").click()
         team.operator_holds("@all")
         page.get_by_role("button", name="Lift @all").click()
-        expect(page.get_by_role("alert")).to_contain_text("@all is not what it was.")
+        expect(page.get_by_role("alert")).to_contain_text(
+            "the hold on @all has changed."
+        )
         expect(page.get_by_role("cell", name="test", exact=True)).to_be_visible()
         page.get_by_role("button", name="Lift @all").click()
         expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
@@ -177,7 +179,7 @@ def test_a_member_that_does_not_obey_is_the_loudest(
         until_settled(served, team.group, members=2, reporting=2)
         place(page, served, group=team.group, scopes=team.topic)
         loud = page.locator(".verdict.alarm")
-        expect(loud).to_contain_text("2 partitions are held and flowing all the same")
+        expect(loud).to_contain_text("2 partitions are held but still flowing")
         owned = sorted(members[1].assignment())
         for tp in owned:
             expect(
@@ -218,7 +220,7 @@ def test_a_plain_client_is_unknown_and_never_green(
         place(page, served, group=team.group, scopes="@all")
         verdict = page.locator("main .verdict")
         expect(verdict).to_have_class("verdict unknown")
-        expect(verdict).to_contain_text("2 of 4 held partitions quiet")
+        expect(verdict).to_contain_text("2 of 4 held partitions are quiet")
         shoot(page, "unknown")
         check_accessible(page)
 
@@ -277,7 +279,7 @@ def test_the_broker_stops_and_comes_back(
         try:
             gone = page.locator(".fresh.gone")
             expect(gone).to_contain_text("The broker does not answer.")
-            expect(gone).to_contain_text("Members keep obeying it")
+            expect(gone).to_contain_text("Members keep obeying those holds")
             expect(gone.locator(".age")).to_contain_text("s ago")
             expect(page.get_by_role("rowheader", name=team.topic)).to_be_visible()
             shoot(page, "broker-away")
@@ -404,11 +406,11 @@ def test_two_operators(team: Team, served: Served, browser: Browser) -> None:
         go(bob, other, "/group", group=team.group)
         place(alice, served, group=team.group, scopes=team.topic)
         bob.get_by_role("link", name=f"Lift {team.topic} of alice").click()
-        bob.get_by_label("alice holds it, not you").fill("no")
+        bob.get_by_label("alice placed this hold, not you").fill("no")
         bob.get_by_role("button", name="Lift ").click()
         expect(bob.get_by_role("alert")).to_contain_text("is held by alice")
         assert row_of(served, team.group)["holds"] == 1
-        bob.get_by_label("alice holds it, not you").fill(team.topic)
+        bob.get_by_label("alice placed this hold, not you").fill(team.topic)
         bob.get_by_role("button", name="Lift ").click()
         expect(bob.get_by_text("Nothing of this group is held.")).to_be_visible()
         expect(alice.get_by_text("Nothing of this group is held.")).to_be_visible()

@@ -81,7 +81,7 @@ class InBrowser:
 
     def look_first(self) -> None:
         self._go("/history")
-        expect(self._page.locator(".empty")).to_contain_text("Nothing was ever held")
+        expect(self._page.locator(".empty")).to_contain_text("no record of any hold")
         self._go("/place", scopes=self._topic, reason="x")
         points = self._page.locator(".points li")
         kept = f"retention ends BEFORE the hold does: {self._topic} deletes records"
@@ -95,7 +95,7 @@ class InBrowser:
         )
         expect(self._page.get_by_role("checkbox")).to_have_count(0)
         self._go("/history")
-        expect(self._page.locator(".empty")).to_contain_text("Nothing was ever held")
+        expect(self._page.locator(".empty")).to_contain_text("no record of any hold")
 
     def pause_and_wait(self) -> None:
         self._place(self._topic)
@@ -208,7 +208,7 @@ def test_who_may_not_write_is_told_so(story: Story, browser: Browser) -> None:
         go(page, console, "/group", group=team.group)
         expect(page.get_by_text("Nothing is held.")).to_be_visible()
         go(page, console, "/history")
-        expect(page.locator(".empty")).to_contain_text("Nothing was ever held")
+        expect(page.locator(".empty")).to_contain_text("no record of any hold")
         assert story.alice("history").stdout == "nothing\n"
         story.let_write("watcher")
         place(page, console, **wish)

@@ -11,6 +11,7 @@ from kafka import KafkaProducer
 
 from tests.harness.brokers import choice
 from tests.harness.regression.lab import Lab
+from tests.harness.worker.fixtures import worker_lab  # noqa: F401 - a fixture
 from tests.system.containers.outages import How, Outage
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from attrs import define, field
 
-from safeconsumer import SafeConsumer
 from safeconsumer.audit.handling import Handling
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker import Commit
@@ -21,7 +20,7 @@ from tests.system.containers.held import STAYS, evict, judged
 from tests.system.containers.outages import Outage
 
 if TYPE_CHECKING:
-    from tests.harness.brokers.container import ContainerBroker
+    pass
 
 pytestmark = pytest.mark.container_broker
 
@@ -82,30 +81,6 @@ class Work:
             name = f"{self.lab.topic}:{number}"
             producer.write("acked", {"tp": name, "first": 0, "last": EACH - 1})
         assert judged(self.journals) == ([], set())
-
-
-@pytest.fixture
-def worker_lab(
-    kafka_broker: "ContainerBroker",
-    kafka_topic: Callable[..., str],
-    make_consumer: Callable[..., Any],
-    make_producer: Callable[..., Any],
-) -> Iterator[Lab]:
-    """
-    Lend a topic, its records, and workers on it.
-    """
-    made = Lab(
-        broker=kafka_broker,
-        make_topic=kafka_topic,
-        make_consumer=lambda *topics, **config: make_consumer(
-            SafeConsumer, *topics, **config
-        ),
-        make_producer=make_producer,
-    )
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

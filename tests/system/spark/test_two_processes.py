@@ -52,6 +52,21 @@ def guest(lake: Lake) -> Iterator[Host]:
     for stream in () if session is None else session.streams().active():
         stream.stop()  # it would go on for as long as the JVM, and hold
     made.process.kill()
+    take_callbacks_back(lake.spark)
+
+
+def take_callbacks_back(spark: Any) -> None:  # noqa: ANN401 - pyspark's
+    """
+    Let the JVM call this process again.
+
+    PySpark has one way for all calls into Python, foreachBatch and listeners, and the
+    process that used it last has it, even after its end.
+    """
+    gateway = spark.sparkContext._gateway
+    if "_callback_server" in gateway.__dict__:
+        server = gateway.java_gateway_server
+        address = server.getCallbackClient().getAddress()
+        server.resetCallbackClient(address, gateway._callback_server.port)
 
 
 def held_because(stream: Any) -> str:  # noqa: ANN401 - Java's

@@ -103,9 +103,9 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
         said = "\n".join(kind)
         assert "\u2713" not in said
         assert "no promise broken, not judged: A7, G2" in said
-        assert "Not judged: G2 on 1 partition, for nobody says when" in said
+        assert "Not judged: G2 on 1 partition, for no journal says when" in said
     assert 'class="good"' not in page(timeline)
-    assert "<td>A7 could not be judged: a does not say" in page(timeline)
+    assert "<td>A7 could not be judged: the journal of a lacks" in page(timeline)
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
@@ -131,7 +131,7 @@ def test_what_came_against_a_hold_of_the_group_is_red() -> None:
         (lane,) = of_fleet(*make()).lanes
         assert any(run.is_wrong for run in lane.runs)
         assert any(not run.is_wrong for run in lane.runs)
-    assert "delivered all the same" in texts(svg(of_fleet(*bad.g2())))
+    assert "delivered while held" in texts(svg(of_fleet(*bad.g2())))
 
 
 def test_levels_differ_without_colour() -> None:

@@ -152,7 +152,9 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     folder = written(tmp_path / "fleet", [told.poll(TP, 5, 7)])
     done = run(folder, "--report", tmp_path / "report")
     assert done.exit_code == 2
-    assert "A7  orders:0 of g  could not be judged: a does not say" in done.output
+    assert (
+        "A7  orders:0 of g  could not be judged: the journal of a lacks" in done.output
+    )
     rows = [json.loads(one) for one in (tmp_path / "report").read_text().splitlines()]
     assert [row["check"] for row in rows if row["unjudged"]] == ["A7"]
     done = run(folder, "--without", "A7")

@@ -111,7 +111,7 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
         )
     plain, packed = texts
     assert [one for one in packed if one not in plain] == [
-        "Packs know nothing of faults, nor of members that never had a partition."
+        "Packs have no faults, and no members that never had a partition."
     ]
     assert [one for one in plain if one not in packed] == []
 
