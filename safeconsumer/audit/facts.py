@@ -6,7 +6,7 @@ group and one partition. This module splits a journal in one pass and with littl
 memory, so that each case can be judged anywhere from its facts alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -148,7 +148,8 @@ class _Apart:
         self._acks: dict[str, tuple[Entry, float, int]] = {}
         self._working: Entry | None = None
         # A partition that is named later needs the earlier entries of each hold: by
-        # scope and owner, the entry that placed it and those that followed.
+        # scope and owner, the entry that placed it and those that followed. If it was
+        # placed again, also the entry before, which a running poll must still obey.
         self._holds: dict[tuple[str, str], list[Entry]] = {}
         self._lifting: dict[object, dict[tuple[str, str], list[Entry]]] = {}
         self._takers: Mapping[str, Callable[[Entry], Told]] = {
@@ -307,7 +308,7 @@ class _Apart:
             key = scope, owner
             match entry.event, entry["op"]:
                 case ("hold", _) | ("return", "pause") if entry["ok"] is not False:
-                    self._holds[key] = [entry]
+                    self._holds[key] = [*_last_placed(self._holds.get(key, [])), entry]
                 case "call", "resume" if key in self._holds:
                     lifting = self._lifting.setdefault(entry["id"], {})
                     lifting[key] = self._holds.pop(key)
@@ -371,6 +372,14 @@ class _Apart:
             self._polling,
             self._polls,
         )
+
+
+def _last_placed(entries: Sequence[Entry]) -> Sequence[Entry]:
+    # The last entry that placed a hold, and what came after it.
+    for at in range(len(entries) - 1, -1, -1):
+        if entries[at].event != "lift":
+            return entries[at:]
+    return ()
 
 
 def _scopes(entry: Entry) -> Iterable[str]:

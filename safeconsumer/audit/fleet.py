@@ -159,13 +159,13 @@ def _missing(
         return
     covered = merged(span for one in epochs for span in one.came)
     if not is_drained:
-        # Records before the first delivery may have been read before there were
-        # journals. Records after the last one may still come, unless the position has
-        # passed them and is committed.
-        if not covered:
-            return
+        # Records before the first position of an ownership may have been read before
+        # there were journals. Records after the last delivery may still come, unless
+        # the position has passed them and is committed.
+        stood = [run.start for one in epochs for run in one.runs]
         over = (min(one.sure[1], one.end) for one in epochs if one.sure is not None)
-        written = between(written, covered.starts[0], max(covered.ends[-1], *over, 0))
+        bottom = min([*covered.starts[:1], *stood], default=0)
+        written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
     for start, end in uncovered(written, covered):
         said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
         yield _of_offsets("A2", case, start, said)
@@ -311,6 +311,9 @@ def though_held(
         for one in _though_held(case, members, several, patience, skew):
             if one.check not in known:
                 yield one.check, f"it is unknown {what}: {one.evidence}"
+    for check, evidence in taken_for_expired(members, spans, patience, skew):
+        if check not in known:
+            yield check, f"no journal gives the hold a limit: {evidence}"
 
 
 def _though_held(
@@ -340,11 +343,12 @@ def delivered_though_held(
     Yield deliveries from ownerships that began after a hold was acknowledged (G2).
     """
     epochs = [epoch for one in members.values() for epoch in one.epochs]
-    began = [epoch for epoch in epochs if epoch.runs]
-    for epoch in sorted(began, key=lambda one: one.at):
-        first = min(epoch.runs, key=lambda run: run.at)
+    for epoch in sorted(epochs, key=lambda one: one.at):
+        if epoch.first is None:
+            continue
+        at, offset = epoch.first
         for span in spans:
-            if binds(span, epoch, skew) and first.at < span.end - skew:
+            if binds(span, epoch, skew) and at < span.end - skew:
                 said = f"delivered though {span.scope} was held for the group before"
                 if not (span.is_lifted or span.is_limited):
                     said = f"{said}, and no journal has a lift of it"
@@ -352,10 +356,10 @@ def delivered_though_held(
                     check="G2",
                     case=case,
                     member=epoch.member,
-                    offset=first.start,
+                    offset=offset,
                     evidence=said,
                     basis=Basis.CLOCKS,
-                    at=epoch.delivered_at,
+                    at=at,
                 )
                 break
 
@@ -427,10 +431,8 @@ def taken_for_lifted(
         for let in one.let_go:
             span = standing.under(let, skew)
             if span is not None:
-                done = "began" if let.check == "W10" else "delivered"
-                what = let.offset if let.check == "W10" else let.count
                 said = (
-                    f"{done} {what} while {let.scope} was held by {let.owner}: "
+                    f"{_done(let)} while {let.scope} was held by {let.owner}: "
                     "it was taken for lifted"
                 )
                 yield Finding(
@@ -443,6 +445,34 @@ def taken_for_lifted(
                     at=let.delivered,
                     entry=let.entry,
                 )
+
+
+def _done(let: Let) -> str:
+    is_work = let.check == "W10"
+    return f"began {let.offset}" if is_work else f"delivered {let.count}"
+
+
+def taken_for_expired(
+    members: Members, spans: Sequence[Span], patience: float, skew: float
+) -> Iterator[tuple[str, str]]:
+    """
+    Yield what members did after a hold expired for them that has no limit.
+
+    Someone without a journal may have given the hold a limit. If a limit was removed,
+    the member hears of that a little later.
+    """
+    limited = {(one.scope, one.owner) for one in spans if one.is_limited}
+    standing = _Standing(
+        evolve(one, is_limited=True) for one in spans if not one.is_limited
+    )
+    for one in members.values():
+        for let in one.let_go:
+            key = let.scope, let.owner.partition(":")[2]
+            late = skew + (patience if key in limited else 0.0)
+            if let.is_expired and standing.under(let, late) is not None:
+                held = f"{let.scope} was held by {let.owner}"
+                what = f"{_done(let)} while {held}: it was taken for expired"
+                yield let.check, f"entry {let.entry}: {what}"
 
 
 class _Standing:

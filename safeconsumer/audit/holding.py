@@ -120,6 +120,9 @@ class Holds:
 
     def __init__(self) -> None:
         self._standing: dict[Key, Placed] = {}
+        # The hold that was in force when it was placed again, and how many polls had
+        # returned by then. A poll that was already running must obey that hold.
+        self._before: dict[Key, tuple[int, Placed]] = {}
         self._asked: dict[object, int] = {}
         self._resuming: dict[object, tuple[Placed, ...]] = {}
 
@@ -142,6 +145,10 @@ class Holds:
             case "return", "resume":
                 return self._resumed(fact)
             case "lift", _:
+                for key in keys(fact):
+                    _, before = self._before.get(key, (0, None))
+                    if before is not None and before.is_ended_by(fact):
+                        del self._before[key]
                 known = (self._standing.get(key) for key in keys(fact))
                 ended = [one for one in known if one and one.is_ended_by(fact)]
                 return self._end(fact, [one.key for one in ended])
@@ -151,20 +158,36 @@ class Holds:
         """
         Return the holds over the partition at a moment, if placed before an entry.
         """
-        return [
-            one
-            for one in self._standing.values()
-            if one.number < before and at < one.until
-        ]
+        found = []
+        for key, one in self._standing.items():
+            if at >= one.until:
+                continue
+            if one.number >= before and key in self._before:
+                _, one = self._before[key]  # noqa: PLW2901 - the earlier one
+            if one.number < before:
+                found.append(one)
+        return found
 
     def _place(self, fact: Fact) -> Change:
         asked = self._asked.pop(fact["id"], fact.number)
         if fact["ok"] is False:
             return Change()
         placed = tuple(_placed(fact, asked))
+        before = dict(self._stood(fact, [one.key for one in placed]))
         change = self._end(fact, [one.key for one in placed])
         self._standing.update((one.key, one) for one in placed)
+        self._before.update(before)
         return evolve(change, placed=placed)
+
+    def _stood(
+        self, fact: Fact, again: Iterable[Key]
+    ) -> Iterator[tuple[Key, tuple[int, Placed]]]:
+        # If one poll sees several, the first counts: it was in force at the call.
+        for key in again:
+            one = self._standing.get(key)
+            if one is not None and fact.at < one.until:
+                polls, before = self._before.get(key, (-1, one))
+                yield key, (fact.polls, before if polls == fact.polls else one)
 
     def _resumed(self, fact: Fact) -> Change:
         over = self._resuming.pop(fact["id"], ())
@@ -180,6 +203,9 @@ class Holds:
         return Change(placed=again)
 
     def _end(self, fact: Fact, over: Iterable[Key]) -> Change:
+        over = list(over)
+        for key in over:
+            self._before.pop(key, None)
         known = [self._standing.pop(key, None) for key in over]
         return Change(ended=tuple(one.ended(fact) for one in known if one is not None))
 

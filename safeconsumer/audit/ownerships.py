@@ -134,6 +134,8 @@ class Epoch:
         at: when it began.
         over: the time of its last fact.
         runs: the runs through which its position moved.
+        first: when its first record came, and the offset; records of a peek count,
+            too. None: no record came.
         came: the offsets of its records, without those that the position skipped.
         dated: the records at which it continued from a new position, if their times are
             known, and the last record with a time.
@@ -154,6 +156,7 @@ class Epoch:
     at: float
     over: float = field(default=Factory(lambda self: self.at, takes_self=True))
     runs: list[Delivered] = field(factory=list)
+    first: tuple[float, int] | None = None
     came: Spans = field(factory=Spans)
     dated: list[Dated] = field(factory=list)
     commits: Commits = field(factory=Commits)

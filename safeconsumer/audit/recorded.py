@@ -2,7 +2,8 @@
 Journals the deliveries, calls and ownerships of any client's consumer.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 from safeconsumer import events
@@ -53,6 +54,7 @@ class Recorded:
         self._generation = generation
         self._calls = Calls(journal)
         self._came = Deliveries(journal)
+        self._sought: set[Any] = set()
         found = group or _group_of(consumer)
         if found:
             journal.belong_to(found)
@@ -161,24 +163,29 @@ class Recorded:
             self._consumer.seek(partition, offset, *args)
         self._came.begins_at(partition, offset)
 
-    def seek_to_beginning(self, *partitions: Any) -> None:  # noqa: ANN401 - the consumer's
+    def seek_to_beginning(self, *partitions: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Seek to the first records, and write it down.
+        Seek to the first records, of all partitions if none is named.
         """
-        self._sought(self._consumer.seek_to_beginning, partitions)
+        with self._seeking(partitions):
+            return self._consumer.seek_to_beginning(*partitions)
 
-    def seek_to_end(self, *partitions: Any) -> None:  # noqa: ANN401 - the consumer's
+    def seek_to_end(self, *partitions: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
-        Seek behind the last records, and write it down.
+        Seek behind the last records, of all partitions if none is named.
         """
-        self._sought(self._consumer.seek_to_end, partitions)
+        with self._seeking(partitions):
+            return self._consumer.seek_to_end(*partitions)
 
-    def _sought(self, seek: Callable[..., object], partitions: tuple[Any, ...]) -> None:
-        several = partitions or tuple(self._assigned())
-        names = [f"{tp[0]}:{tp[1]}" for tp in several]
-        with self._calls.around("seek", {"offsets": dict.fromkeys(names)}):
-            seek(*partitions)
-        self._came.forget(map(tp_of, names))
+    @contextmanager
+    def _seeking(self, partitions: Iterable[Any]) -> Iterator[None]:
+        # The next record shows the new position; an earlier commit asks for it.
+        tps = list(partitions) or list(self._assigned())
+        said = {tp_text((tp[0], tp[1])): None for tp in tps}
+        with self._calls.around("seek", {"offsets": said}):
+            yield
+        self._came.forget(tps)
+        self._sought.update(tps)
 
     def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
         """
@@ -202,8 +209,16 @@ class Recorded:
 
     def _offsets(self, offsets: Any) -> dict[str, int]:  # noqa: ANN401 - the consumer's
         if offsets is None:
+            self._settle()
             return {name: self._reached(name) for name in [*self._came.next]}
         return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
+
+    def _settle(self) -> None:
+        ask = getattr(self._consumer, "position", None)
+        for tp in self._sought & set(self._assigned()):
+            if ask is not None and tp_text(tp) not in self._came.next:
+                self._came.begins_at(tp, ask(tp))
+        self._sought.clear()
 
     def _reached(self, name: str) -> int:
         # A client commits its position, which moves past transaction markers.

@@ -559,6 +559,8 @@ class Replay:
             self.epochs.append(now)
             self._is_owned = True
         self.delivered.add(fact.at, fact["first"])
+        if self.epochs[-1].first is None:
+            self.epochs[-1].first = fact.at, fact["first"]
         self._dating.take(fact, self.epochs[-1].dated, self._position)
         self._check_held(fact)
         if fact["peek"]:  # it will come again, whatever is committed until then

@@ -15,7 +15,7 @@ from typing import Any
 from attrs import field, frozen
 
 from safeconsumer.errors import SparkRunError, SparkSettingError
-from safeconsumer.spark import left
+from safeconsumer.spark import folders, left
 from safeconsumer.spark.options import parse
 from safeconsumer.spark.platforms import is_of_spark, progress_of, reason
 
@@ -81,6 +81,17 @@ class Archive:
             raise SparkSettingError(message)
         return {"subscribePattern": patterns[0].removeprefix("re:")}
 
+    def pattern(self) -> str:
+        """
+        Return a pattern over whole names of topics, as Java has it.
+
+        Raises:
+            SparkSettingError: as :meth:`topics_of`.
+        """
+        found = self.topics_of()
+        names = "|".join(re.escape(name) for name in self.topics)
+        return found.get("subscribePattern", names)
+
 
 # Errors of Spark and Delta for a folder to which no batch was written yet.
 _EMPTY = (
@@ -100,14 +111,20 @@ def start(spark: Any, archive: Archive) -> Any:  # noqa: ANN401 - pyspark is opt
     The session must be registered with :func:`safeconsumer.spark.register`.
 
     Raises:
-        SparkSettingError: trigger, topics or options are not acceptable; nothing was
-            started.
+        SparkSettingError: trigger, topics or options are not acceptable, or the folder
+            was written with another checkpoint; nothing was started.
         SparkRunError: Spark refuses to start it; the message says why.
     """
     trigger = archive.trigger_of()
-    options = {"startingOffsets": "earliest", **archive.topics_of(), **archive.options}
+    whole = {"startingOffsets": "earliest", "includeHeaders": "true"}
+    options = {**whole, **archive.topics_of(), **archive.options}
     parse(options)
     with _translated():
+        if archive.format == PARQUET:
+            folders.refuse_another_checkpoint(spark, archive.to, archive.checkpoint)
+        elif not any(name.lower().startswith("starting") for name in archive.options):
+            topics = archive.pattern()
+            folders.refuse_to_repeat(spark, archive.to, archive.checkpoint, topics)
         frame = spark.readStream.format("safekafka").options(**options).load()
         return (
             frame.writeStream.format(archive.format)

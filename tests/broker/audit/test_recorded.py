@@ -67,6 +67,40 @@ def judged(journals: list[Journal]) -> set[str]:
 
 
 @pytest.mark.any_broker
+def test_a_seek_to_the_beginning_or_the_end_is_written_down(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    Back is no fault; what a seek passes over is missing, and told without producers.
+    """
+    topic = clients.topic(2)
+    with_acks = JournalWriter(tmp_path, member="producer")
+    produced(kafka_broker, topic, with_acks)
+    own = JournalWriter(tmp_path, member="reader", group="g")
+    raw = clients.consumer(SafeConsumer, group_id=f"g-{topic}")
+    consumer = Recorded(raw, own)
+    one = TopicPartition(topic, 0)
+    consumer.assign([one])
+    came(consumer, 20)
+    consumer.seek_to_beginning()
+    came(consumer, 20)
+    consumer.seek_to_beginning(one)
+    consumer.commit()
+    came(consumer, 20)
+    assert judged([read(own.path)]) == set()
+    produced(kafka_broker, topic, with_acks)
+    consumer.seek_to_end(one)
+    consumer.commit()
+    produced(kafka_broker, topic, with_acks)
+    came(consumer, 20)
+    found = findings_of(check([read(own.path)]))
+    (missing,) = found[topic, 0]
+    assert (missing.check, missing.offset) == ("A2", 20)
+
+
+@pytest.mark.any_broker
 def test_a_real_consumer_keeps_its_promises(
     clients: Clients,
     kafka_broker: Any,  # noqa: ANN401 - any kind

@@ -48,6 +48,45 @@ def a1_placed_again() -> Fleet:
     return [told.poll(TP, 0, 2)]
 
 
+def _paused_again_in_a_poll(*scopes: str) -> Fleet:
+    # As listeners do: what was held before the poll was called is delivered by it.
+    told = Telling().assigned(TP)
+    back = {"assigned": [TP], "paused": [TP]}
+    told.pause(*scopes, **back).then("call", op="poll", id=70)
+    told.revoked(TP).assigned(TP, generation=2).pause(*scopes, **back)
+    told.pause(*scopes, **back)
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
+def a1_paused_again_in_the_poll() -> Fleet:
+    # Placing it again takes nothing from the hold that stood.
+    return _paused_again_in_a_poll("orders")
+
+
+def a1_partition_paused_again_in_the_poll() -> Fleet:
+    # So it is with a hold that might have ended with its ownership, and has not.
+    return _paused_again_in_a_poll(TP)
+
+
+def a1_gained_after_it_was_paused_again() -> Fleet:
+    # So it is with a partition that is named for the first time after both.
+    told = Telling().pause("orders", assigned=[], paused=[])
+    told.then("call", op="poll", id=70).pause("orders", assigned=[], paused=[])
+    told.assigned(TP)
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
+def a1_paused_again_in_the_step() -> Fleet:
+    # The same in an iteration, whose steps write no calls.
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    after = len(told.lines) - 1
+    told.pause("orders", assigned=[TP], paused=[TP])
+    run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
+    return [told.then("deliver", **run, after=after, asked=told.at)]
+
+
 def a1_of_an_operator() -> Fleet:
     # What an operator holds is delivered.
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
@@ -120,6 +159,21 @@ def a2_passed_over_and_committed() -> Fleet:
     producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
     run = {"tp": TP, "from": 0, "next": 10, "first": 0, "last": 4, "count": 5}
     return [producer, Telling().assigned(TP).then("deliver", **run).commit(TP, 10)]
+
+
+def a2_before_what_came_first() -> Fleet:
+    # The first poll of all begins behind where its ownership stood.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    run = {"tp": TP, "from": 0, "next": 10, "first": 5, "last": 9, "count": 5}
+    return [producer, told.then("deliver", **run)]
+
+
+def a2_moved_over_everything() -> Fleet:
+    # Nothing came at all, and the group goes on behind it.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=0)
+    return [producer, told.then("moved", tp=TP, from_=0, next=10).commit(TP, 10)]
 
 
 def a3() -> Fleet:
@@ -318,6 +372,19 @@ def g2_of_a_command() -> Fleet:
     operator.then("group-lift", **said, id="b").then("group-refused", **said, id="b")
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     return [operator, one, Telling("b", at=2000).assigned(TP).poll(TP, 5, 6)]
+
+
+def g2_peeked() -> Fleet:
+    # What is to come again is delivered all the same.
+    two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
+    return [_held_by_an_operator(1500), two]
+
+
+def g2_peeked_and_polled_after_the_lift() -> Fleet:
+    # That it comes again when it may does not excuse that it came before.
+    two = Telling("b", at=2000).assigned(TP).poll(TP, 0, 5, peek=True)
+    two.at = 6000.0
+    return [_held_and_lifted_by_an_operator(), two.poll(TP, 0, 5)]
 
 
 def _held_by_an_operator(at: float) -> Telling:
@@ -527,6 +594,10 @@ BAD: tuple[Callable[[], Fleet], ...] = (
         a6_after_a_missed_generation,
     ),
     *(a2_moved_over_and_committed, a2_passed_over_and_committed),
+    *(a2_before_what_came_first, a2_moved_over_everything),
+    *(a1_paused_again_in_the_poll, a1_partition_paused_again_in_the_poll),
+    *(a1_gained_after_it_was_paused_again, a1_paused_again_in_the_step),
+    *(g2_peeked, g2_peeked_and_polled_after_the_lift),
     a4_though_another_had_it_between,
     *(a4_after_a_seek_that_failed, a4_off_its_seek, a5_backwards),
     *(a5_below_the_one_before, a5_after_a_seek, a5_before_anything_came),
@@ -558,6 +629,34 @@ def paused_during_the_poll() -> Fleet:
     told = Telling().assigned(TP).then("call", op="poll", id=70).pause("orders")
     run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
     return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
+def paused_again_for_the_next_ownership() -> Fleet:
+    # The hold ended with its ownership, in that very poll; it is written down later.
+    told = Telling().assigned(TP)
+    told.pause(TP, assigned=[TP], paused=[TP]).then("call", op="poll", id=70)
+    since = told.revoked(TP, generation=2).at
+    told.assigned(TP, generation=2).pause(TP, assigned=[TP], paused=[TP])
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    told.then("deliver", **run, poll=70).then("return", op="poll", id=70)
+    return [told.then("lift", scope=TP, owner="app", since=since, why="ended")]
+
+
+def paused_again_for_a_moment() -> Fleet:
+    # In the poll it is given a limit, which is over when the records come.
+    told = Telling().assigned(TP).pause("orders", assigned=[TP], paused=[TP])
+    told.then("call", op="poll", id=70)
+    said = {"scopes": ["orders"], "owner": "app", "until": told.at + 0.25}
+    told.call("pause", {"assigned": [TP], "paused": [TP]}, **said)
+    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
+    return [told.then("deliver", **run, poll=70).then("return", op="poll", id=70)]
+
+
+def begun_before_there_were_journals() -> Fleet:
+    # What lies before where an ownership stood first may have been read long ago.
+    producer = Telling("producer").then("acked", tp=TP, first=0, last=9)
+    told = Telling().assigned(TP).then("begins", tp=TP, offset=5)
+    return [producer, told.poll(TP, 5, 10).commit(TP, 10)]
 
 
 def compacted_and_transactional() -> Fleet:
@@ -817,6 +916,8 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(peeked, sought_and_committed, committed_where_it_begins),
     *(killed_before_the_commit, sought, expired, held_for_the_group, held_by_commands),
     *(nothing_to_deliver_after_a_resume, lifted_before_it_was_written),
+    paused_again_for_a_moment,
+    *(paused_again_for_the_next_ownership, begun_before_there_were_journals),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
     held_for_the_group_while_a_rebalance_gives_it_back,
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),

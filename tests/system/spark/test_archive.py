@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 from attrs import evolve
 from click.testing import CliRunner
+from kafka import KafkaProducer
 
 from safeconsumer import spark as safe
 from safeconsumer.cli import archive
@@ -272,6 +273,48 @@ class TestOnSpark:
         self.table = archiving.table(lake.spark, wanted)
         return seen
 
+    def test_headers_are_copied_unless_somebody_says_otherwise(
+        self, lake: Lake
+    ) -> None:
+        """
+        They are a part of the record, which Spark's source leaves out by default.
+        """
+        producer = KafkaProducer(**lake.broker.client_config)
+        producer.send(lake.orders, b"x", headers=[("why", b"late")]).get(10)
+        producer.close()
+        self.archived(lake, (lake.orders,))
+        (row,) = lake.spark.read.parquet(str(lake.data)).collect()
+        assert [(one.key, bytes(one.value)) for one in row.headers] == [
+            ("why", b"late")
+        ]
+        lake.checkpoint = lake.checkpoint.with_name("another")
+        lake.data = lake.data.with_name("without")
+        self.archived(lake, (lake.orders,), includeheaders="false")
+        assert "headers" not in lake.spark.read.parquet(str(lake.data)).columns
+
+    def test_a_folder_is_written_with_one_checkpoint(self, lake: Lake) -> None:
+        """
+        Spark passes over batches of a second one that have the same numbers.
+
+        What is refused is not lost: it is copied into a folder of its own, and the
+        first checkpoint goes on where it stood.
+        """
+        lake.produce(lake.orders, 5)
+        lake.produce(lake.returns, 5)
+        self.archived(lake, (lake.orders,))
+        first, data = lake.checkpoint, lake.data
+        lake.checkpoint = first.with_name("another")
+        for topics in ((lake.returns,), (lake.orders,)):
+            with pytest.raises(SparkSettingError, match="batches up to number 0"):
+                self.archived(lake, topics)
+        lake.data = data.with_name("another-data")
+        assert self.archived(lake, (lake.returns,)).rows == 20
+        assert lake.rows() == lake.produced(lake.returns)
+        lake.checkpoint, lake.data = first, data
+        lake.produce(lake.orders, 5)
+        assert self.archived(lake, (lake.orders,)).rows == 20
+        assert lake.rows() == lake.produced(lake.orders)
+
     def test_topics_that_look_like_the_same_number_are_two(self, lake: Lake) -> None:
         """
         In the table by their names.
@@ -452,6 +495,13 @@ class TestOnSpark:
             assert f"copied {copied} rows" in done.stdout
             lines = [line.split() for line in done.stdout.splitlines()]
             assert [lake.orders, "3", "30", "0", "29"] in lines
+        lake.checkpoint = lake.checkpoint.with_name("another")
+        command = self.arguments(lake, "--format", "delta", "--connector", str(jars))
+        done = subprocess.run(  # noqa: S603 - our own command line
+            command, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+        assert done.returncode == 2, done.stderr[-3000:]
+        assert f"has records of {lake.orders} already" in done.stderr
         assert sink.delta_rows(lake.data) == lake.produced()
 
     def test_delta_without_its_jars_is_refused(self, lake: Lake) -> None:

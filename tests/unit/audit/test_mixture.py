@@ -41,7 +41,8 @@ def others(fleet: Fleet) -> Fleet:
     """
     Return another group on the same partition that does everything right.
 
-    A producer beside them wrote what both groups are to read.
+    A producer beside them wrote what both groups are to read: nothing before the first
+    record of the fleet, where there may never have been one.
     """
     first = Telling("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
@@ -49,8 +50,10 @@ def others(fleet: Fleet) -> Fleet:
     then.poll(TP, 7, 30).commit(TP, 30)
     if any('"acked"' in line for one in fleet for line in one.lines):
         return [first, then]
+    told = [json.loads(line) for one in fleet for line in one.lines]
+    begins = min((line["first"] for line in told if "first" in line), default=0)
     producer = Telling("producer", group="", at=890)
-    return [first, then, producer.then("acked", tp=TP, first=0, last=29)]
+    return [first, then, producer.then("acked", tp=TP, first=begins, last=29)]
 
 
 def mixed(fleet: Fleet, clocks: tuple[float, ...]) -> list[Journal]:

@@ -409,3 +409,43 @@ def test_an_answer_may_stand_in_the_journal_that_was_begun_meanwhile() -> None:
     assert outcome(old, new, owner(2000)) == CLEAN
     other = Telling("ops-3", group="", at=1000.3).then("group-lifted", **SAID, id="y")
     assert outcome(old, other, owner(2000)) == OPEN
+
+
+def let_expire(heard: Telling, at: float) -> Telling:
+    """Have a member take the hold for expired at a moment, and deliver."""
+    heard.at = at
+    heard.then("lift", **HEARD, since=at, why="expired")
+    return heard.poll(TP, 0, 2)
+
+
+def test_that_a_hold_without_a_limit_has_expired_is_not_believed() -> None:
+    """Perhaps somebody gave it one and keeps no journal; the member's word is none."""
+    told = operator().then("group-hold", **SAID)
+    heard = Telling("b", at=900).assigned(TP)
+    heard.at = 1001.0
+    heard.then("hold", **HEARD)
+    assert outcome(told, let_expire(heard, 1100)) == (set(), {"A1"})
+
+
+def test_that_a_hold_has_expired_whose_limit_was_taken_away_is_not_believed() -> None:
+    """As soon as the member must have heard of it."""
+    limited = operator().then("group-hold", **SAID, until=1100.0)
+    limited.at = 1050.0
+    limited.then("group-hold", **SAID)
+    heard = Telling("b", at=900).assigned(TP)
+    heard.at = 1001.0
+    heard.then("hold", **HEARD)
+    heard.at = 1051.0
+    heard.then("hold", **HEARD)
+    assert outcome(limited, let_expire(heard, 1100)) == (set(), {"A1"})
+
+
+def test_a_hold_may_expire_just_before_its_limit_is_heard_to_be_gone() -> None:
+    """It takes its time to hear of that."""
+    limited = operator().then("group-hold", **SAID, until=1100.0)
+    limited.at = 1099.5
+    limited.then("group-hold", **SAID)
+    heard = Telling("b", at=900).assigned(TP)
+    heard.at = 1001.0
+    heard.then("hold", **HEARD)
+    assert outcome(limited, let_expire(heard, 1100)) == CLEAN
