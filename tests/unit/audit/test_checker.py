@@ -2,11 +2,14 @@
 The reference checker: rejects every bad fleet for its one fault, passes the good ones.
 """
 
+import sys
 from collections.abc import Callable
+from types import FrameType, ModuleType
 
 import pytest
 
-from safeconsumer.audit import checker
+from safeconsumer.audit import checker, starts
+from safeconsumer.audit import facts as facts_module
 from safeconsumer.audit.checker import Settings, Trial, check
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
@@ -517,3 +520,60 @@ def test_a_topic_that_was_made_again_within_one_ownership_took_no_step_back() ->
     one.poll(TP, 20, 25, written=999.6).poll(TP, 0, 5, written=1000.0)
     assert broken([one]) == set()
     assert "A4" in unjudged([one])
+
+
+def test_time_grows_with_ownerships_not_with_their_square() -> None:
+    """
+    A group that rebalances for weeks has thousands of them of each partition.
+    """
+    spent = [_steps_for_starts(count) for count in (100, 400)]
+    assert spent[1] < 5 * spent[0]
+
+
+def test_time_grows_with_partitions_that_a_lift_is_about_not_with_their_square() -> (
+    None
+):
+    """
+    Each departure is looked at once for each lift, not once more for each partition.
+    """
+    spent = [_steps_for_lifts(count) for count in (50, 200)]
+    assert spent[1] < 5 * spent[0]
+
+
+def _steps_for_starts(count: int) -> int:
+    fleet = [Telling(name) for name in "abc"]
+    for number in range(count):
+        one = fleet[number % len(fleet)]
+        one.at = 1000.0 + 10 * number
+        one.assigned(TP, generation=number).poll(TP, number, number + 1)
+        one.commit(TP, number + 1).revoked(TP, generation=number + 1)
+    return _steps(starts, fleet)
+
+
+def _steps_for_lifts(partitions: int) -> int:
+    names = [f"orders:{number}" for number in range(partitions)]
+    told = Telling().assigned(*names).then("hold", scope="orders", owner="floor")
+    told.revoked(*names, generation=2).assigned(*names, generation=2)
+    return _steps(facts_module, [told.then("lift", scope="orders", owner="floor")])
+
+
+def _steps(module: ModuleType, fleet: Fleet) -> int:
+    steps = 0
+
+    def step(frame: FrameType, event: str, _: object) -> object:
+        nonlocal steps
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return step
+
+    journals = [one.journal() for one in fleet]
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        found = check(journals)
+    finally:
+        sys.settrace(before)
+    assert not any(one.findings or one.unjudged for one in found.values())
+    return steps
