@@ -81,11 +81,11 @@ def archive(  # noqa: PLR0913 - one parameter per option
     for all its readers; --format delta needs delta-spark.
 
     If it is started again with the same --checkpoint it goes on where it stopped.
-    SIGTERM and Ctrl-C end it cleanly. If the holds cannot be read, a run with --trigger
-    once fails with status 1, and one that goes on waits. The status is also 1 if no
-    broker answers, or it refuses; the error of the query is printed. Spark's Kafka
-    connector, and Delta, are taken from --connector, a folder with their jars; without
-    it Spark fetches them from Maven Central.
+    SIGTERM and Ctrl-C end it cleanly, a second one at once. If the holds cannot be
+    read, a run with --trigger once fails with status 1, and one that goes on waits. The
+    status is also 1 if no broker answers, or it refuses; the error of the query is
+    printed. Spark's Kafka connector, and Delta, are taken from --connector, a folder
+    with their jars; without it Spark fetches them from Maven Central.
 
     --table reads the whole archive at the end, and counts rows by partition.
     """
@@ -135,9 +135,10 @@ def _run(
     safe: Any = importlib.import_module("safeconsumer.spark")
     settings, build = _needs(safe, connector, is_delta=wanted.format == archiving.DELTA)
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    signal.signal(signal.SIGINT, lambda *_: stopping.set())
     with session(master, "safeconsumer archive", settings, build) as spark:
+        # Not before: whoever waits for a master or for Maven must be able to give up,
+        # and pyspark takes SIGINT for itself with each session.
+        _note_first_signal(stopping)
         if is_submitted():
             stop_by_signal(spark, stopping.set)
         safe.register(spark)
@@ -151,6 +152,17 @@ def _run(
         if is_table:
             rows = archiving.table(spark, wanted)
             click.echo("\n".join(_columns(rows)) if rows else "the archive is empty")
+
+
+def _note_first_signal(stopping: threading.Event) -> None:
+    # Spark waits for the answer of a broker that is silent, for a minute or more.
+    def first(*_: object) -> None:
+        stopping.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, first)
 
 
 def _needs(
