@@ -2,9 +2,11 @@
 What a session keeps open: one reader for a group, and nothing of streams that failed.
 """
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -194,6 +196,30 @@ def test_a_stream_that_cannot_be_made_leaves_nothing_behind(
     assert (lab.present, lab.readers, lab.wakers) == ([], [], [])
 
 
+def test_nothing_keeps_what_a_closed_session_had() -> None:
+    """
+    A program may register and close a session for each of its jobs.
+    """
+    options = options_of(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "holds.control": "true",
+            "holds.group": "g",
+            "holds.controlTimeoutMs": "1",
+        }
+    )
+
+    def reports_of(streams: int) -> weakref.ref[object]:
+        opening = Opening(PauseLedger())
+        for one in [opening.stream(str(number), options) for number in range(streams)]:
+            one.close()
+        return weakref.ref(opening._reports)
+
+    for streams in (0, 1):
+        reports = reports_of(streams)
+        until(lambda reports=reports: gc.collect() >= 0 and reports() is None)
+
+
 class Reads:
     """
     What is lent: it only tells whether it is closed.
@@ -340,6 +366,8 @@ class TestOnSpark:
             "after the stop: 0",
             "another handle: True",
             "and it runs: True",
+            "not ended: 1",
+            "its port is free: True",
         ], done.stderr
         said = [line for line in done.stderr.splitlines() if "safekafka: " in line]
         held = [line for line in said if "everything is held" in line]
