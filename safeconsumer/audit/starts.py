@@ -194,6 +194,9 @@ def _by_generations(
     loose = [one.commits for one in epochs if not one.was_assigned]
     known = _Known()
     first: int | None = None  # the lowest offset at which an earlier one began
+    # Whose the earlier ones were: all, and those since records came last.
+    ever: set[str] = set()
+    since: set[str] = set()
     for number, rank in enumerate(ranks):
         lasts: dict[str, int] = {}
         for epoch in rank.epochs:
@@ -211,7 +214,9 @@ def _by_generations(
                 before = ranks[number - 1] if number else None
                 yield evolve(
                     start,
-                    was_anothers=_was_anothers(start, ranks, number),
+                    was_anothers=_was_anothers(
+                        start, ever if start.before in rank.epochs else since
+                    ),
                     may_be_anew=_may_be_anew(start, before, first),
                 )
             known.ran(epoch)
@@ -220,20 +225,16 @@ def _by_generations(
             if last is not None:
                 lasts[epoch.member] = last
         known.low = min(lasts.values(), default=known.low)
+        members = {one.member for one in rank.epochs}
+        ever |= members
+        since = set() if known.before in rank.epochs else since | members
         begins = [one.runs[0].start for one in rank.epochs if one.runs]
         if begins:
             first = min(begins) if first is None else min(first, *begins)
 
 
-def _was_anothers(start: Start, ranks: Sequence[_Rank], number: int) -> bool:
-    before, epoch = start.before, start.epoch
-    for earlier in range(number - 1, -1, -1):
-        rank = ranks[earlier]
-        if before is None or before in rank.epochs:
-            return False
-        if any(one.member != epoch.member for one in rank.epochs):
-            return True
-    return False
+def _was_anothers(start: Start, members: set[str]) -> bool:
+    return start.before is not None and bool(members - {start.epoch.member})
 
 
 def _may_be_anew(start: Start, before: _Rank | None, first: int | None) -> bool:
