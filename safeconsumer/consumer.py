@@ -178,7 +178,7 @@ class SafeConsumer(UpstreamConsumer):
         with ExitStack() as undo:
             journaling = None if journal is None else _journaling(journal, settings)
             if journaling is not None:
-                undo.callback(journaling.end)
+                undo.callback(journaling.undo)
                 hooks = (*hooks, journaling.hook)
             self._safe_ledger = PauseLedger(
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]

@@ -234,6 +234,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "stable", ("self",)),
     (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
     (clients.KafkaNetClient, "close", ("self",)),
+    (clients.KafkaNetClient, "connection_delay", ("self", "node_id")),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
     (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
     (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),

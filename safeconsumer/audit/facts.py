@@ -276,17 +276,19 @@ class _Apart:
         scopes = _scopes(entry) if scopes is None else scopes
         covers = [(scope, covering_for_group(scope)) for scope in scopes]
         assigned = frozenset(entry["assigned"] or ())
+        gone = self._latest_departure(entry["scope"]) if entry.event == "lift" else None
         for name in list(names):
             case = self._cases[name]
             tp = case.topic, case.partition
             found = [scope for scope, covered in covers if covered(tp)]
             if found or name in assigned:
-                yield case, self._fact(entry, self._said(entry, name, found))
+                yield case, self._fact(entry, self._said(entry, name, found, gone))
 
-    def _said(self, entry: Entry, name: str, found: list[str]) -> Mapping[str, Any]:
+    def _said(
+        self, entry: Entry, name: str, found: list[str], gone: Entry | None
+    ) -> Mapping[str, Any]:
         said: dict[str, Any] = {**entry.fields, "scopes": found}
         if entry.event == "lift":
-            gone = self._latest_departure(entry["scope"])
             if gone is not None:
                 said["departed"], said["departed_at"] = gone.number, gone.at
             return said

@@ -94,6 +94,15 @@ class Journaling:
         if self._is_ours:
             self.writer.close()
 
+    def undo(self) -> None:
+        """
+        End, because the consumer could not be made; leave no journal that says nothing.
+        """
+        self.end()
+        if self._is_ours and not self.writer.number:
+            with suppress(OSError):
+                self.writer.path.unlink()
+
     def check(self) -> None:
         """
         Check that everything could be written so far.

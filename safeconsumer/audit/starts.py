@@ -10,7 +10,7 @@ allowance may have happened in either order: a start is wrong only if it is wron
 both orders.
 """
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, groupby
 
@@ -193,12 +193,16 @@ def _by_generations(
     ranks = [_Rank([one]) for one in assigned] if is_alone else _ranked(assigned, skew)
     loose = [one.commits for one in epochs if not one.was_assigned]
     known = _Known()
+    first: int | None = None  # the lowest offset at which an earlier one began
+    # Whose the earlier ones were: all, and those since records came last.
+    ever: set[str] = set()
+    since: set[str] = set()
     for number, rank in enumerate(ranks):
         lasts: dict[str, int] = {}
         for epoch in rank.epochs:
             others = [one for one in rank.epochs if one.member != epoch.member]
             maybe = [*strays, *loose, *(one.commits for one in others)]
-            maybe += _later(ranks[number + 1 :], epoch, skew)
+            maybe += _later(ranks, number, epoch, skew)
             own = _Known(
                 low=lasts.get(epoch.member, known.low),
                 most=known.most,
@@ -207,11 +211,13 @@ def _by_generations(
             )
             start = own.start(epoch, maybe)
             if start is not None:
-                before = ranks[:number]
+                before = ranks[number - 1] if number else None
                 yield evolve(
                     start,
-                    was_anothers=_was_anothers(start, before),
-                    may_be_anew=_may_be_anew(start, before),
+                    was_anothers=_was_anothers(
+                        start, ever if start.before in rank.epochs else since
+                    ),
+                    may_be_anew=_may_be_anew(start, before, first),
                 )
             known.ran(epoch)
             known.most = max(known.most, epoch.commits.most)
@@ -219,36 +225,37 @@ def _by_generations(
             if last is not None:
                 lasts[epoch.member] = last
         known.low = min(lasts.values(), default=known.low)
+        members = {one.member for one in rank.epochs}
+        ever |= members
+        since = set() if known.before in rank.epochs else since | members
+        begins = [one.runs[0].start for one in rank.epochs if one.runs]
+        if begins:
+            first = min(begins) if first is None else min(first, *begins)
 
 
-def _was_anothers(start: Start, ranks: Sequence[_Rank]) -> bool:
-    before, epoch = start.before, start.epoch
-    for rank in reversed(ranks):
-        if before is None or before in rank.epochs:
-            return False
-        if any(one.member != epoch.member for one in rank.epochs):
-            return True
-    return False
+def _was_anothers(start: Start, members: set[str]) -> bool:
+    return start.before is not None and bool(members - {start.epoch.member})
 
 
-def _may_be_anew(start: Start, ranks: Sequence[_Rank]) -> bool:
-    earlier = [epoch for rank in ranks for epoch in rank.epochs]
-    if not earlier or not start.epoch.runs or not start.epoch.is_numbered:
+def _may_be_anew(start: Start, before: _Rank | None, first: int | None) -> bool:
+    if before is None or not start.epoch.runs or not start.epoch.is_numbered:
         return False
     generation = start.epoch.generation or 0
-    is_smaller = all((one.generation or 0) > generation for one in ranks[-1].epochs)
-    begins = (one.runs[0].start for one in earlier if one.runs)
-    return is_smaller and start.epoch.runs[0].start <= min(begins, default=-1)
+    is_smaller = all((one.generation or 0) > generation for one in before.epochs)
+    least = -1 if first is None else first
+    return is_smaller and start.epoch.runs[0].start <= least
 
 
-def _later(ranks: Sequence[_Rank], epoch: Epoch, skew: float) -> Iterator[Commits]:
+def _later(
+    ranks: Sequence[_Rank], number: int, epoch: Epoch, skew: float
+) -> Iterator[Commits]:
     # A member that was frozen while it joined may continue in a generation that is
     # over, and read what later ones committed, until it learns this: no client can
     # know (contract, N). It cannot commit there.
     if epoch.has_committed:
         return
-    for rank in ranks:
-        begun = [one for one in rank.epochs if one.at <= epoch.at + skew]
+    for later in range(number + 1, len(ranks)):
+        begun = [one for one in ranks[later].epochs if one.at <= epoch.at + skew]
         if not begun:
             return
         for one in begun:
@@ -260,12 +267,15 @@ def _ranked(epochs: Sequence[Epoch], skew: float) -> Sequence[_Rank]:
     # generation was accepted after all known ownerships of larger ones had ended.
     era = 0
     over: dict[int, float] = {}  # by generation, in this era
+    known: list[int] = []  # those generations, sorted: nearly always it is the largest
     placed: list[tuple[tuple[int, int], Epoch]] = []
     for epoch in sorted(epochs, key=lambda one: one.at):
         generation = -1 if epoch.generation is None else epoch.generation
-        larger = [end for number, end in over.items() if number > generation]
+        larger = [over[one] for one in known[bisect_right(known, generation) :]]
         if larger and epoch.has_committed and epoch.at > max(larger) + skew:
-            era, over = era + 1, {}
+            era, over, known = era + 1, {}, []
+        if generation not in over:
+            insort(known, generation)
         over[generation] = max(over.get(generation, epoch.over), epoch.over)
         placed.append(((era, generation), epoch))
     placed.sort(key=lambda two: two[0])

@@ -161,7 +161,7 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
             offsets = [one.offset for one in records if one.offset < ends[tp]]
             if offsets:
                 found.add(tuple(tp), offsets)
-        now = {tp: consumer.position(tp) for tp in left}
+        now = {tp: _position(consumer, tp) for tp in left}
         idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
         if idle > _PATIENCE:
             message = "the topic could not be read to its end; is the broker there?"
@@ -170,6 +170,12 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
         left = {tp for tp in left if now[tp] < ends[tp]}
         _let_go(consumer, left)
     return found
+
+
+def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
+    # None where no broker has said yet where the topic begins; polls wait for that.
+    at = consumer.position(tp, timeout_ms=0)
+    return -1 if at is None else int(at)
 
 
 def _let_go(consumer: Any, left: set[TopicPartition]) -> None:  # noqa: ANN401 - kafka-python is untyped

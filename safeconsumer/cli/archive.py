@@ -156,9 +156,10 @@ def _run(
     safe: Any = importlib.import_module("safeconsumer.spark")
     settings, build = _needs(safe, connector, is_delta=wanted.format == archiving.DELTA)
     stopping = threading.Event()
-    _stop_by_signal(stopping.set)
     with session(master, "safeconsumer archive", settings, build) as spark:
-        _stop_by_signal(stopping.set)  # pyspark has put its own in place for SIGINT
+        # Not before: whoever waits for a master or for Maven must be able to give up,
+        # and pyspark installs a handler of its own for SIGINT with each session.
+        _stop_by_signal(stopping.set)
         if is_submitted():
             stop_by_signal(spark, stopping.set)
         safe.register(spark)

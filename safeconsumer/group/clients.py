@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
-from safeconsumer._kafka.fixes.producers import UntracedProducer
+from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
@@ -106,7 +106,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     timeout_ms = int(timeout * 1000)
     defaults = {
         "bootstrap_timeout_ms": _BOOTSTRAP_MS,
-        "kafka_client": NoTopicsClient,
+        "kafka_client": PatientClient,
         "delivery_timeout_ms": timeout_ms,
         "linger_ms": 0,
         "max_block_ms": timeout_ms,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from functools import partial
 
-from attrs import define
+from attrs import define, field
 
 from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
@@ -189,17 +189,19 @@ class _Told:
         self.remove()
 
 
-@define
+@define(eq=False)
 class _Held:
-    follower: ControlFollower
+    follower: ControlFollower | None = None
     users: int = 0
+    making: threading.Lock = field(factory=threading.Lock)
 
 
 class Shared:
     """
     Lends followers: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; only one thread makes or closes at a time.
+    Thread rules: any thread. To make one takes seconds where no broker answers, and to
+    close one, too: only those who want the same one wait for that.
     """
 
     def __init__(self) -> None:
@@ -214,18 +216,24 @@ class Shared:
             Exception: the exception of ``make``; nothing is kept then.
         """
         with self._lock:
-            if what not in self._held:
-                self._held[what] = _Held(make())
-            self._held[what].users += 1
-            return Leased(self._held[what].follower, lambda: self._give_back(what))
+            held = self._held.setdefault(what, _Held())
+            held.users += 1
+        try:
+            with held.making:
+                follower = held.follower = held.follower or make()
+        except BaseException:
+            self._give_back(what, held)
+            raise
+        return Leased(follower, lambda: self._give_back(what, held))
 
-    def _give_back(self, what: Hashable) -> None:
+    def _give_back(self, what: Hashable, held: _Held) -> None:
         with self._lock:
-            held = self._held[what]
             held.users -= 1
-            if not held.users:
-                del self._held[what]
-                held.follower.close()
+            if held.users:
+                return
+            del self._held[what]
+        if held.follower is not None:
+            held.follower.close()
 
 
 class Leased:

@@ -163,7 +163,6 @@ class StreamReports:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[Hashable, _Running] = {}
-        atexit.register(self.close)
 
     def add(
         self,
@@ -185,6 +184,8 @@ class StreamReports:
             running = self._running.get(login)
             is_new = running is None
             if running is None:
+                if not self._running:
+                    atexit.register(self.close)  # it would keep this for ever
                 running = self._running[login] = _running(topic, connect)
             running.present.append(stream)
             if is_new:
@@ -207,6 +208,8 @@ class StreamReports:
                 one.leaving.append(stream)
                 if not one.present:
                     del self._running[key]
+            if not self._running:
+                atexit.unregister(self.close)
         for _, one in found:
             if one.present:
                 one.reporter.wake()
@@ -220,6 +223,7 @@ class StreamReports:
         with self._lock:
             running = list(self._running.values())
             self._running.clear()
+            atexit.unregister(self.close)
             for one in running:
                 one.leaving.extend(one.present)
                 one.present.clear()

@@ -36,6 +36,9 @@ _LATE = "no decision within"
 # Controllers by the names of their deciders, for the life of this process.
 _controllers: dict[str, Controller] = {}
 
+# Of those, whose session was stopped, and whose holds were named as given up.
+_given_up: set[str] = set()
+
 
 def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller:  # noqa: ANN401 - pyspark is optional
     """
@@ -97,14 +100,16 @@ def _forget_stopped() -> None:
     Release what sessions of this process have that were stopped since.
 
     A stream that has not noticed yet, which it does at its next trigger, keeps the
-    connection over which it reports that it closes.
+    connection over which it reports that it closes; a later call releases that.
     """
     for decider, one in tuple(_controllers.items()):
-        if one.is_over():
-            if one.bridge.streams():
-                _warn_of_holds(_controllers.pop(decider))
-            else:
-                one.close()
+        if not one.is_over():
+            continue
+        if not one.bridge.streams():
+            one.close()
+        elif decider not in _given_up:
+            _given_up.add(decider)
+            _warn_of_holds(one)
 
 
 def _warn_of_holds(one: Controller) -> None:
@@ -113,7 +118,10 @@ def _warn_of_holds(one: Controller) -> None:
 
 
 def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
-    _warn_of_holds(_controllers.pop(decider))
+    one = _controllers.pop(decider)
+    if decider not in _given_up:
+        _warn_of_holds(one)
+    _given_up.discard(decider)
     protocol = importlib.import_module("py4j.protocol")
     with suppress(OSError, TypeError, protocol.Py4JError):  # it may have ended
         _static(gateway, _SHIM).forget(decider)

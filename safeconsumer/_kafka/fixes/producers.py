@@ -9,8 +9,29 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+
 # Runs on the thread of a producer whose unanswered records were given up.
 _JOIN_SECONDS = 0.5
+
+_LEAST_DELAY_MS = 50.0
+
+
+class PatientClient(NoTopicsClient):
+    """
+    A producer's network client, which does not spin while its broker is silent.
+
+    While a broker may get no further request, because as many as may be are without an
+    answer or it is being connected to, kafka-python 3.0.12 says 0 ms, and the producer
+    asks again at once, all the time. Backoffs it says in seconds.
+    """
+
+    def connection_delay(self, node_id: object) -> float:
+        """
+        Return for how many milliseconds to wait; whatever happens meanwhile ends it.
+        """
+        seconds: float = super().connection_delay(node_id)
+        return max(1000 * seconds, _LEAST_DELAY_MS)
 
 
 class UntracedProducer(KafkaProducer):

@@ -47,7 +47,33 @@ def main(bootstrap: str, topic: str) -> None:
     said("another handle", safe.register(again, hooks=()) is not controller)
     start(again, bootstrap, topic).processAllAvailable()
     said("and it runs", expected=True)
-    again.stop()
+    stop_under_a_stream(again)
+
+
+def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's
+    """
+    Begin anew while a stream of before has not ended, and once more when it has.
+    """
+    from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
+    from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
+
+    controller = safe.register(spark)
+    *_, line = controller.on_close.args  # type: ignore[attr-defined]  # a partial
+    go, real = threading.Event(), Bridge._close
+    late = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
+    Bridge._close = late  # type: ignore[method-assign]  # the whole process is a test's
+    spark.stop()
+    spark = session()
+    safe.register(spark, hooks=())
+    said("not ended", len(controller.bridge.streams()))
+    go.set()
+    until(lambda: controller.bridge.streams() == ())
+    spark.stop()
+    spark = session()
+    safe.register(spark, hooks=())
+    said("its port is free", line.server.thread is None)
+    controller.close()  # once more does no harm
+    spark.stop()
 
 
 def hung(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery

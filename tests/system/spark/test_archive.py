@@ -5,6 +5,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from safeconsumer.spark.controller import ledger
 from safeconsumer.spark.listening import Progress
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
+from tests.harness.brokers import choice
 from tests.harness.processes import logged
 from tests.harness.spark import connector, sink
 from tests.harness.spark.lake import LIMIT, Lake
@@ -375,19 +377,60 @@ class TestOnSpark:
         assert "'SparkUI'" in done.stderr
         assert "INFO MicroBatchExecution" in done.stderr
 
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_it_ends_cleanly_when_it_is_told_to(
-        self, lake: Lake, tmp_path: Path
+        self, lake: Lake, tmp_path: Path, number: signal.Signals
     ) -> None:
         """
-        SIGTERM: status 0, what was copied, and what was written is whole.
+        SIGTERM or Ctrl-C: status 0, what was copied, and what was written is whole.
         """
-        self.end_by_signal(lake, tmp_path / "log", self.arguments(lake))
+        log = tmp_path / "log"
+        self.end_by_signal(lake, log, self.arguments(lake), number)
+        assert "Traceback" not in log.read_text()
 
-    def test_it_ends_cleanly_at_the_keyboard(self, lake: Lake, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_it_can_be_ended_while_spark_does_not_start(
+        self, tmp_path: Path, number: signal.Signals
+    ) -> None:
         """
-        The same by Ctrl-C, for which pyspark has a handler of its own.
+        Spark waits for its master; nothing is begun that was to be ended cleanly.
         """
-        self.end_by_signal(lake, tmp_path / "log", self.arguments(lake), signal.SIGINT)
+        log, folder = tmp_path / "log", str(tmp_path / "data")
+        where = ["--bootstrap", "127.0.0.1:1", "--to", folder, "--checkpoint", folder]
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
+            jars = ["--connector", str(connector.folder()), "--master", master]
+            with logged([*PROGRAM, "orders", *where, *jars], log, {}) as program:
+                silent.settimeout(LIMIT)
+                asked, _ = silent.accept()
+                with asked:
+                    program.send_signal(number)
+                    status = program.wait(30)
+        if number == signal.SIGINT:
+            assert (status, "interrupted" in log.read_text()) == (130, True)
+        else:
+            assert status == -number
+
+    def test_a_second_signal_ends_it_at_once(self, lake: Lake, tmp_path: Path) -> None:
+        """
+        The first one has Spark wait for a broker that does not answer.
+        """
+        with choice.start(choice.Kind.JAVA) as broker:  # others do not freeze with it
+            own = Lake(lake.spark, broker, tmp_path / "own")
+            own.produce(own.orders, 30)
+            log = tmp_path / "log"
+            command = [*self.arguments(own), "--trigger", "200ms"]
+            with logged(command, log, {"PYTHONUNBUFFERED": "1"}) as program:
+                self.await_rows(program, log)
+                broker.freeze()
+                try:
+                    program.send_signal(signal.SIGTERM)
+                    time.sleep(1)  # two of them at once are one
+                    assert program.poll() is None, log.read_text()[-3000:]
+                    program.send_signal(signal.SIGTERM)
+                    assert program.wait(10) == -signal.SIGTERM
+                finally:
+                    broker.unfreeze()
 
     def test_what_spark_refuses_is_said_in_a_line(self, lake: Lake) -> None:
         """
@@ -456,18 +499,21 @@ class TestOnSpark:
         lake.produce(lake.orders, 30)
         env = {"PYTHONUNBUFFERED": "1", "PYSPARK_PYTHON": sys.executable}
         with logged([*command, "--trigger", "200ms"], log, env) as program:
-            for _ in looks(
-                lambda: "120 rows" in log.read_text(),
-                "120 rows",
-                LIMIT,
-                seen=log.read_text,
-            ):
-                assert program.poll() is None, log.read_text()[-3000:]
-                time.sleep(0.1)
+            self.await_rows(program, log)
             program.send_signal(number)
             assert program.wait(LIMIT) == 0, log.read_text()[-3000:]
         assert "copied 120 rows in 1 batch" in log.read_text()
         assert lake.rows() == lake.produced()
+
+    def await_rows(self, program: Any, log: Path) -> None:  # noqa: ANN401 - a process
+        for _ in looks(
+            lambda: "120 rows" in log.read_text(),
+            "120 rows",
+            LIMIT,
+            seen=log.read_text,
+        ):
+            assert program.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.1)
 
     def test_a_delta_table_has_each_record_once(
         self, lake: Lake, tmp_path: Path

@@ -2,9 +2,11 @@
 What a session keeps open: one reader for a group, and nothing of streams that failed.
 """
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from safeconsumer.holds.state import LedgerState
 from safeconsumer.spark import Controller, control
 from safeconsumer.spark import opening as opening_module
 from safeconsumer.spark.control import PlanBarrier, PlanLedger
-from safeconsumer.spark.opening import Opening
+from safeconsumer.spark.opening import Leased, Opening, Shared
 from safeconsumer.spark.options import parse as options_of
 from safeconsumer.spark.reporting import StreamReport
 from safeconsumer.spark.stream import Stream
@@ -194,6 +196,95 @@ def test_a_stream_that_cannot_be_made_leaves_nothing_behind(
     assert (lab.present, lab.readers, lab.wakers) == ([], [], [])
 
 
+def test_nothing_keeps_what_a_closed_session_had() -> None:
+    """
+    A program may register and close a session for each of its jobs.
+    """
+    options = options_of(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "holds.control": "true",
+            "holds.group": "g",
+            "holds.controlTimeoutMs": "1",
+        }
+    )
+
+    def reports_of(streams: int) -> weakref.ref[object]:
+        opening = Opening(PauseLedger())
+        for one in [opening.stream(str(number), options) for number in range(streams)]:
+            one.close()
+        return weakref.ref(opening._reports)
+
+    for streams in (0, 1):
+        reports = reports_of(streams)
+        until(lambda reports=reports: gc.collect() >= 0 and reports() is None)
+
+
+class Reads:
+    """
+    What is lent: it only tells whether it is closed.
+    """
+
+    def __init__(self, waits: Callable[[], object] = tuple) -> None:
+        self.is_closed = False
+        waits()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_reader_without_a_broker_delays_only_those_who_want_the_same() -> None:
+    """
+    Four of them took twenty seconds to open, and the decision has ten.
+    """
+    shared = Shared()
+    begun, others = threading.Event(), threading.Event()
+    waited: list[bool] = []
+    made: list[Reads] = []
+
+    def slow() -> Any:  # noqa: ANN401 - as much of a follower as is asked for
+        begun.set()
+        made.append(Reads(lambda: waited.append(others.wait(10))))
+        return made[-1]
+
+    def lease() -> None:
+        leases.append(shared.lease("slow", slow))
+
+    leases: list[Leased] = []
+    threads = [threading.Thread(target=lease) for _ in range(2)]
+    for one in threads:
+        one.start()
+    assert begun.wait(10)
+    quick: Any = Reads()
+    shared.lease("quick", lambda: quick).close()
+    assert quick.is_closed
+    others.set()
+    for one in threads:
+        one.join(20)
+    assert waited == [True]  # once: they share it
+    leases[0].close()
+    assert not made[0].is_closed
+    leases[1].close()
+    assert made[0].is_closed
+
+
+def test_who_waited_for_a_reader_that_could_not_be_made_makes_its_own() -> None:
+    """
+    And nothing is kept where none could be made.
+    """
+    shared = Shared()
+
+    def refuse() -> Any:  # noqa: ANN401 - it returns nothing
+        message = "token endpoint: 503"
+        raise ClientPropertyError(message)
+
+    with pytest.raises(ClientPropertyError, match="503"):
+        shared.lease("a", refuse)
+    one: Any = Reads()
+    shared.lease("a", lambda: one).close()
+    assert one.is_closed
+
+
 def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:
     """
     Streams that share a reader wait beside each other.
@@ -276,6 +367,8 @@ class TestOnSpark:
             "refused: this session was stopped",
             "another handle: True",
             "and it runs: True",
+            "not ended: 1",
+            "its port is free: True",
         ], done.stderr
         said = [line for line in done.stderr.splitlines() if "safekafka: " in line]
         held = [line for line in said if "everything is held" in line]

@@ -2,11 +2,15 @@
 The reference checker: rejects every bad fleet for its one fault, passes the good ones.
 """
 
+import sys
 from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
 
 import pytest
 
-from safeconsumer.audit import checker
+from safeconsumer.audit import checker, starts
+from safeconsumer.audit import facts as facts_module
 from safeconsumer.audit.checker import Settings, Trial, check
 from safeconsumer.audit.facts import Address, facts
 from safeconsumer.audit.findings import Basis
@@ -575,3 +579,64 @@ def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
     assert (broken(fleet), unjudged(fleet)) == (set(), {"A4", "A5", "A6"})
     after.poll(TP, 22, 25).commit(TP, 90)
     assert broken(fleet) == {"A4", "A5"}
+
+
+def test_time_grows_with_ownerships_not_with_their_square() -> None:
+    """
+    A group that rebalances for weeks has thousands of them of each partition.
+    """
+    for flows in (True, False):  # or it is held all the time
+        spent = [_steps_for_starts(count, flows=flows) for count in (100, 400)]
+        assert spent[1] < 5 * spent[0]
+
+
+def test_time_grows_with_partitions_that_a_lift_is_about_not_with_their_square() -> (
+    None
+):
+    """
+    Each departure is looked at once for each lift, not once more for each partition.
+    """
+    spent = [_steps_for_lifts(count) for count in (50, 200)]
+    assert spent[1] < 5 * spent[0]
+
+
+def _steps_for_starts(count: int, *, flows: bool) -> int:
+    fleet = [Telling(name) for name in ("abc" if flows else "a")]
+    for number in range(count):
+        one = fleet[number % len(fleet)]
+        one.at = 1000.0 + 10 * number
+        end = number + 1 if flows else 1
+        one.assigned(TP, generation=2 * number)
+        if flows or not number:
+            one.poll(TP, end - 1, end)
+        one.commit(TP, end).revoked(TP, generation=2 * number + 1)
+    return _steps(starts, fleet)
+
+
+def _steps_for_lifts(partitions: int) -> int:
+    names = [f"orders:{number}" for number in range(partitions)]
+    told = Telling().assigned(*names).then("hold", scope="orders", owner="floor")
+    told.revoked(*names, generation=2).assigned(*names, generation=2)
+    return _steps(facts_module, [told.then("lift", scope="orders", owner="floor")])
+
+
+def _steps(module: ModuleType, fleet: Fleet) -> int:
+    steps = 0
+
+    def step(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself
+        nonlocal steps
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return step
+
+    journals = [one.journal() for one in fleet]
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        found = check(journals)
+    finally:
+        sys.settrace(before)
+    assert not any(one.findings or one.unjudged for one in found.values())
+    return steps
