@@ -22,6 +22,7 @@ from safeconsumer.cli.rates import rate_of
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
 from safeconsumer.cli.saying import printable, printable_lines
+from safeconsumer.holds.explain import counted
 
 Base = Callable[[], dict[str, Any]]
 
@@ -146,7 +147,7 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
             click.echo(line)
         foreign = sum(one.letter is None for one in several)
         none = f", {foreign} records that are no letters" if foreign else ""
-        click.echo(f"{len(several) - foreign} letters{none}")
+        click.echo(f"{counted(len(several) - foreign, 'letter')}{none}")
 
 
 @dead_letters.command(epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:]))

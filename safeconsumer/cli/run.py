@@ -42,6 +42,7 @@ from safeconsumer.events import (
 )
 from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.group.troubles import is_refused
+from safeconsumer.holds.explain import counted
 from safeconsumer.worker import (
     Breaker,
     Commit,
@@ -436,6 +437,12 @@ def _retry(fields: dict[str, Any], attempts: int | None) -> Retry:
     return Retry(**fields if attempts is None else {**fields, "attempts": attempts})
 
 
+# A new group: this one commits where it starts, and goes on from there.
+_READ_ALL = (
+    "a new group with --set auto_offset_reset=earliest reads what is there already"
+)
+
+
 def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         match event:
@@ -444,6 +451,8 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
                 if event.is_reset:
                     why = "the committed offset is out of range"
                 said = f"{why}, auto_offset_reset={reset}"
+                if reset == "latest" and offset and not event.is_reset:
+                    said += f"; {_READ_ALL}"
                 said = "committed" if event.is_committed else said
                 line = f"{partition} starts at {offset}: {said}"
             case NothingConsumed(reason=reason):
@@ -459,8 +468,9 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
 
 def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
+    letters = counted(report.dead_letters, "dead letter")
     return (
-        f"safeconsumer: {handled} handled, {report.dead_letters} dead letters, "
+        f"safeconsumer: {handled} handled, {letters}, "
         f"{report.skipped} skipped, {report.dropped} dropped; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"

@@ -175,8 +175,9 @@ def _disobeying(picture: Picture) -> str | None:
 
 def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
     members = str(one["members"])
-    if one["holds"] and one["members"]:
-        said = one["reporting"]
+    said = one["reporting"]
+    # Also before the first hold: whoever is about to place it sees who will obey.
+    if one["members"] and (one["holds"] or said):
         members += ", reports unknown" if said is None else f", {said} report"
     state = "no such group yet" if one["state"] == "Dead" else one["state"]
     return (

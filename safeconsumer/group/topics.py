@@ -155,9 +155,11 @@ def faults(facts: Facts) -> tuple[str, ...]:
     """
     Return why a topic is unfit to keep holds, each with what to do; () if it is fit.
     """
+    if not facts.partitions:
+        return (f"there is no topic {facts.name}: safeconsumer control init makes it",)
     if facts.partitions != 1:
-        found = f"has {facts.partitions} partitions" if facts.partitions else "is gone"
-        return (f"{facts.name} {found}; it must have 1: safeconsumer control init",)
+        found = f"{facts.name} has {facts.partitions} partitions"
+        return (f"{found}; it must have 1: safeconsumer control init",)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
     if policy != "compact":
         fault = (

@@ -52,6 +52,7 @@ def test_list_is_a_table(post: Post) -> None:
     start = rf"{post.dead}:0@0 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ +{post.topic}:1@0"
     assert re.match(rf"{start} +builtins.KeyError +3 +billing +'x+\.\.\.$", one), one
     assert "first..." in two
+    assert post.run("list", "--limit=1").stdout.splitlines()[-1] == "1 letter"
 
 
 @pytest.mark.parametrize(

@@ -30,3 +30,17 @@ def test_a_command_for_groups_says_what_it_needs(
     assert (ended.exit_code, ended.stdout) == (status, "")
     assert "use Apache Kafka" in ended.stderr
     assert "embedded broker of safeconsumer.testing does not serve" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [["pause", "--reason", "x"], ["resume"]])
+def test_without_topics_of_control_there_is_nothing_to_write_to(
+    command: list[str],
+) -> None:
+    """
+    It says who makes them, and ``control init`` says what it needs.
+    """
+    with EmbeddedBroker() as broker:
+        told = [*command, "orders", "--group", "billing", "--bootstrap"]
+        ended = CliRunner().invoke(safeconsumer, [*told, broker.bootstrap])
+    assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
+    assert "there is no topic __safeconsumer_holds_ops: safeconsumer" in ended.stderr

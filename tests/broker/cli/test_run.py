@@ -726,6 +726,36 @@ def test_it_says_where_each_partition_starts(
 
 
 @pytest.mark.any_broker
+def test_it_says_how_to_read_what_it_leaves_out(
+    program: Program, produce: Callable[..., None]
+) -> None:
+    """
+    A new group begins behind what is there already, unless told otherwise.
+    """
+    produce(b"v")
+    process = program.start("handlers:note", "--set=auto_offset_reset=latest")
+    assert process.stderr is not None
+    said: dict[int, str] = {}
+    while len(said) < 2:
+        line = process.stderr.readline()
+        if found := re.search(rf"{program.topic}:(\d) starts at", line):
+            said[int(found[1])] = line.rstrip()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=SECONDS)
+    reset = "the group has no committed offset, auto_offset_reset=latest"
+    more = (
+        "; a new group with --set auto_offset_reset=earliest "
+        "reads what is there already"
+    )
+    assert said[0].endswith(f":0 starts at 1: {reset}{more}")
+    assert said[1].endswith(f":1 starts at 0: {reset}")
+    new = program.start("handlers:note", f"--group=new-{program.topic}")
+    program.wait_seen(1)
+    new.send_signal(signal.SIGTERM)
+    new.communicate(timeout=SECONDS)
+
+
+@pytest.mark.any_broker
 def test_it_says_so_when_what_is_committed_is_out_of_range(
     program: Program,
     produce: Callable[..., None],

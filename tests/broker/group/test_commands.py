@@ -500,6 +500,20 @@ def test_without_the_status_topic_the_rest_is_known(team: Team) -> None:
         assert "plain client" not in one.output
 
 
+def test_groups_says_who_reports_before_anything_is_held(team: Team) -> None:
+    """Whoever waits for a group to be ready for its first hold sees that it is."""
+    consumer = team.subscribed("billing-1")
+    team.settled(consumer)
+
+    def ready() -> bool:
+        shown = run(team, "groups").stdout
+        row = rf"^{team.group} +Stable +1, 1 report +-"
+        return re.search(row, shown, re.MULTILINE) is not None
+
+    with Polled(consumer):
+        wait_for(ready, "the report of the group's member")
+
+
 def test_doctor_tells_what_it_found_before_the_cluster_went_away(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

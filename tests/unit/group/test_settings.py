@@ -215,6 +215,12 @@ def test_a_topic_that_would_lose_holds_is_unfit(facts: topics.Facts, word: str) 
     assert word in fault
 
 
+def test_a_topic_that_was_never_made_is_not_called_gone() -> None:
+    """A new cluster has none of them; nothing went away."""
+    (fault,) = topics.faults(topics.Facts("t", 0, None))
+    assert fault == "there is no topic t: safeconsumer control init makes it"
+
+
 def test_a_fit_topic() -> None:
     facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
