@@ -140,6 +140,33 @@ def test_entries_are_also_what_was_overtaken_and_change_nothing() -> None:
     assert fold.standing() == ()
 
 
+def test_what_stands_for_operators() -> None:
+    """The topic's kind, the time, and the hold itself; of one group or of all."""
+    fold = Fold(SOURCES)
+    fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
+    fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-1.0)])
+    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.standing()]
+    assert told == [
+        ("operator", "g", 3, 0.0),
+        ("operator", "g", 4, 2.5),
+        ("group", "h", 7, None),
+    ]
+    assert [one.offset for one in fold.standing("g")] == [3, 4]
+    assert [one.offset for one in fold.standing("h")] == [7]
+    (reason, _) = [one.hold and one.hold.reason for one in fold.standing("g")]
+    assert reason == "r"
+
+
+def test_records_of_the_same_time_keep_the_order_of_the_topics() -> None:
+    fold = Fold(SOURCES)
+    several = [
+        as_standing(SOURCES[topic], one)
+        for topic in (OPS, GROUP_TOPIC)
+        for one in fold.entries(topic, [written("a", 0, at=7.0), written("b", 1)])
+    ]
+    assert side_by_side(several) == tuple(several)
+
+
 def test_two_topics_are_merged_by_time_each_in_its_own_order() -> None:
     """A clock that went back, or a record without a time, moves nothing before it."""
     fold = Fold(SOURCES)
@@ -170,6 +197,7 @@ def test_what_is_not_read_yet_is_not_forgotten() -> None:
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 5, held=False)])
     fold.read_through(OPS, 5)
+    assert not fold.take(OPS, [written("orders", 5, held=False)]).fresh
     fold.take(OPS, [written("orders", 4)])
     assert stands(fold) == {}
 

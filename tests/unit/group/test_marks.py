@@ -64,6 +64,45 @@ def test_a_mark_of_a_later_version_holds() -> None:
     assert (found is not None and found.version, user) == (7, "mine")
 
 
+def test_a_later_mark_of_the_known_form_keeps_its_version_and_generation() -> None:
+    """A member that knows it must see that it is later than its own."""
+    found = marks.split("\x1fsc2:1f:0000abcd;mine")
+    assert found == (Mark(0x1F, "0000abcd", 2), "mine")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1fsc1:whatever;mine",
+        "\x1fsc0:1:0000abcd;mine",
+        "\x1fsc0:whatever;mine",
+        "\x1fsc7:whatever",
+        "\x1fsc7;mine",
+        "\x1fscx:1:0000abcd;mine",
+    ],
+)
+def test_what_merely_begins_like_a_mark_is_the_users(text: str) -> None:
+    """A first version of another form, a version 0, or no end of the mark."""
+    assert marks.split(text) == (None, text)
+
+
+def test_a_mark_fits_up_to_what_a_broker_takes_and_not_beyond() -> None:
+    """4,096 bytes with the mark; letters beyond ASCII count by their bytes."""
+    room = marks.MAX_METADATA_BYTES - len(marks.attach(Mark(7), None) or "")
+    full = marks.attach(Mark(7), "x" * room)
+    assert full is not None
+    assert len(full) == marks.MAX_METADATA_BYTES
+    assert marks.attach(Mark(7), "x" * (room + 1)) is None
+    assert marks.attach(Mark(7), "\u00fc" * (room // 2)) is not None
+    assert marks.attach(Mark(7), "\u00fc" * (room // 2 + 1)) is None
+
+
+def test_half_a_pair_of_surrogates_is_no_error() -> None:
+    """A listener's metadata may have one; kafka-python decides what to do with it."""
+    written = marks.attach(Mark(7), "\ud800")
+    assert marks.split(written) == (Mark(7), "\ud800")
+
+
 def test_no_room_is_told_rather_than_truncated() -> None:
     assert marks.attach(Mark(), "x" * 4090) is None
     assert marks.attach(Mark(), "x" * 4000) is not None
