@@ -159,3 +159,25 @@ def test_a_name_that_could_not_be_asked_about_is_remembered_as_covered() -> None
     assert pattern.knows("audit")
     assert pattern.matches("audit") is True
     assert pattern.covers(("audit", 0)) is True
+
+
+def test_a_name_about_which_the_expression_raises_is_covered() -> None:
+    """
+    A held topic must not flow because the answer is missing; it is asked once.
+    """
+    asked: list[str] = []
+
+    class Raising:
+        pattern = "raising"
+
+        def fullmatch(self, string: str, /) -> object | None:
+            asked.append(string)
+            raise RecursionError(string)
+
+    pattern = scopes.pattern(Raising())
+    assert pattern.covers(("orders", 0)) is True
+    assert pattern.matches("orders") is True
+    assert asked == ["orders"]
+    with pytest.raises(RecursionError):
+        pattern.ask("audit")
+    assert not pattern.knows("audit")
