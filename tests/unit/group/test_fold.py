@@ -7,7 +7,9 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.facts import Standing
+from safeconsumer.group.fold import Fold, Written, as_standing, side_by_side
+from safeconsumer.group.wire import ControlKey
 from tests.harness.group.lab import GROUP_TOPIC, OPS, written
 from tests.unit.group.patience import patient
 
@@ -81,11 +83,121 @@ def test_a_topic_made_anew_begins_at_zero() -> None:
     assert stands(fold) == {("alice", "orders"): 0}
 
 
+def test_a_topic_made_anew_twice_begins_at_zero_twice() -> None:
+    """Each time its records count as later than all before."""
+    fold = Fold(SOURCES)
+    for _ in range(3):
+        assert fold.take(OPS, [written("orders", 4)]).fresh
+        assert fold.take(OPS, [written("orders", 7, held=False)]).fresh
+        fold.read_through(OPS, 8)
+        fold.begin_again(OPS)
+    assert fold.take(OPS, [written("orders", 0)]).fresh
+
+
+def test_the_other_topic_is_not_made_anew_with_it() -> None:
+    fold = Fold(SOURCES)
+    before, beside = written("orders", 4), written("audit", 4)
+    (one,) = fold.take(OPS, [before]).fresh
+    (other,) = fold.take(GROUP_TOPIC, [beside]).fresh
+    assert not fold.is_outlived(one)
+    fold.begin_again(OPS)
+    assert fold.is_outlived(one)
+    assert not fold.is_outlived(other)
+    (again,) = fold.take(OPS, [before]).fresh
+    assert not fold.is_outlived(again)
+
+
+def test_the_last_entry_of_a_hold() -> None:
+    """What is restored after a try that failed: held, lifted, or never written."""
+    fold = Fold(SOURCES)
+    key = ControlKey("g", "alice", "orders")
+    never = fold.heard(OPS, key)
+    assert (never.topic, never.key, never.hold) == (OPS, key, None)
+    assert not never.register.is_held
+    fold.take(OPS, [written("orders", 0, reason="old"), written("orders", 3, at=2.0)])
+    (standing,) = fold.held()
+    assert fold.heard(OPS, key) == standing
+    assert standing.register.stamp == (0, 3)
+    assert not fold.heard(GROUP_TOPIC, key).register.is_held
+    fold.take(OPS, [written("orders", 5, held=False)])
+    lifted = fold.heard(OPS, key)
+    assert (lifted.hold, lifted.register.stamp) == (None, (0, 5))
+
+
+def test_entries_are_also_what_was_overtaken_and_change_nothing() -> None:
+    """What history shows; records of other groups and unreadable ones are left out."""
+    fold = Fold(SOURCES, "g")
+    log = [
+        written("orders", 0),
+        written("orders", 1, group="h"),
+        Written(b"?", None, 2, 0),
+        written("orders", 3, held=False),
+    ]
+    found = list(fold.entries(OPS, log))
+    assert [one.register.stamp for one in found] == [(0, 0), (0, 3)]
+    assert [one.topic for one in found] == [OPS, OPS]
+    assert [one.hold is None for one in found] == [False, True]
+    assert fold.standing() == ()
+
+
+def test_what_stands_for_operators() -> None:
+    """The topic's kind, the time, and the hold itself; of one group or of all."""
+    fold = Fold(SOURCES)
+    fold.take(OPS, [written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
+    fold.take(GROUP_TOPIC, [written("orders", 7, group="h", at=-1.0)])
+    told = [(one.source, one.key.group, one.offset, one.at) for one in fold.standing()]
+    assert told == [
+        ("operator", "g", 3, 0.0),
+        ("operator", "g", 4, 2.5),
+        ("group", "h", 7, None),
+    ]
+    assert [one.offset for one in fold.standing("g")] == [3, 4]
+    assert [one.offset for one in fold.standing("h")] == [7]
+    (reason, _) = [one.hold and one.hold.reason for one in fold.standing("g")]
+    assert reason == "r"
+
+
+def test_records_of_the_same_time_keep_the_order_of_the_topics() -> None:
+    fold = Fold(SOURCES)
+    several = [
+        as_standing(SOURCES[topic], one)
+        for topic in (OPS, GROUP_TOPIC)
+        for one in fold.entries(topic, [written("a", 0, at=7.0), written("b", 1)])
+    ]
+    assert side_by_side(several) == tuple(several)
+
+
+def test_two_topics_are_merged_by_time_each_in_its_own_order() -> None:
+    """A clock that went back, or a record without a time, moves nothing before it."""
+    fold = Fold(SOURCES)
+
+    def at(topic: str, *times: float) -> list[Standing]:
+        log = [written("orders", n, at=time) for n, time in enumerate(times)]
+        return [as_standing(SOURCES[topic], one) for one in fold.entries(topic, log)]
+
+    operator = at(OPS, 10.0, 5.0, -1.0, 30.0)
+    group = at(GROUP_TOPIC, -1.0, 7.0, 20.0, 40.0)
+    assert [one.at for one in operator] == [10.0, 5.0, None, 30.0]
+    merged = side_by_side([*operator, *group])
+    assert [(one.source, one.offset) for one in merged] == [
+        ("group", 0),
+        ("group", 1),
+        ("operator", 0),
+        ("operator", 1),
+        ("operator", 2),
+        ("group", 2),
+        ("operator", 3),
+        ("group", 3),
+    ]
+    assert side_by_side([]) == ()
+
+
 def test_what_is_not_read_yet_is_not_forgotten() -> None:
     """An own tombstone is heard before the hold that it lifts is read."""
     fold = Fold(SOURCES)
     fold.take(OPS, [written("orders", 5, held=False)])
     fold.read_through(OPS, 5)
+    assert not fold.take(OPS, [written("orders", 5, held=False)]).fresh
     fold.take(OPS, [written("orders", 4)])
     assert stands(fold) == {}
 

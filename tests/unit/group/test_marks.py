@@ -64,6 +64,45 @@ def test_a_mark_of_a_later_version_holds() -> None:
     assert (found is not None and found.version, user) == (7, "mine")
 
 
+def test_a_later_mark_of_the_known_form_keeps_its_version_and_generation() -> None:
+    """A member that knows it must see that it is later than its own."""
+    found = marks.split("\x1fsc2:1f:0000abcd;mine")
+    assert found == (Mark(0x1F, "0000abcd", 2), "mine")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1fsc1:whatever;mine",
+        "\x1fsc0:1:0000abcd;mine",
+        "\x1fsc0:whatever;mine",
+        "\x1fsc7:whatever",
+        "\x1fsc7;mine",
+        "\x1fscx:1:0000abcd;mine",
+    ],
+)
+def test_what_merely_begins_like_a_mark_is_the_users(text: str) -> None:
+    """A first version of another form, a version 0, or no end of the mark."""
+    assert marks.split(text) == (None, text)
+
+
+def test_a_mark_fits_up_to_what_a_broker_takes_and_not_beyond() -> None:
+    """4,096 bytes with the mark; letters beyond ASCII count by their bytes."""
+    room = marks.MAX_METADATA_BYTES - len(marks.attach(Mark(7), None) or "")
+    full = marks.attach(Mark(7), "x" * room)
+    assert full is not None
+    assert len(full) == marks.MAX_METADATA_BYTES
+    assert marks.attach(Mark(7), "x" * (room + 1)) is None
+    assert marks.attach(Mark(7), "\u00fc" * (room // 2)) is not None
+    assert marks.attach(Mark(7), "\u00fc" * (room // 2 + 1)) is None
+
+
+def test_half_a_pair_of_surrogates_is_no_error() -> None:
+    """A listener's metadata may have one; kafka-python decides what to do with it."""
+    written = marks.attach(Mark(7), "\ud800")
+    assert marks.split(written) == (Mark(7), "\ud800")
+
+
 def test_no_room_is_told_rather_than_truncated() -> None:
     assert marks.attach(Mark(), "x" * 4090) is None
     assert marks.attach(Mark(), "x" * 4000) is not None
@@ -138,6 +177,87 @@ def test_bombs_are_defused() -> None:
     assert envelope.unwrap(sealed(bomb, 1))[1] is None
     assert envelope.unwrap(sealed(vast, 0))[1] is None
     assert time.thread_time() - began < 1.0
+
+
+def test_partitions_in_a_row_are_one_range_and_gaps_stay_gaps() -> None:
+    """Ten thousand paused partitions of one generation take the room of a few."""
+    one, other = Register((7, 0), is_held=True), Register((7, 0), is_held=False)
+    held = [*range(3), 5, 7, 8, *range(20, 10_000)]
+    several = {("orders", number): one for number in held}
+    several |= {("orders", 4): other, ("orders", 6): other, ("audit", 5): one}
+    written = envelope.wrap(b"inner", several, Direction.SUBSCRIPTION)
+    assert len(written) < 100
+    inner, found = envelope.unwrap(written)
+    assert inner == b"inner"
+    assert found is not None
+    assert found.marks == several
+
+
+def test_too_many_marks_are_left_out() -> None:
+    """A group whose metadata does not fit into one record cannot rebalance again."""
+    one = Register((7, 0), is_held=True)
+    most = envelope.MAX_PARTITIONS
+    in_a_row = {("orders", number): one for number in range(most + 1)}
+    assert envelope.wrap(b"inner", in_a_row, Direction.SUBSCRIPTION) == b"inner"
+    del in_a_row["orders", 0]
+    fits = envelope.wrap(b"inner", in_a_row, Direction.SUBSCRIPTION)
+    found = envelope.unwrap(fits)[1]
+    assert found is not None
+    assert len(found.marks) == most
+    scattered = {("orders", 2 * number): one for number in range(most)}
+    assert envelope.wrap(b"inner", scattered, Direction.SUBSCRIPTION) == b"inner"
+
+
+def ranges_of(*ranges: tuple[int, int]) -> bytes:
+    """
+    One section, held in generation 5, with these ranges of the topic ``a``.
+    """
+    head = bytes([1, 1, 5, 1, 1]) + b"a" + bytes([len(ranges)])
+    numbers = [number for one in ranges for number in one]
+    return head + b"".join(map(varint, numbers))
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number >= 128:
+        out.append(number % 128 + 128)
+        number //= 128
+    return bytes([*out, number])
+
+
+@pytest.mark.parametrize(
+    ("ranges", "is_read"),
+    [
+        ([(0, 2), (3, 1)], True),
+        ([(0, envelope.MAX_PARTITIONS)], True),
+        ([(0, envelope.MAX_PARTITIONS + 1)], False),
+        ([(0, envelope.MAX_PARTITIONS), (0, 1)], False),
+        ([(2**31 - 1, 1)], True),
+        ([(2**31 - 1, 2)], False),
+    ],
+)
+def test_ranges_beyond_what_a_group_can_have_are_refused(
+    ranges: list[tuple[int, int]],
+    is_read: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Thirty bytes may not become a billion entries."""
+    inner, found = envelope.unwrap(sealed(ranges_of(*ranges), 0))
+    assert inner == b""
+    assert (found is not None) is is_read
+    if found is not None:
+        assert len(found.marks) == sum(count for _, count in ranges)
+
+
+def test_of_two_marks_of_a_partition_the_later_one_counts() -> None:
+    """In whatever order a member has written them."""
+    sections = [
+        bytes([is_held, at, 1, 1]) + b"a\x01\x00\x01"
+        for is_held, at in [(1, 5), (0, 3)]
+    ]
+    for several in (sections, sections[::-1]):
+        found = envelope.unwrap(sealed(b"\x02" + b"".join(several), 0))[1]
+        assert found is not None
+        assert found.marks == {("a", 0): Register((5, 0), is_held=True)}
 
 
 def test_a_later_version_is_taken_off_all_the_same() -> None:

@@ -72,6 +72,26 @@ def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
     assert not gates.end().choose_anew(empty).begin(empty).is_gating
 
 
+def test_a_hold_that_was_lifted_in_one_call_does_not_stand_in_the_next() -> None:
+    """
+    With nothing assigned between, the next call goes by what is left of the last.
+    """
+    nothing = _view([OPS])
+    gates = CallGates().begin(_view([APP, OPS], A))
+    gates = gates.lifted([APP], _view([OPS], A)).end().begin(nothing).end()
+    assert gates.begin(nothing).lifted([(AUDIT, "app")], nothing).is_gating
+    assert not gates.begin(nothing).lifted([OPS], nothing).is_gating
+
+
+def test_what_was_resumed_by_name_in_one_call_is_not_gated_in_the_next() -> None:
+    """
+    While the holds of the first still stand.
+    """
+    gates = CallGates().begin(HELD).lifted([(scopes.of(C), "app")], HELD)
+    gates = gates.end().begin(_view([APP])).reassign([C, ("audit", 1)], [])
+    assert set(gates.closed) == {("audit", 1)}
+
+
 def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
     """
     By whoever had placed them; what was placed since does not count.

@@ -4,6 +4,11 @@ import pytest
 
 from safeconsumer import Lifetime
 from safeconsumer.events.consumer import HoldsExpired
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.expiry import Deadlines
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.state import LedgerState, place
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
 
@@ -137,6 +142,40 @@ def test_a_hold_that_is_renewed_all_the_time_takes_no_more_room() -> None:
         lab.hold(ORDERS, for_=86_400.0)
         lab.clock.now += 1.0
     assert len(lab.ledger._deadlines) < 100
+
+
+def test_a_thousand_limits_that_were_lifted_take_no_room() -> None:
+    """
+    Also if nothing at all is left in force.
+    """
+    lab = LedgerLab()
+    for round_ in range(200):
+        lab.hold(ORDERS, AUDIT, ALL, for_=60.0, owner=f"deploy-{round_}")
+        lab.lift(ORDERS, AUDIT, ALL, owner=f"deploy-{round_}")
+    assert len(lab.ledger._deadlines) < 100
+    lab.hold(ORDERS, for_=5.0)
+    assert lab.ledger.seconds_to_next_expiry() == pytest.approx(5.0)
+
+
+def test_limits_that_stand_are_looked_through_only_when_they_have_doubled() -> None:
+    """
+    Ten thousand partitions are paused one by one, each for an hour.
+    """
+    looks: list[object] = []
+
+    class Seen(LedgerState):
+        def of(self, scope: Scope) -> tuple[Hold, ...]:
+            looks.append(scope)
+            return super().of(scope)
+
+    deadlines, state = Deadlines(), LedgerState()
+    for number in range(1000):
+        hold = Hold(scope=scopes.partition("orders", number), deadline=float(number))
+        state, _ = place(state, [hold])
+        seen = Seen(state.version, state.partitions)
+        deadlines.add([hold], seen)
+    assert len(deadlines) == 1000
+    assert len(looks) < 2 * 1000
 
 
 def test_a_hold_that_was_lifted_leaves_no_expiry() -> None:

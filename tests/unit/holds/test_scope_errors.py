@@ -114,3 +114,31 @@ def test_inline_flags_are_accepted() -> None:
     They stand in the text.
     """
     assert scopes.pattern(re.compile("(?i)ORDERS")).matches("orders")
+
+
+@pytest.mark.parametrize("number", [0xD800, 0xDABC, 0xDFFF])
+def test_a_pattern_that_cannot_be_written_is_refused(number: int) -> None:
+    """
+    Half of a pair of surrogates fits into no control record; letters beside them do.
+    """
+    half = chr(number)
+    with pytest.raises(ScopeSyntaxError) as refused:
+        scopes.parse(f"re:orders{half}")
+    assert str(refused.value) == (
+        f"a pattern must be Unicode text, {'orders' + half!r} cannot be written"
+    )
+    for written in ("\ud7ff", "\ue000"):
+        assert str(scopes.parse(f"re:{written}")) == f"re:{written}"
+
+
+def test_the_longest_pattern_is_accepted_and_one_letter_more_is_not() -> None:
+    """
+    The message has the length, not the text.
+    """
+    longest = "a" * scopes.MAX_PATTERN_LENGTH
+    assert str(scopes.parse(f"re:{longest}")) == f"re:{longest}"
+    with pytest.raises(ScopeSyntaxError) as refused:
+        scopes.parse(f"re:{longest}a")
+    assert str(refused.value) == (
+        "a pattern must have 1 to 4096 characters, this one has 4097"
+    )

@@ -3,7 +3,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka import TopicPartition
 
+from safeconsumer.errors import TargetTypeError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
 from tests.unit.holds.strategies import any_scopes, quick
@@ -108,3 +110,74 @@ def test_an_expression_is_asked_once_per_topic_name() -> None:
         assert not scope.covers(("audit", number))
     assert scope.knows("orders")
     assert compiled.asked == ["orders", "audit"]
+
+
+class Foreign:
+    """
+    An expression of another library, whose text is found under another name.
+    """
+
+    def fullmatch(self, string: str, /) -> object | None:
+        raise NotImplementedError(string)
+
+
+def test_what_a_target_stands_for() -> None:
+    """
+    A pair, text, an expression, or a scope, which stays the same object.
+    """
+    compiled = re.compile("ord.*")
+    scope = Topic("orders")
+    assert scopes.of(scope) is scope
+    assert scopes.of("orders:3") == Partition("orders", 3)
+    assert scopes.of(("orders", 3)) == Partition("orders", 3)
+    assert scopes.of(TopicPartition("orders", 3)) == Partition("orders", 3)
+    assert scopes.of(compiled) == Pattern("ord.*", compiled)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [None, 3, ("orders",), ("orders", 3, 4), ["orders", 3], Foreign()],
+    ids=repr,
+)
+def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
+    """
+    The message says what is taken, and what was given.
+    """
+    with pytest.raises(TargetTypeError) as refused:
+        scopes.of(target)
+    message = str(refused.value)
+    assert message.startswith("a target is a TopicPartition, a scope like 'orders:3'")
+    assert message.endswith(f"or a hold's scope, not {target!r:.200}")
+
+
+def test_a_name_that_could_not_be_asked_about_is_remembered_as_covered() -> None:
+    """
+    The expression is not asked again.
+    """
+    pattern = scopes.pattern(re.compile("ord.*"))
+    pattern.assume_match("audit")
+    assert pattern.knows("audit")
+    assert pattern.matches("audit") is True
+    assert pattern.covers(("audit", 0)) is True
+
+
+def test_a_name_about_which_the_expression_raises_is_covered() -> None:
+    """
+    A held topic must not flow because the answer is missing; it is asked once.
+    """
+    asked: list[str] = []
+
+    class Raising:
+        pattern = "raising"
+
+        def fullmatch(self, string: str, /) -> object | None:
+            asked.append(string)
+            raise RecursionError(string)
+
+    pattern = scopes.pattern(Raising())
+    assert pattern.covers(("orders", 0)) is True
+    assert pattern.matches("orders") is True
+    assert asked == ["orders"]
+    with pytest.raises(RecursionError):
+        pattern.ask("audit")
+    assert not pattern.knows("audit")
