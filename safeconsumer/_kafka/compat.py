@@ -192,6 +192,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     ),
     (consumer.ConsumerCoordinator, "need_rejoin", ("self",)),
     (consumer.ConsumerCoordinator, "poll", ("self", "timeout_ms")),
+    (consumer.ConsumerCoordinator, "time_to_next_poll", ("self",)),
     (
         consumer.ConsumerCoordinator,
         "_invoke_completed_offset_commit_callbacks",
