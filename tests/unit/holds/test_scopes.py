@@ -137,7 +137,7 @@ def test_what_a_target_stands_for() -> None:
 @pytest.mark.parametrize(
     "target",
     [None, 3, ("orders",), ("orders", 3, 4), ["orders", 3], Foreign()],
-    ids=repr,
+    ids=["None", "a number", "a topic", "three", "a list", "another type"],
 )
 def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
     """
