@@ -128,7 +128,8 @@ def missing(
     Yield the records that nobody delivered (A2).
 
     Members without a group share nothing: each must deliver all records between its
-    first and its last one; once drained, they must have delivered all of them together.
+    first position and its last record; once drained, they must have delivered all of
+    them together.
     Records that a seek skipped are missing too: only the program knows whether that was
     intended.
     """

@@ -2,11 +2,12 @@
 Journals the deliveries, calls and ownerships of any client's consumer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
 from safeconsumer import events
+from safeconsumer._kafka.errors import BlockingCallInListenerError
 from safeconsumer._kafka.handover.carrying import ARRIVED
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
@@ -58,7 +59,8 @@ class Recorded:
         found = group or _group_of(consumer)
         if found:
             journal.belong_to(found)
-        self._is_blind = bool(found and _config_of(consumer, "enable_auto_commit"))
+        commits = _config_of(consumer, "enable_auto_commit")
+        self._is_blind = bool(_group_of(consumer) and commits)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the consumer's
         return getattr(self._consumer, name)
@@ -214,11 +216,25 @@ class Recorded:
         return {f"{tp[0]}:{tp[1]}": one.offset for tp, one in offsets.items()}
 
     def _settle(self) -> None:
-        ask = getattr(self._consumer, "position", None)
+        # A client commits where a seek has led, if it knows that by now.
+        self._sought -= {tp for tp in self._sought if tp_text(tp) in self._came.next}
         for tp in self._sought & set(self._assigned()):
-            if ask is not None and tp_text(tp) not in self._came.next:
-                self._came.begins_at(tp, ask(tp))
-        self._sought.clear()
+            at = self._known_position(tp)
+            if at is not None:
+                self._came.begins_at(tp, at)
+                self._sought.discard(tp)
+
+    def _known_position(self, tp: Any) -> int | None:  # noqa: ANN401 - the consumer's
+        ask = getattr(self._consumer, "position", None)
+        if ask is None:
+            return None
+        try:
+            at: int | None = ask(tp, timeout_ms=0)
+        except BlockingCallInListenerError:
+            return None  # a listener commits what has a position, and waits for none
+        except TypeError:  # a client that knows no limit
+            at = ask(tp)
+        return at
 
     def _reached(self, name: str) -> int:
         # A client commits its position, which moves past transaction markers.
@@ -256,9 +272,10 @@ class Recorded:
         if after - before:
             self._owned("assigned", after - before)
 
-    def _owned(self, event: str, partitions: Iterable[Any]) -> None:
+    def _owned(self, event: str, partitions: Collection[Any]) -> None:
         names = sorted(f"{tp[0]}:{tp[1]}" for tp in partitions)
         self._came.forget(map(tp_of, names))
+        self._sought.difference_update(partitions)
         known: dict[str, object] = {}
         if self._generation is not None:
             known["generation"] = self._generation()

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 
 from safeconsumer.audit.journal import Entry
 from safeconsumer.audit.reading import TopicPartition as Named
@@ -100,21 +101,20 @@ def topic_journal(
         The records; and which partitions do not exist, or are not shown to this user.
 
     Raises:
-        CommandError: the broker stopped answering.
+        CommandError: the broker stopped answering, or deleted records meanwhile.
         KafkaError: the topics cannot be read.
     """
     consumer = KafkaConsumer(
         **base,
         group_id=None,
         enable_auto_commit=False,
+        auto_offset_reset="none",  # to go on elsewhere would pass over records
         isolation_level="read_committed",
         allow_auto_create_topics=False,
     )
     try:
         tps, troubles = _looked_up(consumer, partitions)
         consumer.assign(tps)
-        if tps:
-            consumer.seek_to_beginning(*tps)
         found = _read(consumer, tps)
     finally:
         consumer.close(autocommit=False)
@@ -147,16 +147,22 @@ def _looked_up(
 
 
 def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: ANN401 - kafka-python is untyped
+    firsts = consumer.beginning_offsets(tps) if tps else {}
     ends = consumer.end_offsets(tps) if tps else {}
     positions = dict.fromkeys(tps, -1)
     idle = 0
     # The time at which the records existed at the latest: they are searched until then.
     found = TopicJournal(time.time())
-    for tp, first in (consumer.beginning_offsets(tps) if tps else {}).items():
+    for tp, first in firsts.items():
         found.begins(tuple(tp), first)
+        consumer.seek(tp, first)  # an error if that is deleted by then
     left = set(tps)
     while left:
-        polled = consumer.poll(_POLL_MS)
+        try:
+            polled = consumer.poll(_POLL_MS)
+        except OffsetOutOfRangeError as error:
+            message = "records were deleted while their topic was read: audit it again"
+            raise CommandError(message) from error
         for tp, records in polled.items():
             offsets = [one.offset for one in records if one.offset < ends[tp]]
             if offsets:

@@ -173,7 +173,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
             tps = sorted(given.partitions()) if against_topic else ()
             more, unread = _in_topics(base, tps)
             rows, troubles = given.judged(settings, more)
-            troubles = _complete((*troubles, *unread), rows)
+            troubles = (*troubles, *unread)
+            reasons = _reasons(troubles, rows)
             count = len(given)
             rows = tuple(row for row in rows if row.check not in left_out)
             shown: Shown = {}
@@ -190,8 +191,8 @@ def audit(  # noqa: PLR0913 - one parameter per option
     except SafeConsumerError as error:
         give_up(context, str(error) or type(error).__name__, Status.USAGE)
         return
-    for trouble in troubles:
-        click.echo(f"safeconsumer: {printable(trouble)}", err=True)
+    for reason in reasons:
+        click.echo(f"safeconsumer: {printable(reason)}", err=True)
     status = status_of(rows, is_complete=not troubles)
     said = _said(rows, count, status, shown)
     if left_out:
@@ -209,8 +210,9 @@ def audit(  # noqa: PLR0913 - one parameter per option
     context.exit(status)
 
 
-def _complete(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
-    # That there is no verdict has its reason, too, where everything could be read.
+def _reasons(troubles: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, ...]:
+    # That there is no verdict has its reason, too, where everything could be read; it
+    # is no trouble then, and no reason against packing.
     return troubles if rows or troubles else ("no journal names a partition",)
 
 

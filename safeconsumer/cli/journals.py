@@ -5,7 +5,6 @@ Opens the journals that a command is given, and reads as much as it can.
 import math
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -148,7 +147,7 @@ def papers(given: Sequence[Path]) -> Papers:
         troubles.append(str(error))
     troubles += packs.troubles
     troubles += map(_unread, moved_away(readable))
-    troubles += deeper(given, folders)
+    troubles += deeper(readable, folders)
     journals: list[Joined] = []
     began: dict[tuple[str, str], float] = {}
     for one in packs.known.values():
@@ -196,27 +195,33 @@ def deeper(given: Sequence[Path], packs: Sequence[Path] = ()) -> list[str]:
     """
     Return which folders inside given ones have journals, which are not read.
 
+    Folders that cannot be listed are returned too: nobody knows what they have.
+
     Args:
         given: files and folders; those that are given beside the outer one are read.
         packs: those of them that are packs.
     """
     known = {one.resolve() for one in given}
-    inside = {
-        one.resolve(): one.parent
-        for path in given
-        if path not in packs
-        for one in path.rglob("*.journal")
-    }
-    found = Counter(
-        parent
-        for one, parent in inside.items()
-        if one not in known and one.parent not in known
-    )
+    failed: list[OSError] = []
+    found: dict[Path, int] = {}
+    for path in given:
+        if path in packs or not path.is_dir():
+            continue
+        for folder, _, names in os.walk(path, onerror=failed.append):
+            here = Path(folder)
+            if here.resolve() in known:
+                continue
+            inside = [here / name for name in names if name.endswith(".journal")]
+            found[here] = sum(one.resolve() not in known for one in inside)
     return [
-        f"{path} has {counted(count, 'journal')}, which "
-        f"{'is' if count == 1 else 'are'} not read: name the folder, too, or move it "
-        "elsewhere"
-        for path, count in sorted(found.items())
+        *(f"{one.filename} cannot be listed: {one.strerror}" for one in failed),
+        *(
+            f"{path} has {counted(count, 'journal')}, which "
+            f"{'is' if count == 1 else 'are'} not read: name the folder, too, or move "
+            "it elsewhere"
+            for path, count in sorted(found.items())
+            if count
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from attrs import define, frozen
 from kafka import KafkaProducer, TopicPartition
 from kafka.serializer import Serializer
 
-from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
+from safeconsumer._kafka.fixes.producers import PatientClient
 from safeconsumer.cli.letters import Found, opened
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.group.troubles import is_refused
@@ -330,7 +330,7 @@ def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has 
         enable_idempotence=True,
         value_serializer=NullValue(),
         max_request_size=_MOST_BYTES,
-        kafka_client=NoTopicsClient,
+        kafka_client=PatientClient,
         delivery_timeout_ms=30_000,
         request_timeout_ms=10_000,
         max_block_ms=10_000,

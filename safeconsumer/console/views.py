@@ -382,7 +382,10 @@ def _more(seat: Seat) -> str:
     if report is not None:
         said += report.outages
         if report.gated:
-            said.append(f"{report.gated} partitions wait for the control topics")
+            said.append(
+                f"{counted(report.gated, 'partition')} "
+                f"{'waits' if report.gated == 1 else 'wait'} for the control topics"
+            )
         if report.skipped:
             said.append(f"skipped {report.skipped} unreadable control records")
     return "; ".join(said)

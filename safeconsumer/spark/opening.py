@@ -200,8 +200,8 @@ class Shared:
     """
     Lends followers: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread. To make one takes seconds where no broker answers, and to
-    close one, too: only those who want the same one wait for that.
+    Thread rules: any thread. Making a follower takes seconds if no broker answers: only
+    those that want the same one wait for that. Nobody waits until one is closed.
     """
 
     def __init__(self) -> None:

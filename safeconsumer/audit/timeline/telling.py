@@ -213,6 +213,7 @@ class Watching:
         self._court = Court(settings, self._look)
         self._skew = settings.clock_skew
         self._is_packed = False
+        self._cases: tuple[Address, ...] = ()  # those of the picture told last
         self._seen: dict[Address, dict[str, _Seen]] = {}
         self._processes: dict[str, _Process] = {}
         self._faults: dict[object, Fault] = {}
@@ -285,6 +286,7 @@ class Watching:
         origin, until = self._moments()
         start, end = _window(origin, until, wanted)
         verdicts = self._court.verdicts()
+        self._cases = tuple(verdicts)
         chosen = [case for case in sorted(verdicts, key=_order) if wanted.covers(case)]
         if not chosen:
             raise _nothing(verdicts)
@@ -307,8 +309,10 @@ class Watching:
     def unnamed(self, wanted: Wanted) -> str:
         """
         Return which of the wanted names no journal has, beside those that one has; "".
+
+        Call it after :meth:`told`, which finds out which there are.
         """
-        cases = tuple(self._court.verdicts())
+        cases = self._cases
         unknown = [
             *(
                 f"the group {name}"

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
@@ -583,6 +584,25 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
     finally:
         broker.unfreeze()
     assert time.monotonic() - began < 20  # a request of its client has thirty seconds
+
+
+@pytest.mark.real_broker
+def test_records_that_are_deleted_while_topics_are_read_are_said(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on at the end, and what it had passed over counted as never written."""
+    topic, config = filled(clients, 1, 20), clients._broker.client_config
+
+    class Deleted(KafkaConsumer):  # type: ignore[misc]  # upstream is untyped
+        def end_offsets(self, *asked: Any, **more: Any) -> Any:  # noqa: ANN401 - upstream's
+            found = super().end_offsets(*asked, **more)
+            with KafkaAdminClient(**config) as admin:
+                admin.delete_records({TopicPartition(topic, 0): 10})
+            return found
+
+    monkeypatch.setattr(against, "KafkaConsumer", Deleted)
+    with pytest.raises(CommandError, match="deleted while their topic was read"):
+        topic_journal(config, [(topic, 0)])
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path: Path) -> None:

@@ -92,12 +92,33 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
     assert judged([read(own.path)]) == set()
     produced(kafka_broker, topic, with_acks)
     consumer.seek_to_end(one)
+    consumer.position(one)  # by now it knows where the end is
     consumer.commit()
     produced(kafka_broker, topic, with_acks)
     came(consumer, 20)
     found = findings_of(check([read(own.path)]))
     (missing,) = found[topic, 0]
     assert (missing.check, missing.offset) == ("A2", 20)
+
+
+@pytest.mark.embedded_broker
+def test_a_commit_does_not_wait_for_where_a_seek_leads(
+    clients: Clients,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """Nor does its client, which leaves out what has no position."""
+    topic = clients.topic(1)
+    raw = clients.consumer(SafeConsumer, group_id=f"g-{topic}")
+    consumer = Recorded(raw, JournalWriter(tmp_path, member="reader", group="g"))
+    consumer.assign([TopicPartition(topic, 0)])
+    consumer.poll(100)
+    with kafka_broker.hold("ListOffsets"):
+        consumer.seek_to_end()
+        began = time.monotonic()
+        consumer.commit_async()
+        assert time.monotonic() - began < 5
+    consumer.close()
 
 
 @pytest.mark.any_broker

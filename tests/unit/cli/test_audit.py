@@ -137,6 +137,53 @@ def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
         assert f"{deeper / 'more'} has 1 journal" in said
 
 
+def test_journals_behind_links_are_read(tmp_path: Path) -> None:
+    """
+    The folder of the links was given; where the files really are does not matter.
+    """
+    real = written(tmp_path / "fleet", bad.held_and_let_go())
+    given = tmp_path / "logs"
+    given.mkdir()
+    for one in real.iterdir():
+        (given / one.name).symlink_to(one)
+    assert run(given).output == run(real).output
+    inner = given / "inner"
+    inner.mkdir()
+    (inner / "0.journal").symlink_to(real / "0.journal")
+    assert f"{inner} has 1 journal, which is not read" in run(given).stderr
+
+
+def test_a_folder_inside_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Nobody knows what it has. It may be another user's, or gone by then.
+    """
+    folder = written(tmp_path / "fleet", bad.held_and_let_go())
+    (folder / "host").mkdir()
+    listing = os.scandir
+
+    def listed(path: Any) -> Any:  # noqa: ANN401 - as os.scandir
+        if Path(path).name == "host":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    done = run(folder)
+    assert done.exit_code == 2
+    assert f"{folder / 'host'} cannot be listed: Permission denied" in done.stderr
+
+
+def test_journals_of_no_partition_are_packed(tmp_path: Path) -> None:
+    """
+    That they name none is no trouble: they could be read to their ends.
+    """
+    idle = [Telling("a").then("call", op="poll", id=1)]
+    done = run(written(tmp_path / "fleet", idle), "--pack", tmp_path / "pack")
+    assert (done.exit_code, "not packed" in done.stderr) == (2, False)
+    assert list((tmp_path / "pack").rglob("*.parquet"))
+
+
 def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
     """
     Status 2, with its reason: a consumer that never got a partition.
