@@ -209,7 +209,7 @@ def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
     lab: Lab, client: str, how: str, *, is_paused: bool
 ) -> None:
     """
-    Row R43: while it is awaited, poll() asks its coordinator at a backoff's pace.
+    While it is awaited, poll() asks its coordinator at the pace of retry_backoff_ms.
     """
     here = group(lab, client, how=how, heartbeat_interval_ms=100)
     consumer = here.reader.consumer

@@ -220,7 +220,9 @@ def test_a_hold_whose_time_is_over_is_no_alarm(quiet: Any) -> None:  # noqa: ANN
     seen = over(A, report("a", 0, holds=1, quiet=quiet))
     shown = view(seen)
     assert (shown.row.level, shown.row.words) == (Level.WAITING, "just over")
-    assert "members lift it until 1970-01-01 00:02:20Z" in shown.row.sentence
+    assert (
+        "members lift them by 1970-01-01 00:02:20Z at the latest" in shown.row.sentence
+    )
     assert shown.partitions[0].words == "just over"
     lines = group_text.status_lines(seen, NO_BACKLOG)
     assert sum("members lift it until" in one for one in lines) == 2
