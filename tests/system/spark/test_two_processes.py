@@ -63,10 +63,11 @@ def take_callbacks_back(spark: Any) -> None:  # noqa: ANN401 - pyspark's
     process that used it last has it, even after its end.
     """
     gateway = spark.sparkContext._gateway
-    if "_callback_server" in gateway.__dict__:
+    here = gateway.__dict__.get("_callback_server")  # the rest it looks up in Java
+    if here is not None:
         server = gateway.java_gateway_server
         address = server.getCallbackClient().getAddress()
-        server.resetCallbackClient(address, gateway._callback_server.port)
+        server.resetCallbackClient(address, here.port)
 
 
 def held_because(stream: Any) -> str:  # noqa: ANN401 - Java's
