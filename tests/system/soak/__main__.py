@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.system.soak.run import soak
-from tests.system.soak.settings import Settings
+from tests.system.soak.settings import ASSIGNORS, Settings
 
 
 def main() -> int:
@@ -29,6 +29,14 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, choices=[1, 3], default=3)
     parser.add_argument("--rate", type=int, default=300, help="records per second")
     parser.add_argument("--out", type=Path, help="a new folder for all papers")
+    parser.add_argument("--assignor", choices=sorted(ASSIGNORS), default="range")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=3,
+        metavar="N",
+        help="with ours, one member of N is a Worker (3); 0: all have a plain loop",
+    )
     parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
     told = parser.parse_args()
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
@@ -40,6 +48,8 @@ def main() -> int:
         brokers=told.brokers,
         rate=told.rate,
         out=out,
+        assignor=told.assignor,
+        workers=told.workers,
         spark=told.spark,
     )
     result = soak(settings)

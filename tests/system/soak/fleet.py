@@ -8,8 +8,6 @@ from safeconsumer import SafeConsumer
 from tests.system.soak.processes import Crowd, Program
 from tests.system.soak.settings import MEMBER, MEMBERS, Settings, client
 
-# Every third is a Worker, if the client has any.
-_WORKERS = 3
 _FEWEST, _MOST = 4, 8
 
 
@@ -59,12 +57,13 @@ class Fleet:
             self._number += 1
             name = f"m{self._number}"
         self._starts += 1
-        number = int(name[1:])
+        number, workers = int(name[1:]), self._settings.workers
         options: dict[str, Any] = {
             "name": name,
             "seed": f"{self._settings.seed} {name} {self._starts}",
             "consumer": self._settings.consumer,
-            "is_worker": self._is_ours and number % _WORKERS == 0,
+            "is_worker": self._is_ours and workers > 0 and number % workers == 0,
+            "assignor": self._settings.assignor,
             "client": {**MEMBER, **client(self._bootstrap, name)},
             "control": {"clock_skew": 0.5, "status_topic": None, "start_timeout": 2.0},
             "journals": str(self._settings.journals),

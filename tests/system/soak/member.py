@@ -24,7 +24,7 @@ from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
 from tests.system.soak.holds import Holder, Stock
-from tests.system.soak.settings import GROUP, PATTERN
+from tests.system.soak.settings import ASSIGNORS, GROUP, PATTERN
 
 _POLL_MS = 200
 _WORK = 0.2  # seconds at most that a plain program works on what a poll returned
@@ -55,9 +55,15 @@ class SoakMember:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _made(self, kind: type) -> Any:  # noqa: ANN401 - the client under test
+        assignor = ASSIGNORS[self._options["assignor"]]
         while True:
             try:
-                return kind(**self._options["client"], group_id=GROUP, **self._more())
+                return kind(
+                    **self._options["client"],
+                    group_id=GROUP,
+                    partition_assignment_strategy=[assignor],
+                    **self._more(),
+                )
             except KafkaError as error:  # no broker answers just now
                 self._tell(error)
                 time.sleep(1)

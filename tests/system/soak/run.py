@@ -59,6 +59,8 @@ def soak(settings: Settings) -> dict[str, Any]:
         "consumer": settings.consumer,
         "seed": settings.seed,
         "brokers": settings.brokers,
+        "assignor": settings.assignor,
+        "workers": settings.workers if settings.is_ours else 0,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         **done,
         **verdict.figures(journals),

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import frozen
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import SafeConsumer
 
@@ -28,6 +30,12 @@ MEMBER = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "max_poll_records": 200,
+}
+
+
+ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "cooperative": CooperativeStickyAssignor,
 }
 
 
@@ -62,6 +70,8 @@ class Settings:
         brokers: how many.
         rate: records per second, over all partitions.
         out: where journals, logs and results go.
+        assignor: how the group shares its partitions, a key of ``ASSIGNORS``.
+        workers: one member of so many is a Worker, if the client is ours; 0 for none.
         spark: where Spark judges too, None for nowhere.
     """
 
@@ -72,6 +82,8 @@ class Settings:
     brokers: int
     rate: int
     out: Path
+    assignor: str = "range"
+    workers: int = 3
     spark: str | None = None
 
     @property
