@@ -5,6 +5,7 @@ What came of it: the checker's verdict, and the figures, all from the journals.
 import os
 import platform
 import resource
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -146,7 +147,23 @@ def machine() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "kafka-python": version("kafka-python"),
         "safeconsumer": version("safeconsumer"),
+        "commit": _commit(),
         "kafka": KAFKA_VERSION,
         "system": platform.platform(),
         "cores": os.cpu_count(),
     }
+
+
+def _commit() -> str | None:
+    here = Path(__file__).resolve().parent
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None  # no clone, or no git
+    return said.stdout.strip()
