@@ -168,7 +168,7 @@ def commands(config: pytest.Config, failed: Iterable[Any]) -> Iterator[str]:
 
 
 def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    terminalreporter: "pytest.TerminalReporter", config: pytest.Config
 ) -> None:
     """
     Say how to play again what failed in a random run.
