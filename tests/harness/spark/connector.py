@@ -4,7 +4,8 @@ Spark's Kafka connector and Delta, fetched by Maven for each Spark that is teste
 ``python -m tests.harness.spark.connector`` fetches those for the installed pyspark,
 once per user, and prints the folders. ``--turn`` only prints which Spark is tested
 today: the day of the last commit says it, so that each has its turn and a run of the
-same commit is the same; ``--all`` prints them all, the newest first.
+same commit is the same; ``--all`` prints them all, the newest first, ``--newest`` that
+one: pip may have one that came after them.
 """
 
 import shutil
@@ -94,6 +95,13 @@ def version() -> str:
     return str(pyspark.__version__)
 
 
+def newest() -> str:
+    """
+    Return the version of the newest Spark that is tested.
+    """
+    return next(iter(KNOWN))
+
+
 def turn() -> str:
     """
     Return the version of Spark whose turn it is.
@@ -129,7 +137,10 @@ def fetch() -> tuple[Path, Path]:
 
     """
     if version() not in KNOWN:
-        msg = f"pyspark is {version()}; the tests know {', '.join(KNOWN)}"
+        msg = (
+            f"pyspark is {version()}; the tests know {', '.join(KNOWN)}: "
+            f"pip install 'pyspark=={newest()}'"
+        )
         raise RuntimeError(msg)
     known = KNOWN[version()]
     _fetch(folder(), _connector(known))
@@ -182,6 +193,8 @@ def _fetch(target: Path, wanted: list[Coordinates]) -> None:
 def _answer(asked: list[str]) -> str:
     if asked == ["--all"]:
         return " ".join(KNOWN)
+    if asked == ["--newest"]:
+        return newest()
     if asked == ["--turn"]:
         return turn()
     return "\n".join(map(str, fetch()))
