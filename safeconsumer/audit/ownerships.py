@@ -147,9 +147,9 @@ class Epoch:
         sure: the lowest and the highest offset that were committed before any seek;
             None if no commit was acknowledged.
         generation: the generation of the group, if it is known; -1 means no generation.
-        owned_since: when it began, or when the one before it began if the very next
-            generation gave the partition back: nobody else can have owned it in
-            between.
+        owned_since: when it began, or when the one before it began if the same or the
+            very next generation gave the partition back: nobody else can have owned it
+            in between.
     """
 
     member: str
@@ -171,9 +171,15 @@ class Epoch:
     def is_followed_by(self, generation: int | None) -> bool:
         """
         Return whether an ownership of that generation is this one given back.
+
+        By the very next one, or by the same: a follower that joins again may be
+        answered with the generation that it knows. Nobody else can have had the
+        partition.
         """
-        known = self.generation is not None and not self.was_lost
-        return known and generation == self.generation + 1  # type: ignore[operator]  # known
+        if self.generation is None or generation is None or self.was_lost:
+            return False
+        is_same = generation == self.generation >= 0
+        return is_same or generation == self.generation + 1
 
     @property
     def end(self) -> int:

@@ -481,6 +481,22 @@ def w4_by_an_earlier_ownership() -> Fleet:
     return [told.commit(TP, 1)]
 
 
+def w4_in_the_generation_that_gave_it_back() -> Fleet:
+    # The ownership went on, and so did what was not complete in it.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, "=x", epoch=1)
+    told.revoked(TP).assigned(TP).poll(TP, 1, 2)
+    told.begin(TP, 1, "=y", epoch=1).end(TP, 1)
+    return [told.commit(TP, 2)]
+
+
+def w4_by_hand_after_another_assignment() -> Fleet:
+    # Without a group nobody knows who had the partition in between.
+    told = _worker().assigned(TP, generation=-1).poll(TP, 0, 2).handle(TP, 0, 1)
+    told.revoked(TP).assigned(TP, generation=-1).poll(TP, 0, 2)
+    told.begin(TP, 0, epoch=2).end(TP, 0)
+    return [told.commit(TP, 2)]
+
+
 def w4_skipped_while_it_ran() -> Fleet:
     # That it was skipped later excuses no commit during its handler.
     told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0).commit(TP, 1)
@@ -611,6 +627,8 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(w10_taken_for_lifted, w10_taken_for_lifted_and_told_late),
     *(w4, w4_in_the_middle, w4_failed, w4_before_its_letter_arrived),
     *(w4_by_an_earlier_ownership, w4_skipped_while_it_ran, w5, w5_never_delivered),
+    w4_in_the_generation_that_gave_it_back,
+    w4_by_hand_after_another_assignment,
     *(w7, w7_overlapping_an_earlier_ownership, w7_overtaken, w7_backwards),
     *(w10, w10_of_an_operator, w10_tried_again, w10_another_ran, w10_never_heard),
 )
@@ -794,6 +812,24 @@ def given_back_by_an_eager_rebalance() -> Fleet:
     return [told.revoked(TP).assigned(TP, generation=2).poll(TP, 5, 9)]
 
 
+def given_back_in_the_same_generation() -> Fleet:
+    # A follower that joins again may be answered with the generation it knows. Nobody
+    # else had its partitions: its ownership goes on, and the worker's number of it.
+    told = _worker().assigned(TP).poll(TP, 0, 1).begin(TP, 0, epoch=1).end(TP, 0)
+    told.commit(TP, 1).revoked(TP).assigned(TP).poll(TP, 1, 4)
+    for offset in (1, 2, 3):
+        told.begin(TP, offset, epoch=1).end(TP, offset)
+    return [told.commit(TP, 4).poll(TP, 4, 5)]
+
+
+def held_for_the_group_while_its_own_generation_gives_it_back() -> Fleet:
+    # As with the very next one (G2): it owned the partition before the hold.
+    told = Telling("a").assigned(TP).revoked(TP)
+    told.at = 1503.0
+    told.assigned(TP).poll(TP, 0, 6).commit(TP, 6)
+    return [_held_by_an_operator(1500), told]
+
+
 def thawed_into_a_generation_that_is_over() -> Fleet:
     # It cannot know yet that others own the partition; its commit is refused.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
@@ -920,6 +956,8 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     *(paused_again_for_the_next_ownership, begun_before_there_were_journals),
     *(given_back_by_an_eager_rebalance, killed_during_the_commit),
     held_for_the_group_while_a_rebalance_gives_it_back,
+    given_back_in_the_same_generation,
+    held_for_the_group_while_its_own_generation_gives_it_back,
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
     *(ended_before_it_was_written, ended_as_it_should, faults_are_told),
     *(worked_through, worked_on_what_ran, worked_again_after_a_departure),
