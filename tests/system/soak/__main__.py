@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.system.soak.run import soak
+from tests.system.soak.run import judge, soak
 from tests.system.soak.settings import ASSIGNORS, Settings
 
 
@@ -37,8 +37,15 @@ def main() -> int:
         metavar="N",
         help="with ours, one member of N is a Worker (3); 0: all have a plain loop",
     )
+    parser.add_argument(
+        "--judge", type=Path, metavar="FOLDER", help="only judge an earlier soak again"
+    )
     parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
     told = parser.parse_args()
+    if told.judge is not None:
+        result = judge(told.judge)
+        print(json.dumps(result, indent=2))  # noqa: T201 - the answer
+        return int(result["status"])
     out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
     settings = Settings(
         consumer=told.consumer,

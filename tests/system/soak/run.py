@@ -7,6 +7,7 @@ import importlib
 import json
 import time
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 from typing import Any
 
 from safeconsumer import SafeConsumer
@@ -40,13 +41,40 @@ def soak(settings: Settings) -> dict[str, Any]:
     began = time.time()
     done = _Soak(settings).run()
     cpu = verdict.cpu_seconds()
-    journals, troubles = verdict.journals_of(settings.journals)
+    result = {
+        "consumer": settings.consumer,
+        "seed": settings.seed,
+        "brokers": settings.brokers,
+        "assignor": settings.assignor,
+        "workers": settings.workers if settings.is_ours else 0,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
+        **done,
+        "spark": settings.spark,
+        "cpu_seconds": cpu,
+        "versions": verdict.machine(),
+    }
+    result = _judged(settings.out, result, settings.spark)
+    draw(settings, settings.out / "timeline.svg", verdict.PATIENCE)
+    return result
+
+
+def judge(papers: Path) -> dict[str, Any]:
+    """
+    Judge the journals of an earlier soak again; return the result, which is written.
+
+    ``judged_by`` has the commit of the checker.
+    """
+    return _judged(papers, json.loads((papers / "result.json").read_text()), None)
+
+
+def _judged(papers: Path, done: dict[str, Any], spark: str | None) -> dict[str, Any]:
+    journals, troubles = verdict.journals_of(papers / "journals")
     assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True)
     rows, levels = verdict.judged(journals, assumed)
-    if settings.spark is not None:
-        folder = settings.journals
-        if not verdict.agreed_by_spark(settings.spark, folder, assumed, rows):
-            troubles.append("the audit on Spark says something else")
+    if spark is not None and not verdict.agreed_by_spark(
+        spark, papers / "journals", assumed, rows
+    ):
+        troubles.append("the audit on Spark says something else")
     broken = verdict.violations(rows)
     troubles += [
         f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
@@ -56,28 +84,18 @@ def soak(settings: Settings) -> dict[str, Any]:
     troubles += [f"{name} ended by itself" for name in done["crashed"]]
     troubles += [f"{name} did not leave in time" for name in done["stuck"]]
     result = {
-        "consumer": settings.consumer,
-        "seed": settings.seed,
-        "brokers": settings.brokers,
-        "assignor": settings.assignor,
-        "workers": settings.workers if settings.is_ours else 0,
-        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         **done,
         **verdict.figures(journals),
         "violations": broken,
         "violations_total": sum(broken.values()),
         "delivered_while_held": levels,
-        "spark": settings.spark,
         "unknown": troubles,
-        "cpu_seconds": cpu,
-        "versions": verdict.machine(),
+        "judged_by": verdict.commit(),
         "status": _status(sum(broken.values()), troubles, done["left"]),
     }
-    papers = settings.out
     (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
     (papers / "violations.jsonl").write_text("".join(lines))
-    draw(settings, papers / "timeline.svg", verdict.PATIENCE)
     return result
 
 

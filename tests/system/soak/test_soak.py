@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.soak.cluster import Cluster
+from tests.system.soak.plan import draws
 from tests.system.soak.run import soak
 from tests.system.soak.settings import Settings
+from tests.system.soak.topics import Topics
 
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
 
@@ -37,3 +40,16 @@ def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:
     assert result["delivered"] >= result["acknowledged"] > 5000
     assert result["pairs"] > 20
     assert result["rebalances"] > 5
+
+
+def test_there_is_no_coordinator_to_move_before_a_member_asks_for_it() -> None:
+    """
+    A first fault of this kind ended the soak.
+    """
+    with Cluster(1) as cluster:
+        topics = Topics(cluster.inner, 1)
+        try:
+            topics.create_all()
+            assert topics.move_coordinator(next(draws(1))) is None
+        finally:
+            topics.close()

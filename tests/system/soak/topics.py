@@ -99,9 +99,15 @@ class Topics:
     def move_coordinator(self, draw: Draw) -> int | None:
         """
         Make another broker lead the partition where the group is; return its number.
+
+        Return None if that cannot be done now: before the first member has asked for
+        its coordinator, there is none.
         """
-        tp = TopicPartition(_OFFSETS, self._home())
         try:
+            offsets = self._metadata().topics.get(_OFFSETS)
+            if offsets is None:
+                return None
+            tp = TopicPartition(_OFFSETS, _home(len(offsets.partitions)))
             replicas, leader = self._replicas_of(tp)
             others = sorted(replicas, key=lambda one: (one == leader, one))[:-1]
             if not others:
@@ -120,14 +126,6 @@ class Topics:
         except _TROUBLE:
             return None
         return chosen
-
-    def _home(self) -> int:
-        # Java's String.hashCode, as Kafka finds a group's partition.
-        value = 0
-        for letter in GROUP:
-            value = (31 * value + ord(letter)) & 0xFFFFFFFF
-        value = value & 0x7FFFFFFF
-        return value % len(self._metadata().topics[_OFFSETS].partitions)
 
     def _replicas_of(self, tp: TopicPartition) -> tuple[list[int], int]:
         found = self._metadata().topics[tp.topic].partitions[tp.partition]
@@ -192,3 +190,11 @@ class Topics:
             for (name, number), end in sorted(ends.items())
             if end > max(done.get((name, number), 0), 0)
         }
+
+
+def _home(partitions: int) -> int:
+    # Java's String.hashCode, as Kafka finds a group's partition.
+    value = 0
+    for letter in GROUP:
+        value = (31 * value + ord(letter)) & 0xFFFFFFFF
+    return (value & 0x7FFFFFFF) % partitions

@@ -147,14 +147,17 @@ def machine() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "kafka-python": version("kafka-python"),
         "safeconsumer": version("safeconsumer"),
-        "commit": _commit(),
+        "commit": commit(),
         "kafka": KAFKA_VERSION,
         "system": platform.platform(),
         "cores": os.cpu_count(),
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """
+    Return the commit of the working tree, ``-dirty`` if there is more; None: no git.
+    """
     here = Path(__file__).resolve().parent
     try:
         said = subprocess.run(
