@@ -1,10 +1,12 @@
 """
-``python -m tests.bench overhead | throughput | worker | group | spark | auditing``.
+``python -m tests.bench NAME``: measures; ``--help`` lists the names.
 
 Figures, as JSON on stdout. ``overhead`` tells what safety costs over the stock client,
 ``throughput`` how fast all clients read, ``worker`` what a worker costs over a plain
 poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark source stands
-beside the official one, ``auditing`` how fast journals are judged.
+beside the official one, ``auditing`` how fast journals are judged, and
+``regressions --against COMMIT`` what got slower since a commit: its exit status is 0
+if nothing did, 1 if something did, 2 if the machine is too noisy to tell.
 """
 
 import argparse
@@ -12,16 +14,17 @@ import contextlib
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
-from tests.bench import cases
+from tests.bench import cases, regressions
 from tests.bench.against.rows import run as run_against
 from tests.bench.auditing import run as run_auditing
 from tests.bench.group import run as run_group
-from tests.bench.options import parser
+from tests.bench.options import ValueOfAgainstError, frameworks, parser
 from tests.bench.overhead import run as run_overhead
 from tests.bench.stage import SMOKE, Sizes, Stage
 from tests.bench.worker import run as run_worker
@@ -33,43 +36,50 @@ _SPARK_ROUNDS = 7
 
 def main(arguments: list[str] | None = None) -> int:
     """
-    Measure and print; the exit status does not judge the figures.
+    Measure and print; only ``regressions`` judges the figures by its exit status.
     """
-    options = parser().parse_args(arguments)
-    sizes = SMOKE if options.smoke else Sizes()
-    if options.benchmark == "spark" and not options.smoke:
-        sizes = evolve(sizes, rounds=_SPARK_ROUNDS)
-    if options.rounds is not None:
-        sizes = evolve(sizes, rounds=options.rounds)
-    with _broker(options) as broker:
-        stage = Stage(broker=broker, sizes=sizes)
-        if options.benchmark == "overhead":
-            result = run_overhead(stage, options.only, smoke=options.smoke)
-        elif options.benchmark == "worker" and options.against:
-            result = run_against(
-                stage,
-                options.against,
-                options.rows,
-                folder=options.venvs,
-                smoke=options.smoke,
-            )
-        elif options.benchmark == "worker":
-            result = run_worker(stage, options.rows, smoke=options.smoke)
-        elif options.benchmark == "group":
-            result = run_group(stage, options.only_group, smoke=options.smoke)
-        elif options.benchmark == "auditing":
-            result = run_auditing(stage, options.only_auditing, smoke=options.smoke)
-        elif options.benchmark == "spark":
-            spark = importlib.import_module("tests.bench.spark")  # the extra "spark"
-            result = spark.run(stage, options.only_spark, smoke=options.smoke)
-        else:
-            result = _throughput(stage, options)
+    made = parser()
+    options = made.parse_args(arguments)
+    try:
+        _check(options)
+        sizes = SMOKE if options.smoke else Sizes()
+        if options.benchmark == "spark" and not options.smoke:
+            sizes = evolve(sizes, rounds=_SPARK_ROUNDS)
+        if options.rounds is not None:
+            sizes = evolve(sizes, rounds=options.rounds)
+        with _broker(options) as broker:
+            stage = Stage(broker=broker, sizes=sizes)
+            result = _BENCHMARKS[options.benchmark](stage, options)
+    except ValueOfAgainstError as error:
+        made.error(f"--against: {error}")
     text = json.dumps(result, indent=1)
     if options.json is None:
         sys.stdout.write(text + "\n")
     else:
         options.json.write_text(text + "\n", encoding="utf-8")
-    return 0
+    return int(result.get("status", 0))
+
+
+def _check(options: argparse.Namespace) -> None:
+    # before a broker is started
+    if options.benchmark == "worker":
+        frameworks(options.against)
+    elif options.benchmark == "regressions":
+        regressions.check_commit(options.against)
+
+
+def _worker(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
+    others = frameworks(options.against)
+    if not others:
+        return run_worker(stage, options.rows, smoke=options.smoke)
+    return run_against(
+        stage, others, options.rows, folder=options.venvs, smoke=options.smoke
+    )
+
+
+def _spark(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
+    spark = importlib.import_module("tests.bench.spark")  # the extra "spark"
+    return dict(spark.run(stage, options.only_spark, smoke=options.smoke))
 
 
 def _throughput(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
@@ -96,6 +106,18 @@ def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
         return contextlib.nullcontext(ExistingCluster(options.bootstrap))
     return choice.start(choice.choose(options.kafka).kind)
 
+
+_BENCHMARKS: dict[str, Callable[[Stage, argparse.Namespace], dict[str, Any]]] = {
+    "overhead": lambda on, of: run_overhead(on, of.only, smoke=of.smoke),
+    "throughput": _throughput,
+    "worker": _worker,
+    "group": lambda on, of: run_group(on, of.only_group, smoke=of.smoke),
+    "spark": _spark,
+    "auditing": lambda on, of: run_auditing(on, of.only_auditing, smoke=of.smoke),
+    "regressions": lambda on, of: regressions.run(
+        on, of.against, of.only_regressions, smoke=of.smoke
+    ),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

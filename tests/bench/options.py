@@ -12,6 +12,8 @@ from tests.bench.auditing import PACKS
 from tests.bench.auditing import ROWS as AUDIT_ROWS
 from tests.bench.group import ROWS as GROUP_ROWS
 from tests.bench.overhead import ROWS
+from tests.bench.regressions import ROWS as REGRESSION_ROWS
+from tests.bench.regressions import ValueOfAgainstError
 from tests.bench.worker import ROWS as WORKER_ROWS
 from tests.harness.brokers import choice
 
@@ -23,7 +25,15 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.bench")
     made.add_argument(
         "benchmark",
-        choices=["overhead", "throughput", "worker", "group", "spark", "auditing"],
+        choices=[
+            "overhead",
+            "throughput",
+            "worker",
+            "group",
+            "spark",
+            "auditing",
+            "regressions",
+        ],
     )
     made.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     made.add_argument(
@@ -43,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     _rows(made, "group", "--only-group", GROUP_ROWS)
     _rows(made, "auditing", "--only-auditing", (*AUDIT_ROWS, PACKS))
     _rows(made, "spark", "--only-spark", ())  # its rows need the extra "spark"
+    _rows(made, "regressions", "--only-regressions", REGRESSION_ROWS)
     _worker(made.add_argument_group("worker"))
     _throughput(made.add_argument_group("throughput"))
     return made
@@ -66,10 +77,10 @@ def _worker(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--against",
-        type=_frameworks,
-        default=(),
+        default="",
         metavar="NAME,NAME",
-        help=f"compare with these instead, on a real broker: {', '.join(PINNED)}",
+        help=f"compare with these instead, on a real broker: {', '.join(PINNED)}; "
+        "for regressions: the commit to compare with",
     )
     group.add_argument(
         "--venvs",
@@ -89,10 +100,16 @@ def _throughput(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--svg", type=Path, help="draw the first case into this file")
 
 
-def _frameworks(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
+def frameworks(text: str) -> tuple[str, ...]:
+    """
+    Return the names in the value of ``--against``.
+
+    Raises:
+        ValueOfAgainstError: one of them is unknown.
+    """
+    names = tuple(filter(None, text.split(",")))
     unknown = set(names) - PINNED.keys()
     if unknown:
         message = f"{', '.join(sorted(unknown))}; known are {', '.join(PINNED)}"
-        raise argparse.ArgumentTypeError(message)
+        raise ValueOfAgainstError(message)
     return names

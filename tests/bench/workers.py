@@ -29,12 +29,15 @@ class Arm:
 
     Args:
         kind: which arm, by its name there.
+        env: what the process has in its environment beside ours.
         settings: what it is made with, as JSON values.
     """
 
-    def __init__(self, kind: str, **settings: object) -> None:
+    def __init__(
+        self, kind: str, env: Mapping[str, str] | None = None, **settings: object
+    ) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
-        self._process = Process(module("tests.bench.arms"), read=json.loads)
+        self._process = Process(module("tests.bench.arms"), read=json.loads, env=env)
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self) -> dict[str, Any]:
@@ -85,7 +88,7 @@ class Arm:
 
 
 @contextlib.contextmanager
-def arms(kinds: Mapping[str, Mapping[str, object]]) -> Iterator[dict[str, Arm]]:
+def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
     """
     Start several arms at the same time; they are ready when the block begins.
 

@@ -9,21 +9,21 @@ nor by the decoder (design/0010): sums beyond 64 bits wrap around, as in Kafka's
 client.
 """
 
-import gc
 import itertools
-import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
-from safeconsumer._kafka import fork as _fork
+from safeconsumer._kafka.decoding.collector import (
+    AT_ONCE,
+    UNKNOWN_SIZE,
+    uncollected,
+)
 from safeconsumer._kafka.decoding.record_sizes import record_bytes
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
-
-R = TypeVar("R")
 
 # Takes one of upstream's batches of format 2; returns its records, and the batch from
 # HEADER on with the records uncompressed.
@@ -37,10 +37,6 @@ COMPILED_MAGIC = 2
 
 # Offsets and times beyond this could overflow the 64 bits of the compiled decoder.
 _FAR = 2**62
-# This many records are made into tuples with the collector off: about 5 ms.
-_AT_ONCE = 5_000
-# The threads that have switched the garbage collector off now.
-_pausing: set[int] = set()
 _new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
 
@@ -54,6 +50,12 @@ class CompiledRecords(Fetcher.PartitionRecords):
     """
 
     decode: ClassVar[Any]  # a Decoder; as an attribute it would be called a method
+
+    bytes_taken: int
+    """
+    How many bytes of uncompressed batches the records taken so far had, about; 0 with
+    deserializers. Records read by upstream's decoder count as ``UNKNOWN_SIZE``.
+    """
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self._chunk: list[Any] = []
         self._plain = b""
         self._at = 0
+        self.bytes_taken = 0
         self._fallback: Any = None
         self._skipping = True
         self._failed = False
@@ -124,13 +127,13 @@ class CompiledRecords(Fetcher.PartitionRecords):
             if self._deserializes():
                 is_more = self._read_on(taken, left)
             else:
-                is_more = _uncollected(self._read_batches, taken, left)
+                is_more = uncollected(self._read_batches, taken, left)
             if not is_more:
                 return
 
     def _read_batches(self, taken: list[ConsumerRecord], left: int | None) -> bool:
         # So many at once that the collector, which may run in between, rarely does.
-        end = len(taken) + (_AT_ONCE if left is None else min(left, _AT_ONCE))
+        end = len(taken) + (AT_ONCE if left is None else min(left, AT_ONCE))
         while (room := end - len(taken)) > 0:
             if not self._read_on(taken, room):
                 return False
@@ -192,7 +195,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
-                self._chunk, self._plain = _uncollected(self.decode, batch)
+                self._chunk, self._plain = uncollected(self.decode, batch)
             except Exception:  # noqa: BLE001 - upstream's decoder raises the right error
                 self._chunk = []
             else:
@@ -229,6 +232,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
             return
         finished = self._finished(raw)
         if not self._deserializes():
+            self.bytes_taken += len(self._plain) * len(raw) // len(self._chunk)
             taken.extend(finished)
             self._note_read(len(raw))
             return
@@ -258,7 +262,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         return self._keys is not None or self._values is not None
 
     def _finished(self, raw: list[Any]) -> list[ConsumerRecord]:
-        return _uncollected(self._tuples, raw)
+        return uncollected(self._tuples, raw)
 
     def _tuples(self, raw: list[Any]) -> list[ConsumerRecord]:
         topic, partition = self.topic_partition
@@ -297,6 +301,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
         before = len(taken)
+        self.bytes_taken += UNKNOWN_SIZE
         try:
             taken.extend(itertools.islice(self._fallback, limit))
         except _BatchIsReadError:
@@ -337,37 +342,6 @@ def _fits(batch: Any) -> bool:  # noqa: ANN401 - upstream's class
         and -_FAR < batch.first_timestamp < _FAR
         and batch.max_timestamp < _FAR
     )
-
-
-def _uncollected(call: Callable[..., R], *args: object) -> R:
-    # Thousands of new tuples in a row, none of them garbage, would start the cyclic
-    # garbage collector every 700, and it would walk the whole heap again and again: up
-    # to a quarter of the CPU time. So it is off, for the whole process, while batches
-    # are decoded and become tuples: for some milliseconds, and never while code of the
-    # application runs, which may wait and leave other threads' garbage uncollected.
-    # This is no context manager: an interrupt between its two halves would leave the
-    # collector off.
-    was_enabled = False
-    try:
-        was_enabled = gc.isenabled()
-        if was_enabled:
-            _pausing.add(threading.get_ident())  # first: a fork may come between
-            gc.disable()
-        return call(*args)
-    finally:
-        if was_enabled:
-            gc.enable()
-            _pausing.discard(threading.get_ident())
-
-
-def _resume_collector() -> None:
-    # Runs in a forked child, where the threads that would enable it again are gone.
-    if _pausing:
-        _pausing.clear()
-        gc.enable()
-
-
-_fork.run_in_child(_resume_collector)
 
 
 def _header_bytes(headers: list[tuple[str, bytes | None]]) -> int:

@@ -2,9 +2,11 @@
 What importing the safe consumer costs over importing the stock one.
 """
 
+import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 
 from tests.bench.figures import Figure, ratio_of_pairs
 from tests.bench.stage import Stage
@@ -32,10 +34,10 @@ def imports(stage: Stage) -> list[Figure]:
     cpu: Seconds = defaultdict(list)
     statements = [_STOCK, _SAFE, _PACKAGE]
     for statement in statements:
-        _seconds(statement)
+        import_seconds(statement)
     for lap in range(stage.sizes.imports):
         for statement in statements if lap % 2 else reversed(statements):
-            one = _seconds(statement)
+            one = import_seconds(statement)
             wall[statement].append(one[0])
             cpu[statement].append(one[1])
     return [
@@ -63,13 +65,19 @@ def _ratio(
     )
 
 
-def _seconds(statement: str) -> tuple[float, float]:
+def import_seconds(
+    statement: str, env: Mapping[str, str] | None = None
+) -> tuple[float, float]:
+    """
+    Return the seconds of wall and of CPU that a statement takes a new interpreter.
+    """
     done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, "-c", _SCRIPT.format(statement=statement)],
         check=True,
         capture_output=True,
         text=True,
         timeout=_TIMEOUT,
+        env={**os.environ, **(env or {})},
     )
     wall, cpu = done.stdout.split()
     return float(wall), float(cpu)
