@@ -37,6 +37,10 @@ def _row(what: str, cell: Callable[[Result], object], results: list[Result]) -> 
     return f"| {what} | {' | '.join(cells)} |"
 
 
+def _left(result: Result) -> int:
+    return sum(result["left"].values())
+
+
 def _check(name: str) -> Callable[[Result], object]:
     return lambda one: one["violations"].get(name, "-")  # it had no such check then
 
@@ -69,7 +73,10 @@ def lines(results: list[Result]) -> Iterable[str]:
     rows += [(f"{name}: {_MEANINGS[name]}", _check(name)) for name in CHECKS]
     rows += [(f"A1, held by {level}", _level(level)) for level in _LEVELS]
     rows += [
-        ("not delivered 120 s after the end", lambda one: sum(one["left"].values())),
+        (
+            "not delivered after 120 s without any",
+            lambda one: sum(one["left"].values()),
+        ),
         ("members that ended by themselves", lambda one: len(one["crashed"])),
         ("members that did not leave in 40 s", lambda one: len(one["stuck"])),
         ("CPU, seconds", lambda one: one["cpu_seconds"]),

@@ -39,7 +39,7 @@ def test_results_stand_side_by_side() -> None:
     assert table[0] == "| | `ours` | `stock` |"
     assert "| records acknowledged | 1,000,000 | 0 |" in table
     assert "| A1, held by topic | 0 | 7 |" in table
-    assert "| not delivered 120 s after the end | 0 | 131 |" in table
+    assert "| not delivered after 120 s without any | 0 | 131 |" in table
     assert "| fault: kill | 3 | 0 |" in table
 
 

@@ -2,8 +2,9 @@
 Topics, partitions and the group's coordinator, as an administrator sees and moves them.
 """
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import confluent_kafka
@@ -155,17 +156,13 @@ class Topics:
         Wait until the group has committed everything; return what it still lacks.
 
         Args:
-            limit: seconds.
+            limit: seconds in which what is left gets no less: a slow machine leaves a
+                backlog, and a record that is about to be read is not lost.
 
         Returns:
             Records by partition; empty when drained, ``{"?": 0}`` if nobody could say.
         """
-        deadline = time.monotonic() + limit
-        left = self._left()
-        while left and time.monotonic() < deadline:
-            time.sleep(1)
-            left = self._left()
-        return left
+        return until_nothing_moves(self._left, limit)
 
     def _left(self) -> dict[str, int]:
         try:
@@ -190,6 +187,28 @@ class Topics:
             for (name, number), end in sorted(ends.items())
             if end > max(done.get((name, number), 0), 0)
         }
+
+
+def until_nothing_moves(
+    look: Callable[[], dict[str, int]],
+    limit: float,
+    clock: Any = time,  # noqa: ANN401 - a module
+) -> dict[str, int]:
+    """
+    Look each second until nothing is left, or it gets no less for so many seconds.
+    """
+    left = look()
+    least, since = _sum(left), clock.monotonic()
+    while left and clock.monotonic() < since + limit:
+        clock.sleep(1)
+        left = look()
+        if _sum(left) < least:
+            least, since = _sum(left), clock.monotonic()
+    return left
+
+
+def _sum(left: Mapping[str, int]) -> float:
+    return math.inf if "?" in left else sum(left.values())
 
 
 def _home(partitions: int) -> int:
