@@ -32,7 +32,6 @@ _READING = (
     Status.UNREACHABLE,
     Status.REFUSED,
     Status.MISSING,
-    Status.INTERRUPTED,
 )
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
@@ -186,7 +185,7 @@ def show(
 
 
 @dead_letters.command(
-    epilog=epilog(*_READING[:-1], Status.LEFT, Status.INTERRUPTED),
+    epilog=epilog(*_READING, Status.LEFT),
 )
 @click.argument("topic")
 @_filters

@@ -75,9 +75,10 @@ def epilog(*statuses: Status) -> str:
     """
     Return the part of a command's help about the statuses that it ends with.
 
-    ``BROKEN`` is always in it: any command may fail by itself.
+    Three are always in it: any command may fail by itself, be interrupted, or lose
+    the reader of its output.
     """
-    every = sorted({*statuses, Status.BROKEN})
+    every = sorted({*statuses, Status.BROKEN, Status.INTERRUPTED, Status.CLOSED})
     return "\b\nExit status:\n" + "\n".join(
         f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in every
     )
@@ -94,8 +95,6 @@ EPILOG = epilog(
     Status.USAGE,
     Status.UNREACHABLE,
     Status.REFUSED,
-    Status.INTERRUPTED,
-    Status.CLOSED,
 )
 
 _USAGE = (
@@ -142,6 +141,8 @@ def explained(context: click.Context) -> Iterator[None]:
     except BrokenPipeError:  # of our output: kafka-python's has another class
         raise
     except (kafka_errors.KafkaError, OSError) as error:
+        if kind_of(error) is Kind.SYSTEM:
+            raise  # the command ends with Status.BROKEN, as one that catches nothing
         first = context.meta.get(FIRST_TROUBLE)
         is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
         known = first if is_silence and first is not None else error

@@ -10,7 +10,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    epilog,
+    explained,
+)
 from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
@@ -131,7 +137,7 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     return f"set {', '.join(sorted(lacking))} on"
 
 
-@control.command(epilog=EPILOG)
+@control.command(epilog=epilog(Status.DONE, Status.USAGE))
 @_who
 @output_options
 @connection_options
