@@ -21,7 +21,7 @@ from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.rates import rate_of
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
-from safeconsumer.cli.saying import printable, printable_lines
+from safeconsumer.cli.saying import Listing, printable, printable_lines
 from safeconsumer.holds.explain import counted
 
 Base = Callable[[], dict[str, Any]]
@@ -36,7 +36,7 @@ _READING = (
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=Listing)
 def dead_letters() -> None:
     """
     Look at dead letters, and send them back to their topics.

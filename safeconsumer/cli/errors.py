@@ -138,11 +138,9 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
         give_up(context, str(error), status_of(error.__cause__))
-    except BrokenPipeError:  # of our output: kafka-python's has another class
-        raise
     except (kafka_errors.KafkaError, OSError) as error:
-        if kind_of(error) is Kind.SYSTEM:
-            raise  # the command ends with Status.BROKEN, as one that catches nothing
+        if _is_of_output(error):
+            raise
         first = context.meta.get(FIRST_TROUBLE)
         is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
         known = first if is_silence and first is not None else error
@@ -155,6 +153,12 @@ def explained(context: click.Context) -> Iterator[None]:
         if not _is_of_interrupt(error):
             raise
         give_up(context, "interrupted", Status.INTERRUPTED)
+
+
+def _is_of_output(error: Exception) -> bool:
+    # Its reader has gone, for which kafka-python has another class; or the system
+    # refuses, and the command ends with BROKEN, as one that catches nothing.
+    return isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM
 
 
 def _is_of_interrupt(error: BaseException) -> bool:

@@ -18,6 +18,7 @@ from safeconsumer.cli.errors import (
     explained,
 )
 from safeconsumer.cli.output import WIDE, Output, output_options
+from safeconsumer.cli.saying import Listing
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import Grant, grants
@@ -39,7 +40,7 @@ def _who(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=Listing)
 def control() -> None:
     """
     Set up the topics that group pauses are kept on.
