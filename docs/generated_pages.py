@@ -17,7 +17,7 @@ from tests.unit.contract import matrix
 
 _EVENTS = """# Events
 
-What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is that of its line in the log, *level* the line's level. A class in *parents* matches all of its children.
+What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is that of its line in the log, *level* the line's level; where the application places or lifts its own holds, and for a worker's holds, that is `debug`. A class in *parents* matches all of its children.
 
 | name | class | parents | level | what happened |
 |---|---|---|---|---|

@@ -414,14 +414,19 @@ def compatibility_page() -> str:
     return page + "\n".join(_extras(about.get_all("Requires-Dist", []))) + "\n"
 
 
+_EXTRA = re.compile(r"""(.+?) ?; (?:\((.+)\) and )?extra == ['"]([\w-]+)['"]""")
+_OUR_OWN = frozenset({"coverage", "docs", "fuzz", "lint", "mutation", "test"})
+
+
 def _extras(requirements: list[str]) -> Iterator[str]:
     brought: dict[str, list[str]] = {}
     for line in requirements:
-        found = re.fullmatch(r"(.+?) ?; .*extra == ['\"]([\w-]+)['\"]", line)
+        found = _EXTRA.fullmatch(line)
         if found is not None:
-            brought.setdefault(found[2], []).append(f"`{found[1]}`")
+            where = f" (`{found[2]}`)" if found[2] else ""
+            brought.setdefault(found[3], []).append(f"`{found[1]}`{where}")
     for extra, what in brought.items():
-        if extra not in {"docs", "fuzz", "lint", "test"}:
+        if extra not in _OUR_OWN:
             yield f"| `{extra}` | {', '.join(what)} |"
 
 

@@ -29,7 +29,7 @@ class TopicJournal:
 
     Args:
         at: when the topics were read, in seconds since the epoch: the records existed
-        then.
+            then.
 
     Attributes:
         member: the name under which the records are reported.

@@ -31,7 +31,6 @@ _DELTA: Mapping[str, str] = {
         Status.DONE,
         Status.FAILED,
         Status.USAGE,
-        Status.INTERRUPTED,
     )
 )
 @click.argument("topics", nargs=-1, required=True)

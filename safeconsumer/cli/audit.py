@@ -79,7 +79,6 @@ _EPILOG = epilog(
     Status.USAGE,
     Status.UNREACHABLE,
     Status.REFUSED,
-    Status.INTERRUPTED,
 )
 
 

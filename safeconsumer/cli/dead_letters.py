@@ -21,7 +21,7 @@ from safeconsumer.cli.letters import Wanted
 from safeconsumer.cli.rates import rate_of
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Arrivals, Replay, producer_of
-from safeconsumer.cli.saying import printable, printable_lines
+from safeconsumer.cli.saying import Listing, printable, printable_lines
 from safeconsumer.holds.explain import counted
 
 Base = Callable[[], dict[str, Any]]
@@ -32,12 +32,11 @@ _READING = (
     Status.UNREACHABLE,
     Status.REFUSED,
     Status.MISSING,
-    Status.INTERRUPTED,
 )
 _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 
-@click.group("dead-letters")
+@click.group("dead-letters", cls=Listing)
 def dead_letters() -> None:
     """
     Look at dead letters, and send them back to their topics.
@@ -186,7 +185,7 @@ def show(
 
 
 @dead_letters.command(
-    epilog=epilog(*_READING[:-1], Status.LEFT, Status.INTERRUPTED),
+    epilog=epilog(*_READING, Status.LEFT),
 )
 @click.argument("topic")
 @_filters

@@ -45,7 +45,6 @@ _EPILOG = epilog(
     Status.UNREACHABLE,
     Status.NOT_SHOWN,
     Status.NOT_PLAYED,
-    Status.INTERRUPTED,
 )
 
 _HOST_PORT = re.compile(r"[^\s:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")

@@ -75,9 +75,10 @@ def epilog(*statuses: Status) -> str:
     """
     Return the part of a command's help about the statuses that it ends with.
 
-    ``BROKEN`` is always in it: any command may fail by itself.
+    Three are always in it: any command may fail by itself, be interrupted, or lose
+    the reader of its output.
     """
-    every = sorted({*statuses, Status.BROKEN})
+    every = sorted({*statuses, Status.BROKEN, Status.INTERRUPTED, Status.CLOSED})
     return "\b\nExit status:\n" + "\n".join(
         f"  {status:>3}  {_wrapped(MEANINGS[status])}" for status in every
     )
@@ -94,8 +95,6 @@ EPILOG = epilog(
     Status.USAGE,
     Status.UNREACHABLE,
     Status.REFUSED,
-    Status.INTERRUPTED,
-    Status.CLOSED,
 )
 
 _USAGE = (
@@ -139,9 +138,9 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, str(error), Status.REFUSED)
     except ControlWriteError as error:
         give_up(context, str(error), status_of(error.__cause__))
-    except BrokenPipeError:  # of our output: kafka-python's has another class
-        raise
     except (kafka_errors.KafkaError, OSError) as error:
+        if _is_of_output(error):
+            raise
         first = context.meta.get(FIRST_TROUBLE)
         is_silence = isinstance(error, kafka_errors.KafkaTimeoutError)
         known = first if is_silence and first is not None else error
@@ -154,6 +153,12 @@ def explained(context: click.Context) -> Iterator[None]:
         if not _is_of_interrupt(error):
             raise
         give_up(context, "interrupted", Status.INTERRUPTED)
+
+
+def _is_of_output(error: Exception) -> bool:
+    # Its reader has gone, for which kafka-python has another class; or the system
+    # refuses, and the command ends with BROKEN, as one that catches nothing.
+    return isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM
 
 
 def _is_of_interrupt(error: BaseException) -> bool:

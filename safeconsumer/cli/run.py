@@ -85,7 +85,6 @@ _EPILOG = epilog(
     Status.UNCOMMITTED,
     Status.GIVEN_UP,
     Status.MISSING,
-    Status.INTERRUPTED,
 )
 
 

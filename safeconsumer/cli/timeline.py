@@ -28,7 +28,7 @@ _FORMATS = {
 
 _NEEDED = frozenset({"matplotlib", "numpy", "plotly"})
 
-_EPILOG = epilog(Status.DONE, Status.USAGE, Status.INTERRUPTED)
+_EPILOG = epilog(Status.DONE, Status.USAGE)
 
 
 def _moment(

@@ -10,8 +10,15 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import Connect, connection_options
-from safeconsumer.cli.errors import EPILOG, CommandError, Status, explained
+from safeconsumer.cli.errors import (
+    EPILOG,
+    CommandError,
+    Status,
+    epilog,
+    explained,
+)
 from safeconsumer.cli.output import WIDE, Output, output_options
+from safeconsumer.cli.saying import Listing
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import Grant, grants
@@ -33,7 +40,7 @@ def _who(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(cls=Listing)
 def control() -> None:
     """
     Set up the topics that group pauses are kept on.
@@ -131,7 +138,7 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
     return f"set {', '.join(sorted(lacking))} on"
 
 
-@control.command(epilog=EPILOG)
+@control.command(epilog=epilog(Status.DONE, Status.USAGE))
 @_who
 @output_options
 @connection_options

@@ -30,7 +30,7 @@ class PartitionStarted(WorkerEvent):
         is_committed: whether the group had committed it, if the application did not
             seek; otherwise ``auto_offset_reset`` has chosen it.
         is_reset: whether it was chosen because the group's committed offset is out of
-        range.
+            range.
     """
 
     __match_args__ = ("partition", "offset")

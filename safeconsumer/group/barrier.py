@@ -29,7 +29,7 @@ class _Waiting:
         since: when the gate closed, in seconds on the monotonic clock.
         ends: the control topics' end offsets, asked after that; None: not known yet.
         floor: the offsets applied when that was asked: no topic with records ends
-        below.
+            below.
         is_asked: whether an answer is on its way.
     """
 

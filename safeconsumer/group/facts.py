@@ -75,7 +75,7 @@ class Standing:
 
         Args:
             is_wide: with its id, and where and as whom it was placed, before the
-            reason.
+                reason.
         """
         why = (self.hold.reason if self.hold else None) or ""
         owner = f"{self.source}:{self.key.owner}"
@@ -128,7 +128,7 @@ class GroupFacts:
         state: Kafka's name for it; ``Dead`` if there is no such group, ``Unknown`` if
             there is, but the cluster does not list its members.
         members: its members; consumers that assign partitions to themselves are not
-        members.
+            members.
         committed: committed offsets.
         has_committed: whether the cluster answered with committed offsets.
     """

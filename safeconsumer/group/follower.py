@@ -101,7 +101,7 @@ class Snapshot:
         heard_at: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
         is_complete: whether the control topics were read to their ends, and groups
-        listed.
+            listed.
         trouble: why nothing newer is known; None if all is well.
         unread: what could not be read, each with the reason, as text.
         remade: control topics that were deleted and created again meanwhile.

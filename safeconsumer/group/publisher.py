@@ -152,7 +152,7 @@ def publish(  # noqa: PLR0913, PLR0917 - how to write, and how to look afterward
         topic: the control topic.
         wanted: the changes to write.
         timeout: the most seconds until each is acknowledged; also that client's
-        timeout.
+            timeout.
         read: returns the topic's records; called if an answer was lost.
         tell: called at the end, in success or failure, with what is acknowledged and
             what certainly was not written; of the rest it is unknown.

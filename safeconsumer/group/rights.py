@@ -24,7 +24,7 @@ class Grant:
         kind: ``topic`` or ``group``.
         name: of the resource; if it ends with ``*``, all resources with that prefix.
         operations: Kafka's names, such as ``Describe``, which ``Read`` and ``Write``
-        imply.
+            imply.
     """
 
     principal: str

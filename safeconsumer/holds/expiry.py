@@ -24,7 +24,7 @@ class Deadlines:
 
     Attributes:
         next: the soonest deadline, in seconds on the monotonic clock; infinite if there
-        is no deadline.
+            is no deadline.
     """
 
     def __init__(self) -> None:

@@ -55,15 +55,15 @@ class Stats:
         running: records that are handed over: those that handlers work on, also of
             partitions that are gone, and those handed over behind them.
         bytes: the size of waiting and running records, without partitions that are
-        gone.
+            gone.
         done: records completed so far.
         retries: how often a record was tried again.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
         dropped: records given up on a rebalance or stop; their next owner gets them
-        again.
+            again.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
-        defect.
+            defect.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded though something is
@@ -81,7 +81,7 @@ class Stats:
             until its hold ends.
         paused: the worker's owners that hold something now.
         pause_seconds: for each of the worker's owners, for how long it has held
-        something.
+            something.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
         drain_seconds: seconds spent waiting for running handlers.
@@ -92,7 +92,6 @@ class Stats:
             number counts; by the event's name.
         hook_failures: how often ``on_event`` raised, and the tracer under ``trace``;
             :attr:`Worker.hook_failures` has each.
-            ``trace``; :attr:`Worker.hook_failures` has each.
     """
 
     state: str

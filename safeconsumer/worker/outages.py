@@ -46,7 +46,7 @@ class Outages:
         pauses: how often a handler asked for a pause.
         opened: how often a breaker has opened and its hold was placed.
         seconds: for each owner, for how many seconds it held something, as of the last
-        count.
+            count.
     """
 
     def __init__(

@@ -460,7 +460,7 @@ class Schedule:
             error: the handler's exception.
             since: when it failed, on the clock; None for now.
             together: how many come again with it, itself included; more than 1 for a
-            batch.
+                batch.
         """
         late = 0.0 if since is None else self._clock() - since
         lane.put_back(task.chunk, [index])

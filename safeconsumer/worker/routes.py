@@ -31,7 +31,7 @@ class Routes:
     Attributes:
         exact: handlers by the topic's name.
         others: handlers by pattern, or for all topics, in the order in which they are
-        tried.
+            tried.
     """
 
     exact: Mapping[str, Handler]

@@ -21,13 +21,13 @@ class Limits:
     Args:
         records: records held, queued and running together; exact.
         bytes: their keys, values, headers and 400 bytes each; exceeded by one poll at
-        most.
+            most.
         span: how many records of one partition may be completed or begun ahead of its
             first incomplete one; it bounds how much a restart repeats.
         age: seconds after which one running handler, a record that failed for good, or
             refused commits make the worker unhealthy.
         low: where polling goes on again, as a part of the limits: 0 or more, less than
-        1.
+            1.
         partition_share: ``fair`` stops a single partition once it holds its share of
             the room, or as much as is left for all others, or half of its share while
             all its records wait for something; None leaves all of the room to whichever
@@ -107,7 +107,7 @@ class Share:
         moving: the limit while one of its records can be worked on.
         waiting: the limit while none can, because a failed record waits or blocks.
         poll: records of one poll, at most, or one poll would take much more than its
-        share.
+            share.
     """
 
     moving: Marks

@@ -33,6 +33,10 @@ def design(name: str) -> str:
     return (ROOT / "design" / name).read_text("utf-8")
 
 
+def explanation(name: str) -> str:
+    return DOCS[(ROOT / f"docs/explanation/{name}.md").relative_to(ROOT)]
+
+
 def project() -> dict[str, Any]:
     found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return found["project"]
@@ -203,6 +207,41 @@ def test_both_tables_of_conformance_are_of_the_same_runs() -> None:
     when, runs = re.fullmatch(r"(.+); (\d+) runs\.", stamp).groups()  # type: ignore[union-attr]
     conditions = marked(design("conformance.md"), "conditions").strip()
     assert conditions.startswith(f"{when}. Runs: {runs};")
+
+
+def test_pages_name_the_figures_of_conformance() -> None:
+    """
+    Of confluent-kafka, of a partition that moves, and the command for as many runs.
+    """
+    counted: Counter[str] = Counter()
+    for head, *rows in tables(marked(design("conformance.md"), "table")):
+        counted.update(row[head.index("confluent-kafka")] for row in rows)
+    counted.pop("n/a")
+    of = f"{counted['yes']} of the {counted.total()} rules that it has calls for hold"
+    assert of in explanation("when-not-to-use-it")
+    seen = marked(design("conformance.md"), "remarks")
+    for page, case in (
+        ("when-not-to-use-it", "paused-before-the-first-poll"),
+        ("holds-and-owners", "moves-and-returns"),
+    ):
+        came = re.search(rf"`{case}`:.*?(\d+) records came although", seen)
+        assert came is not None
+        assert re.search(rf"\b{came[1]} (\"paused\" )?records", explanation(page))
+    stamp = marked(README, "conformance").strip().splitlines()[-1]
+    runs = re.search(r"(\d+) runs\.$", stamp)
+    assert runs is not None
+    assert f"conformance --clients all --runs {runs[1]}` tries" in README
+
+
+def test_the_page_about_zombies_says_what_the_scripts_print() -> None:
+    """
+    By the same scenario of the demo.
+    """
+    found = re.search(r"`forgotten_join` \|.*?(\d+) of (\d+)", design("upstream.md"))
+    assert found is not None
+    text = explanation("the-silent-zombie")
+    assert f"{found[1]} records of {found[2]} twice" in text
+    assert re.findall(r"\d+ of \d+ records", text) == []
 
 
 # ---------------------------------------------------------------- benchmarks

@@ -87,7 +87,7 @@ class Iteration:
 
         Args:
             goes_on: whether the block is a step of that iteration, which then does not
-            end.
+                end.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.

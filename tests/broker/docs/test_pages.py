@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from safeconsumer.cli.commands import safeconsumer
 from tests.harness.docs.pages import PAGES, ROOT, Block, blocks, printed_after
-from tests.harness.group.tour import lasting, told
+from tests.harness.group.tour import PAGE, lasting, told
 
 LIMIT = 30.0
 README_LINES = 150
@@ -73,6 +73,24 @@ def test_a_block_runs_or_says_why_not(block: Block) -> None:
         return
     assert block.why_not is not None or block.language in _RUNNABLE
     assert "-->" not in (block.why_not or "")  # it would be another block's, too
+
+
+@pytest.mark.parametrize("block", EVERY, ids=str)
+def test_a_test_that_is_said_to_run_commands_has_them(block: Block) -> None:
+    """
+    Each of them, with its options; those of the tour stand in its tutorial.
+    """
+    if not re.search(r"(runs?|replays) these commands", block.why_not or ""):
+        return
+    named = [ROOT / one for one in re.findall(r"tests/[\w/]+\.py", block.why_not or "")]
+    text = "".join(one.read_text("utf-8") for one in named)
+    if "import tour" in text:
+        text += PAGE.read_text("utf-8")
+    for line in block.commands:
+        program, command, *words = shlex.split(line)
+        if program == "safeconsumer":
+            wanted = [command, *(one for one in words if one.startswith("--"))]
+            assert [one for one in wanted if one not in text] == [], line
 
 
 @pytest.mark.parametrize("block", EVERY, ids=str)

@@ -121,3 +121,20 @@ def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
         "safeconsumer: interrupted\n",
     )
     assert isinstance(runner.invoke(breaking).exception, RuntimeError)
+
+
+@click.command()
+@click.pass_context
+def full(context: click.Context) -> None:
+    """
+    Print to a full disk.
+    """
+    with explained(context):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_output_that_the_system_refuses_is_no_outcome() -> None:
+    """
+    The program ends with 70; 1 would say that letters failed, or that nothing is quiet.
+    """
+    assert isinstance(CliRunner().invoke(full).exception, OSError)

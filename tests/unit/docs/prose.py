@@ -43,6 +43,9 @@ DOCSTRING_PHRASES = {
 # A module's first line says what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
+# What a class or function takes: its name, a colon; what goes on is indented further.
+_TAKEN = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
+_LOST = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
 _PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")
 
 _FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -112,6 +115,9 @@ def docstring_faults(source: str) -> Iterator[str]:
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
             yield f"say what the module does: {text.splitlines()[0]}"
+        for section in _TAKEN.findall(text):
+            for line in _LOST.findall(section):
+                yield f"indent it, or the reference loses it: {line.strip()}"
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
             for phrase, better in DOCSTRING_PHRASES.items():

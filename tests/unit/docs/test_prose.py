@@ -35,6 +35,8 @@ def test_a_file_has_none_of_the_commonest_faults(file: Path) -> None:
             ["'whoever'"],
         ),
         ("Reads a topic; it is None if there is none.", []),
+        ("Reads.\n\nArgs:\n    low: less than\n    1.\n", ["indent it"]),
+        ("Reads.\n\nArgs:\n    low: less than\n        1.\n    *all: all.\n", []),
     ],
 )
 def test_faults_of_a_docstring(text: str, found: list[str]) -> None:
