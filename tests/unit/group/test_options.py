@@ -96,6 +96,22 @@ def test_words_of_durations() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("option", ["--operators", "--members"])
+@pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
+def test_a_principal_that_kafka_would_not_know(option: str, said: str) -> None:
+    """An ACL for it would let nobody in, and nothing would tell."""
+    ended = CliRunner().invoke(safeconsumer, ["control", "acls", option, said])
+    assert ended.exit_code == Status.USAGE
+    assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
+
+
+def test_everybody_is_a_principal() -> None:
+    """Kafka has this one wildcard of principals."""
+    ended = CliRunner().invoke(safeconsumer, ["control", "acls", "--members=User:*"])
+    assert ended.exit_code == Status.DONE, ended.output
+    assert "--allow-principal 'User:*'" in ended.stdout
+
+
 def test_no_cluster_is_named() -> None:
     ended = CliRunner().invoke(safeconsumer, ["history"])
     assert ended.exit_code == Status.USAGE
