@@ -163,6 +163,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> None:
         compat.require_supported()
         self._safe_lifetime = checked_lifetime(default_lifetime)
+        _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
         self._safe_strict = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
         handover = checked_handover(pause_handover, configs.get("group_id"))
@@ -845,6 +846,13 @@ def _journaling(
 ) -> Any:  # noqa: ANN401 - a higher layer, imported only on demand
     module = import_module("safeconsumer.audit.journaling")
     return module.Journaling(journal, settings["client_id"], settings["group_id"])
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):  # "false", out of a file, would be true
+            message = f"{name} must be True or False, not {value!r}"
+            raise HoldSettingError(message)
 
 
 def _check_parked_max_bytes(value: object) -> None:

@@ -15,6 +15,7 @@ from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.reading import tp_text
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.holds.explain import counted
 
 _POLL_MS = 500
@@ -105,7 +106,7 @@ def topic_journal(
         KafkaError: the topics cannot be read.
     """
     consumer = KafkaConsumer(
-        **base,
+        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="none",  # to go on elsewhere would pass over records

@@ -209,7 +209,12 @@ def _base(
         configs["bootstrap_servers"] = bootstrap
     servers = _servers(str(configs.get("bootstrap_servers") or ""))
     if not servers:
-        message = "no cluster given: use --bootstrap HOST:PORT or --config FILE"
+        message = (
+            "no cluster given: use --bootstrap HOST:PORT or --config FILE"
+            if config_file is None
+            else f"no cluster given: {config_file} has no bootstrap.servers; add it, "
+            "or use --bootstrap HOST:PORT"
+        )
         raise CommandError(message)
     configs["bootstrap_servers"] = servers
     _check_values(configs)

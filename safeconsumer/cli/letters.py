@@ -14,6 +14,7 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import CommandError, Status
+from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.durations import seconds_of
 from safeconsumer.holds.explain import utc
 from safeconsumer.worker.letters_format import (
@@ -125,7 +126,7 @@ class Letters:
         isolation: str = "read_committed",
     ) -> None:
         self.consumer: Any = KafkaConsumer(
-            **base,
+            **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",

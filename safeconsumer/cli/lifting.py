@@ -27,6 +27,8 @@ from safeconsumer.group.publisher import Acknowledged, Change, changes
 from safeconsumer.group.scopes import covered, partitions_of, scopes_of
 from safeconsumer.holds.scope import Scope
 
+_FUTURE = "(use --future to lift it all the same)"
+
 
 @frozen(kw_only=True)
 class _Asked:
@@ -229,7 +231,7 @@ def _refuse_typos(
     except (KafkaError, OSError, ControlTopicError):
         return  # write first; report afterwards what could not be read
     refusing.refuse_unknown(picture)
-    refusing.refuse_nothing(operator, picture, unheld)
+    refusing.refuse_nothing(operator, picture, unheld, unless=_FUTURE)
 
 
 def _tell(

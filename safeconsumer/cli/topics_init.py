@@ -25,6 +25,21 @@ from safeconsumer.group.rights import Grant, grants
 from safeconsumer.group.settings import Control
 
 
+def _checked_principals(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    # Kafka takes the words as they are: an ACL for User:bill* lets nobody in.
+    for one in given:
+        kind, _, name = one.partition(":")
+        if not kind or not name or (name.endswith("*") and name != "*"):
+            message = (
+                f"{one!r} is not a principal: write it as User:alice; Kafka knows no "
+                "prefixes of principals"
+            )
+            raise click.BadParameter(message)
+    return given
+
+
 def _who(command: Callable[..., Any]) -> Callable[..., Any]:
     # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
@@ -33,9 +48,15 @@ def _who(command: Callable[..., Any]) -> Callable[..., Any]:
         ("--members", "members", "PRINCIPAL", "A consumer, as User:billing."),
         ("--operators", "operators", "PRINCIPAL", "An operator, as User:alice."),
     ):
-        more = " Repeatable; billing-* is a prefix."
+        is_principal = metavar == "PRINCIPAL"
+        more = " Repeatable." if is_principal else " Repeatable; billing-* is a prefix."
         command = click.option(
-            name, many, multiple=True, metavar=metavar, help=what + more
+            name,
+            many,
+            multiple=True,
+            metavar=metavar,
+            help=what + more,
+            callback=_checked_principals if is_principal else None,
         )(command)
     return command
 

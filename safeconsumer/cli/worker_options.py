@@ -137,6 +137,10 @@ def imported(name: str, what: str) -> Any:  # noqa: ANN401 - whatever stands the
     if not colon or not module or not attribute:
         message = f"{name!r} is not {what}"
         raise click.BadParameter(message)
+    if module.endswith(".py") or "/" in module:
+        dotted = module.removeprefix("./").removesuffix(".py").replace("/", ".")
+        message = f"{name!r} names a file: write it as {dotted}:{attribute}"
+        raise click.BadParameter(message)
     if os.getcwd() not in sys.path:  # noqa: PTH109 - as python -m does
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
     try:

@@ -31,8 +31,8 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
-# Milliseconds; control records are small and must not wait long for a dead broker.
-_BOOTSTRAP_MS = 5_000
+# Milliseconds; what a person or a member asks must not wait long for a dead broker.
+BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 
 
@@ -82,7 +82,7 @@ def _reading(base: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {
         "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
-        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+        "bootstrap_timeout_ms": BOOTSTRAP_MS,
         "enable_auto_commit": False,
         "fetch_min_bytes": 1,
         "max_partition_fetch_bytes": 4 << 20,
@@ -105,7 +105,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
     """
     timeout_ms = int(timeout * 1000)
     defaults = {
-        "bootstrap_timeout_ms": _BOOTSTRAP_MS,
+        "bootstrap_timeout_ms": BOOTSTRAP_MS,
         "kafka_client": PatientClient,
         "delivery_timeout_ms": timeout_ms,
         "linger_ms": 0,
@@ -122,7 +122,7 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     Make a client that asks for topics' settings and for groups.
     """
     fitting = _fitting(KafkaAdminClient, base)
-    settings = {"bootstrap_timeout_ms": _BOOTSTRAP_MS, **fitting}
+    settings = {"bootstrap_timeout_ms": BOOTSTRAP_MS, **fitting}
     return made(KafkaAdminClient, **settings)
 
 

@@ -150,6 +150,9 @@ class Control:
         Raises:
             ControlSettingError: a value is not acceptable.
         """
+        if not isinstance(prefix, str):  # of an unset variable, None would be a name
+            message = f"prefix must be text, not {prefix!r}"
+            raise ControlSettingError(message)
         operators, group, status = names(prefix)
         return cls(
             operator_topic=operators,

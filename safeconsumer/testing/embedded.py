@@ -4,8 +4,10 @@ Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s.
 
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
+from safeconsumer.errors import ScopeSyntaxError
+from safeconsumer.holds import scope as scopes
 from safeconsumer.testing import _apis
 from safeconsumer.testing._cluster import Cluster
 from safeconsumer.testing._faults import Hold
@@ -116,9 +118,11 @@ class EmbeddedBroker:
                 nothing is deleted by age or compacted.
 
         Raises:
-            BrokerCommandError: it exists, or its name is illegal.
+            BrokerCommandError: it exists, its name is illegal, or it would have no
+                partition.
 
         """
+        _check_topic(name, partitions)
         cluster, given = self._running(), dict(settings or {})
         cluster.mock.create_topic(name, partitions, self._count)
         cluster.call(lambda: cluster.shared.settings.given.update({name: given}))
@@ -296,6 +300,17 @@ class EmbeddedBroker:
         fronts = self._running().fronts
         ids = self.broker_ids if broker_id is None else (self._known(broker_id),)
         return [fronts[i] for i in ids]
+
+
+def _check_topic(name: object, partitions: object) -> None:
+    try:
+        scopes.topic(name)
+    except ScopeSyntaxError as error:
+        raise BrokerCommandError(str(error)) from error
+    is_number = isinstance(partitions, int) and not isinstance(partitions, bool)
+    if not is_number or cast("int", partitions) < 1:
+        message = f"{name} cannot have {partitions!r} partitions: 1 or more"
+        raise BrokerCommandError(message)
 
 
 def _unsupported(command: str, what: str) -> UnsupportedByBrokerError:

@@ -7,7 +7,7 @@ They are there where they are asked for: ``pytest_plugins =
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,6 +95,7 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
 
     Raises:
         TypeError: something else was given as a consumer.
+        ValueError: a consumer given is of another group.
     """
 
     def force(
@@ -110,6 +111,7 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
         from safeconsumer.testing.polling import consumers_of  # noqa: PLC0415
 
         members = [one for given in consumers for one in consumers_of(given)]
+        _check_group(group, members)
         ghost_consumer = kafka_clients.consumer(
             KafkaConsumer,
             group=group,
@@ -137,3 +139,14 @@ def assert_no_leak() -> Callable[..., "NoLeak"]:
         return NoLeak(consumer, *targets)
 
     return check
+
+
+def _check_group(group: str, members: Sequence[Any]) -> None:
+    for one in members:
+        config = getattr(one, "config", None)
+        its = config.get("group_id", group) if isinstance(config, dict) else group
+        if its != group:
+            message = (
+                f"the rebalance is of group {group!r}, a consumer given of {its!r}"
+            )
+            raise ValueError(message)

@@ -337,6 +337,8 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
     ("handler", "said"),
     [
         ("handlers", "is not MODULE:HANDLER"),
+        ("handlers.py:note", "write it as handlers:note"),
+        ("./shop/handlers.py:note", "write it as shop.handlers:note"),
         ("missing:note", "cannot be imported"),
         ("handlers:missing", "cannot be imported"),
         ("handlers:nothing", "must be callable"),

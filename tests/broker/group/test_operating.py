@@ -86,6 +86,9 @@ def test_what_covers_nothing_is_refused(
     assert ended.stderr.count("\n") == 1
     assert f"{scope} covers nothing that {working.group} consumes" in ended.stderr
     assert said.format(**names) in ended.stderr
+    offered = {"pause": "to hold it for later", "resume": "to lift it all the same"}
+    for name, words in offered.items():
+        assert (words in ended.stderr) is (name == command), ended.stderr
     assert run(working, "history").stdout == "nothing\n"
 
 

@@ -4,6 +4,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from socket import create_connection
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -144,6 +145,22 @@ def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> Non
     broker.create_topic("orders")
     with pytest.raises(BrokerCommandError, match="topic_create"):
         broker.create_topic("orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions"),
+    [("a b", 1), ("", 1), (5, 1), ("t", 0), ("t", -1), ("t", "2"), ("t", None)],
+)
+def test_a_topic_that_kafka_would_refuse(
+    broker: EmbeddedBroker,
+    name: Any,  # noqa: ANN401 - mistakes
+    partitions: Any,  # noqa: ANN401 - mistakes
+) -> None:
+    """
+    The mock cluster takes some of these, and then waits, or says that they exist.
+    """
+    with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
+        broker.create_topic(name, partitions)
 
 
 def test_what_it_cannot_do_it_refuses(broker: EmbeddedBroker) -> None:

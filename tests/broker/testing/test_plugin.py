@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,6 +61,18 @@ def test_the_stock_client_leaks(
         for _ in range(20):
             consumer.poll(100)
 """
+
+
+@pytest.mark.any_broker
+def test_a_rebalance_of_another_group_is_refused(
+    force_rebalance: Callable[..., Any],
+) -> None:
+    """
+    For a mistyped name it waited half a minute, and blamed the members.
+    """
+    member = SimpleNamespace(config={"group_id": "billing"}, poll=dict)
+    with pytest.raises(ValueError, match=r"is of group 'biling', .* of 'billing'"):
+        force_rebalance("biling", "orders", member)
 
 
 def test_a_user_has_the_fixtures(

@@ -43,6 +43,8 @@ def notes(tag: str, version: str, changelog: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give the tag: python -m tests.system.packaging.notes v0.1.0")
     try:
         said = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
     except NotReadyError as error:

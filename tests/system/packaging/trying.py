@@ -5,6 +5,7 @@ PYTHON is of the environment with nothing but the wheel. The broker of README's 
 runs here, where the extra ``demo`` is.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def main(wheel: str, python: str) -> None:
     """
     if JAR not in zipfile.ZipFile(wheel).namelist():
         sys.exit(f"{wheel} is without {JAR}: see what the build said")
+    python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment stays
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere, EmbeddedBroker() as broker:
         broker.create_topic("orders", partitions=4)

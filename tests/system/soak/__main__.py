@@ -5,6 +5,7 @@ Exit status: 0 clean, 1 violations, 2 it could not be told.
 """
 
 import argparse
+import importlib
 import json
 import sys
 import tempfile
@@ -21,7 +22,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.system.soak", description=__doc__
     )
-    parser.add_argument("--consumer", default="safeconsumer.SafeConsumer")
+    parser.add_argument(
+        "--consumer",
+        type=_named,
+        default="safeconsumer.SafeConsumer",
+        metavar="CLASS",
+        help="such as kafka.KafkaConsumer, or kafka:KafkaConsumer",
+    )
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--faults", type=int, help="end after so many")
     parser.add_argument("--seed", type=int, default=1)
@@ -63,6 +70,16 @@ def main() -> int:
     print(json.dumps(result, indent=2))  # noqa: T201 - the answer
     print(f"soak: papers are in {out}")  # noqa: T201
     return int(result["status"])
+
+
+def _named(text: str) -> str:
+    module, _, name = text.replace(":", ".").rpartition(".")
+    try:
+        getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"{text}: {error}; write MODULE.CLASS, such as kafka.KafkaConsumer"
+        raise argparse.ArgumentTypeError(message) from error
+    return f"{module}.{name}"
 
 
 if __name__ == "__main__":

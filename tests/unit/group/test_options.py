@@ -14,7 +14,7 @@ from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import Status, explained
 from safeconsumer.cli.journaled import journal_option, kept_by
 from safeconsumer.cli.owners import owner_option
-from safeconsumer.errors import ClientPropertyError
+from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
@@ -96,11 +96,39 @@ def test_words_of_durations() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("option", ["--operators", "--members"])
+@pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
+def test_a_principal_that_kafka_would_not_know(option: str, said: str) -> None:
+    """An ACL for it would let nobody in, and nothing would tell."""
+    ended = CliRunner().invoke(safeconsumer, ["control", "acls", option, said])
+    assert ended.exit_code == Status.USAGE
+    assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
+
+
+def test_everybody_is_a_principal() -> None:
+    """Kafka has this one wildcard of principals."""
+    ended = CliRunner().invoke(safeconsumer, ["control", "acls", "--members=User:*"])
+    assert ended.exit_code == Status.DONE, ended.output
+    assert "--allow-principal 'User:*'" in ended.stdout
+
+
 def test_no_cluster_is_named() -> None:
     ended = CliRunner().invoke(safeconsumer, ["history"])
     assert ended.exit_code == Status.USAGE
     assert ended.stderr == (
         "safeconsumer: no cluster given: use --bootstrap HOST:PORT or --config FILE\n"
+    )
+
+
+def test_a_file_names_no_cluster(tmp_path: Path) -> None:
+    """It is the file that lacks something: an option was given."""
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=PLAINTEXT\n")
+    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    assert ended.exit_code == Status.USAGE
+    assert ended.stderr == (
+        f"safeconsumer: no cluster given: {file} has no bootstrap.servers; add it, or "
+        "use --bootstrap HOST:PORT\n"
     )
 
 
@@ -377,6 +405,13 @@ def test_a_prefix_names_the_control_topics() -> None:
     assert settings.topics == ("payments_holds_ops", "payments_holds_group")
     assert (settings.status_topic, settings.clock_skew) == ("payments_status", 5.0)
     assert Control.prefixed(PREFIX) == Control()
+
+
+@pytest.mark.parametrize("prefix", [None, 5, b"payments_"])
+def test_a_prefix_is_text(prefix: object) -> None:
+    """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
+    with pytest.raises(ControlSettingError, match="prefix must be text, not "):
+        Control.prefixed(prefix)  # type: ignore[arg-type]  # that is the mistake
 
 
 # ---------------------------------------------------------------- which journal

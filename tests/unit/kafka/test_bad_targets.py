@@ -175,6 +175,9 @@ def test_a_bad_setting_is_an_error_without_targets_too(safe: Maker) -> None:
         ({"hooks": ("not callable",)}, TypeError),
         ({"parked_max_bytes": -1}, ValueError),
         ({"parked_max_bytes": "64"}, (ValueError, TypeError)),
+        ({"start_paused": "false"}, HoldSettingError),
+        ({"strict_pause": "no"}, HoldSettingError),
+        ({"log": "off"}, HoldSettingError),
     ],
     ids=str,
 )
