@@ -169,6 +169,24 @@ class Adapter:
         """
         self._taking_more_than_partitions().pause_all()
 
+    def resume_topic(self, topic: str) -> None:
+        """
+        Resume a topic.
+        """
+        self._taking_more_than_partitions().resume(topic)
+
+    def resume_pattern(self, pattern: str) -> None:
+        """
+        Resume the topics that match.
+        """
+        self._taking_more_than_partitions().resume(re.compile(pattern))
+
+    def resume_all(self) -> None:
+        """
+        Resume what was paused by :meth:`pause_all`.
+        """
+        self._taking_more_than_partitions().resume_all()
+
     def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
         if not hasattr(self.consumer, "pause_all"):
             raise AbsentError(ONLY_PARTITIONS)

@@ -136,6 +136,24 @@ class Consumer:
         """
         self.process.call("pause_all")
 
+    def resume_topic(self, topic: str) -> None:
+        """
+        Resume a topic.
+        """
+        self.process.call("resume_topic", topic=topic)
+
+    def resume_pattern(self, pattern: str) -> None:
+        """
+        Resume the topics that match.
+        """
+        self.process.call("resume_pattern", pattern=pattern)
+
+    def resume_all(self) -> None:
+        """
+        Resume whatever :meth:`pause_all` paused.
+        """
+        self.process.call("resume_all")
+
     def position(self, tp: TopicPartition) -> int | None:
         """
         Return the offset of the next record.

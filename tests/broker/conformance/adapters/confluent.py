@@ -112,6 +112,15 @@ class Adapter:
     def pause_all(self) -> None:
         raise AbsentError(ONLY_PARTITIONS)
 
+    def resume_topic(self, topic: str) -> None:  # noqa: ARG002 - there is no such call
+        raise AbsentError(ONLY_PARTITIONS)
+
+    def resume_pattern(self, pattern: str) -> None:  # noqa: ARG002 - nor this one
+        raise AbsentError(ONLY_PARTITIONS)
+
+    def resume_all(self) -> None:
+        raise AbsentError(ONLY_PARTITIONS)
+
     def position(self, partition: Any) -> int | None:  # noqa: ANN401 - a JSON pair
         (found,) = self.consumer.position(_tps([partition]))
         return found.offset if found.offset >= 0 else None
