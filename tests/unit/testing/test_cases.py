@@ -76,6 +76,12 @@ class CommittedWhereRevoked(SafeConsumer):
         super().subscribe(*topics, listener=Listener(), **options)
 
 
+class Iterated(SafeConsumer):
+    def __next__(self):
+        super().__next__()
+        return super().__next__()
+
+
 class WiderPause(SafeConsumer):
     def poll(self, *args, **options):
         records = super().poll(*args, **options)
@@ -111,16 +117,17 @@ def test_a_class_is_tried(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("consumer", "case"),
+    ("consumer", "case", "count"),
     [
-        ("PausedTwice", "paused_before_each_poll"),
-        ("KeptInARebalance", "another_member_went_on"),
-        ("CommittedWhereRevoked", "another_member_went_on"),
-        ("WiderPause", "starts_paused"),
+        ("PausedTwice", "paused_before_each_poll", 2),
+        ("KeptInARebalance", "another_member_went_on", 2),
+        ("CommittedWhereRevoked", "another_member_went_on", 2),
+        ("Iterated", "hundred_cycles", 1),
+        ("WiderPause", "starts_paused", 2),
     ],
 )
 def test_a_class_that_loses_records_is_found(
-    pytester: pytest.Pytester, consumer: str, case: str
+    pytester: pytest.Pytester, consumer: str, case: str, count: int
 ) -> None:
     """
     Quiet is not enough: what was paused must come, once, to somebody.
@@ -129,7 +136,7 @@ def test_a_class_that_loses_records_is_found(
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
     )
-    done.assert_outcomes(failed=2, deselected=done.parseoutcomes()["deselected"])
+    done.assert_outcomes(failed=count, deselected=done.parseoutcomes()["deselected"])
 
 
 @pytest.mark.timeout(300)

@@ -87,6 +87,9 @@ class Adapter:
             for one in batch
         ]
 
+    def step(self) -> list[Any]:  # it cannot be iterated over
+        return self.poll(0.1, 1)
+
     def pause(self, partitions: list[Any]) -> None:
         self._call(self.consumer.pause, *_tps(partitions))
 

@@ -93,6 +93,9 @@ class Adapter:
             one = self.consumer.poll(0)
         return taken
 
+    def step(self) -> list[Any]:  # it cannot be iterated over
+        return self.poll(0.1, 1)
+
     def pause(self, partitions: list[Any]) -> None:
         self.consumer.pause(_tps(partitions))
 
