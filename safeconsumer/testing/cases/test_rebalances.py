@@ -21,7 +21,9 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     """
     here = team(lab)
     paused = here.pause()
-    here.joined()
+    lab.produce(here.witness, 300)
+    here.reads_one_more()  # with the rest of the 300 in its buffers
+    here.joined(limit=1)
     here.beat()
     paused.prove(here.mine())
 

@@ -45,6 +45,19 @@ class PausedTwice(SafeConsumer):
             self.seek(tp, self.position(tp) + 1)
 
 
+class FlowingInARebalance(SafeConsumer):
+    owned = frozenset()
+
+    def poll(self, *args, **options):
+        records = super().poll(*args, **options)
+        owned, self.owned = self.owned, frozenset(self.assignment())
+        if owned != self.owned:
+            for tp in (owned & self.owned) - self.paused():
+                if (self.highwater(tp) or 0) - self.position(tp) > 100:
+                    self.seek(tp, self.position(tp) + 10)
+        return records
+
+
 class KeptInARebalance(SafeConsumer):
     owned = frozenset()
 
@@ -120,6 +133,7 @@ def test_a_class_is_tried(
     ("consumer", "case", "count"),
     [
         ("PausedTwice", "paused_before_each_poll", 2),
+        ("FlowingInARebalance", "when_a_member_joins", 2),
         ("KeptInARebalance", "another_member_went_on", 2),
         ("CommittedWhereRevoked", "another_member_went_on", 2),
         ("Iterated", "hundred_cycles", 1),
