@@ -66,7 +66,7 @@ class KeptInARebalance(SafeConsumer):
         owned, self.owned = self.owned, frozenset(self.assignment())
         if owned != self.owned:
             for tp in owned & self.owned & self.paused():
-                if (self.highwater(tp) or 0) - self.position(tp) > 100:
+                if self.end_offsets([tp])[tp] - self.position(tp) > 100:
                     self.seek(tp, self.position(tp) + 10)
         return records
 
