@@ -21,6 +21,8 @@ from safeconsumer.testing.cases.absent import (
 )
 from safeconsumer.testing.cases.member import found
 
+_STEP_MS = 100
+
 _ASSIGNORS = {
     "range": ("kafka.coordinator.assignors.range", "RangePartitionAssignor"),
     "cooperative-sticky": (
@@ -67,6 +69,7 @@ class Adapter:
             "group_id": settings["group"],
             "auto_offset_reset": "earliest",
             "enable_auto_commit": settings["auto_commit"],
+            "consumer_timeout_ms": _STEP_MS,
             "fetch_max_wait_ms": round(settings["fetch_wait"] * 1000),
             "metadata_max_age_ms": round(settings["metadata_age"] * 1000),
             "retry_backoff_ms": 50,
@@ -133,6 +136,15 @@ class Adapter:
             for one in batch
         ]
 
+    def step(self) -> list[Any]:
+        """
+        Take one step of an iteration; return the same of its record.
+        """
+        if not hasattr(self.consumer, "__next__"):
+            return self.poll(_STEP_MS / 1000, 1)
+        some = [one for one in [next(self.consumer, None)] if one is not None]
+        return [(one.topic, one.partition, one.offset) for one in some]
+
     def pause(self, partitions: list[Any]) -> None:
         """
         Pause partitions.
@@ -168,6 +180,24 @@ class Adapter:
         Pause whatever is assigned, now and later.
         """
         self._taking_more_than_partitions().pause_all()
+
+    def resume_topic(self, topic: str) -> None:
+        """
+        Resume a topic.
+        """
+        self._taking_more_than_partitions().resume(topic)
+
+    def resume_pattern(self, pattern: str) -> None:
+        """
+        Resume the topics that match.
+        """
+        self._taking_more_than_partitions().resume(re.compile(pattern))
+
+    def resume_all(self) -> None:
+        """
+        Resume what was paused by :meth:`pause_all`.
+        """
+        self._taking_more_than_partitions().resume_all()
 
     def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
         if not hasattr(self.consumer, "pause_all"):

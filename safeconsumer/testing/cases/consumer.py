@@ -93,9 +93,20 @@ class Consumer:
         """
         Return what the poll that was begun gave.
         """
+        return self._logged(self.process.answer("poll"))
+
+    def step(self) -> list[Record]:
+        """
+        Take one step of an iteration; return its record, or none if none comes.
+
+        A client that cannot be iterated over polls for one record.
+        """
+        return self._logged(self.process.call("step"))
+
+    def _logged(self, found: list[Any]) -> list[Record]:
         taken = [
             Record(TopicPartition(topic, partition), offset)
-            for topic, partition, offset in self.process.answer("poll")
+            for topic, partition, offset in found
         ]
         self.log += taken
         return taken
@@ -135,6 +146,24 @@ class Consumer:
         Pause whatever is assigned, now and later.
         """
         self.process.call("pause_all")
+
+    def resume_topic(self, topic: str) -> None:
+        """
+        Resume a topic.
+        """
+        self.process.call("resume_topic", topic=topic)
+
+    def resume_pattern(self, pattern: str) -> None:
+        """
+        Resume the topics that match.
+        """
+        self.process.call("resume_pattern", pattern=pattern)
+
+    def resume_all(self) -> None:
+        """
+        Resume whatever :meth:`pause_all` paused.
+        """
+        self.process.call("resume_all")
 
     def position(self, tp: TopicPartition) -> int | None:
         """

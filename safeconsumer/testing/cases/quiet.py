@@ -107,7 +107,7 @@ def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
         consumer=consumer,
         partitions=partitions,
         since=len(consumer.log),
-        taken={tp: consumer.count([tp]) for tp in partitions},
+        taken={tp: [-1, *consumer.offsets(tp)][-1] + 1 for tp in partitions},
     )
 
 

@@ -16,6 +16,7 @@ from safeconsumer.testing.cases.consumer import (
     until,
 )
 from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.outcomes import expect
 from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 
@@ -51,9 +52,15 @@ class Team:
         """
         return self.consumer.assignment() & set(self.tps)
 
-    def joined(self, **settings: Any) -> Consumer:  # noqa: ANN401 - as Lab.consumer()
+    def joined(
+        self,
+        limit: int = 500,
+        **settings: Any,  # noqa: ANN401 - as Lab.consumer()
+    ) -> Consumer:
         """
         Let another member join; return once the topic is shared between the two.
+
+        A poll reads ``limit`` records at most meanwhile.
         """
         other = self.lab.consumer(self.group, **settings)
         other.subscribe(self.topic)
@@ -62,6 +69,7 @@ class Team:
             self.is_shared_with(other),
             "the topic is shared",
             timeout=JOINING,
+            limit=limit,
         )
         return other
 
@@ -119,9 +127,12 @@ class Team:
 
     def beat(self) -> None:
         """
-        Prove that the consumer fetches what nobody paused.
+        Prove that the consumer fetches what nobody paused, and leaves nothing out.
         """
         self.lab.beat(self.consumer, self.witness)
+        wanted = set(range(self.lab.end(self.witness)))
+        lost = wanted - set(self.consumer.offsets(self.witness))
+        expect(not lost, f"{len(lost)} records of what flows never came")
 
 
 def team(

@@ -29,6 +29,8 @@ def test_topic_with_later_partitions(lab: Lab) -> None:
     )
     here.beat()
     paused.expect_nothing()
+    here.consumer.resume_topic(here.topic)
+    paused.expect_flows()
 
 
 def test_pattern_with_later_topics(lab: Lab) -> None:
@@ -60,6 +62,8 @@ def test_pattern_with_later_topics(lab: Lab) -> None:
     )
     lab.beat(consumer, free)
     paused.expect_nothing()
+    consumer.resume_pattern(f"{stem}-(old|new)")
+    paused.expect_flows()
 
 
 def test_starts_paused(lab: Lab) -> None:
@@ -79,6 +83,8 @@ def test_starts_paused(lab: Lab) -> None:
     for _ in range(3):
         consumer.poll(JOINING)
     paused.expect_nothing()
+    consumer.resume_all()
+    paused.expect_flows()
 
 
 def test_follows_to_the_next_owner(lab: Lab) -> None:

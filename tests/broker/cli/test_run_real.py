@@ -92,3 +92,31 @@ def test_an_operators_hold_is_obeyed(
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
+
+
+def test_what_an_added_partition_has_already_is_read(
+    tmp_path: Path,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
+) -> None:
+    """
+    By a group that began at the end and gets ``earliest`` later: it reads nothing else.
+    """
+    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=1))
+    make_producer().send(program.topic, b"old", partition=0).get(SECONDS)
+    for settings in (["--set=auto_offset_reset=latest"], []):
+        process = program.start(
+            "handlers:note", "--set=metadata_max_age_ms=1000", *settings
+        )
+        assert process.stderr is not None
+        start = f"{program.topic}:0 starts at 1"
+        next(line for line in process.stderr if start in line)
+        if not settings:
+            kafka_broker.add_partitions(program.topic, 2)
+            make_producer().send(program.topic, b"new", partition=1).get(SECONDS)
+            program.wait_seen(1)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=SECONDS)
+        assert process.returncode == Status.DONE, told
+    assert program.seen() == ["1 0"]

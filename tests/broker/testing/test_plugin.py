@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from safeconsumer.testing import BrokerTypeError, EmbeddedBroker, broker_of
+from tests.harness.docs.pages import ROOT, blocks
 
 pytest_plugins = ["pytester"]
 
@@ -88,6 +89,27 @@ def test_a_user_has_the_fixtures(
     result = pytester.runpytest_subprocess(timeout=100)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*records of paused partitions delivered by*"])
+
+
+def test_the_test_on_the_page_can_fail(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    As the page says: with kafka-python's own class it does, by a leak.
+    """
+    page = ROOT / "docs/how-to/test-your-code.md"
+    (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
+    assert "from safeconsumer import SafeConsumer" in code
+    pytester.makepyfile(
+        code.replace(
+            "from safeconsumer import SafeConsumer",
+            "from kafka import KafkaConsumer as SafeConsumer",
+        )
+    )
+    monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
+    result = pytester.runpytest_subprocess(timeout=100)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*of paused partitions delivered by*"])
 
 
 def test_fixtures_say_how_they_are_called(pytester: pytest.Pytester) -> None:

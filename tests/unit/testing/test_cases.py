@@ -30,6 +30,80 @@ class Refusing(KafkaConsumer):
 number = 3
 """
 
+# Their pauses are quiet, and records are lost all the same.
+LOSING = """
+from kafka import AsyncConsumerRebalanceListener
+from kafka.structs import OffsetAndMetadata
+from safeconsumer import SafeConsumer
+
+
+class PausedTwice(SafeConsumer):
+    def pause(self, *targets, **options):
+        again = self.paused() & self.assignment() & set(targets)
+        super().pause(*targets, **options)
+        for tp in again:
+            self.seek(tp, self.position(tp) + 1)
+
+
+class FlowingInARebalance(SafeConsumer):
+    owned = frozenset()
+
+    def poll(self, *args, **options):
+        records = super().poll(*args, **options)
+        owned, self.owned = self.owned, frozenset(self.assignment())
+        if owned != self.owned:
+            for tp in (owned & self.owned) - self.paused():
+                if (self.highwater(tp) or 0) - self.position(tp) > 100:
+                    self.seek(tp, self.position(tp) + 10)
+        return records
+
+
+class KeptInARebalance(SafeConsumer):
+    owned = frozenset()
+
+    def poll(self, *args, **options):
+        records = super().poll(*args, **options)
+        owned, self.owned = self.owned, frozenset(self.assignment())
+        if owned != self.owned:
+            for tp in owned & self.owned & self.paused():
+                if self.end_offsets([tp])[tp] - self.position(tp) > 100:
+                    self.seek(tp, self.position(tp) + 10)
+        return records
+
+
+class CommittedWhereRevoked(SafeConsumer):
+    def subscribe(self, *topics, listener, **options):
+        class Listener(AsyncConsumerRebalanceListener):
+            async def on_partitions_assigned(_, assigned):
+                listener.on_partitions_assigned(assigned)
+
+            async def on_partitions_revoked(_, revoked):
+                fetched = {
+                    tp: OffsetAndMetadata(self.position(tp) + 10, "", -1)
+                    for tp in self.paused() & set(revoked)
+                }
+                if fetched:
+                    await self.commit_async(fetched)
+                listener.on_partitions_revoked(revoked)
+
+        super().subscribe(*topics, listener=Listener(), **options)
+
+
+class Iterated(SafeConsumer):
+    def __next__(self):
+        super().__next__()
+        return super().__next__()
+
+
+class WiderPause(SafeConsumer):
+    def poll(self, *args, **options):
+        records = super().poll(*args, **options)
+        wide = any(type(one.scope).__name__ != "Partition" for one in self.holds())
+        for tp in self.paused() & self.assignment() if wide else ():
+            self.seek_to_end(tp)
+        return records
+"""
+
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
@@ -52,6 +126,31 @@ def test_a_class_is_tried(
     )
     done.assert_outcomes(**expected, deselected=done.parseoutcomes()["deselected"])
     done.stdout.fnmatch_lines([f"consumer: {consumer}, broker: the embedded one"])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("consumer", "case", "count"),
+    [
+        ("PausedTwice", "paused_before_each_poll", 2),
+        ("FlowingInARebalance", "when_a_member_joins", 2),
+        ("KeptInARebalance", "another_member_went_on", 2),
+        ("CommittedWhereRevoked", "another_member_went_on", 2),
+        ("Iterated", "hundred_cycles", 1),
+        ("WiderPause", "starts_paused", 2),
+    ],
+)
+def test_a_class_that_loses_records_is_found(
+    pytester: pytest.Pytester, consumer: str, case: str, count: int
+) -> None:
+    """
+    Quiet is not enough: what was paused must come, once, to somebody.
+    """
+    pytester.makepyfile(mine=LOSING)
+    done = pytester.runpytest_subprocess(
+        *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
+    )
+    done.assert_outcomes(failed=count, deselected=done.parseoutcomes()["deselected"])
 
 
 @pytest.mark.timeout(300)

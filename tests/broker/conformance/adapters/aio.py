@@ -87,6 +87,9 @@ class Adapter:
             for one in batch
         ]
 
+    def step(self) -> list[Any]:  # it cannot be iterated over
+        return self.poll(0.1, 1)
+
     def pause(self, partitions: list[Any]) -> None:
         self._call(self.consumer.pause, *_tps(partitions))
 
@@ -103,6 +106,15 @@ class Adapter:
         raise AbsentError(ONLY_PARTITIONS)
 
     def pause_all(self) -> None:
+        raise AbsentError(ONLY_PARTITIONS)
+
+    def resume_topic(self, topic: str) -> None:  # noqa: ARG002 - there is no such call
+        raise AbsentError(ONLY_PARTITIONS)
+
+    def resume_pattern(self, pattern: str) -> None:  # noqa: ARG002 - nor this one
+        raise AbsentError(ONLY_PARTITIONS)
+
+    def resume_all(self) -> None:
         raise AbsentError(ONLY_PARTITIONS)
 
     def position(self, partition: Any) -> int | None:  # noqa: ANN401 - a JSON pair
