@@ -20,6 +20,7 @@ import pytest
 import safeconsumer
 from safeconsumer.cli import main
 from safeconsumer.cli.errors import Status
+from tests.harness.brokers.java import tied_to_us
 
 SECONDS = 60
 QUICK = "resume-starvation"
@@ -33,7 +34,7 @@ HEARS_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 def command(*arguments: str, first: str = "") -> list[str]:
     # Not the installed script: this is the same, and works where nothing is installed.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
-    return [sys.executable, "-c", code, *arguments]
+    return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
 def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
@@ -44,6 +45,19 @@ def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
         timeout=SECONDS,
         check=False,
     )
+
+
+def test_it_ends_with_the_tests_that_started_it() -> None:
+    """Also where these are killed: a worker would read its topic for ever."""
+    started = command(first="import time; print('up', flush=True); time.sleep(60); ")
+    code = f"import subprocess; subprocess.run({started})"
+    with subprocess.Popen(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as tests:
+        assert tests.stdout is not None
+        assert tests.stdout.readline() == "up\n"
+        tests.kill()
+        tests.communicate(timeout=20)  # until the program has closed it, too
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
