@@ -237,7 +237,8 @@ def test_without_a_broker_it_brings_its_own() -> None:
     assert (stock["failures"], safe["failures"]) == (["lost"], [])
 
 
-def test_ctrl_c_ends_it_cleanly() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_cleanly(number: signal.Signals) -> None:
     """In the middle of a scenario: status 130, one word, no traceback."""
     with subprocess.Popen(  # noqa: S603 - our own code
         command("demo", first=HEARS_CTRL_C),
@@ -249,7 +250,7 @@ def test_ctrl_c_ends_it_cleanly() -> None:
         for line in process.stdout:
             if "the other member leaves" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS)
 
     assert (
