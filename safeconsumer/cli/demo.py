@@ -5,6 +5,7 @@ Implements ``safeconsumer demo``: shows both clients in the same rebalances.
 import json
 import logging
 import re
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -126,7 +127,7 @@ def demo(  # noqa: PLR0913 - one parameter per option
         return
     console = Console(stderr=is_json, highlight=False)
     try:
-        with _quiet_kafka():
+        with _sigterm_as_ctrl_c(), _quiet_kafka():
             shown = _show(picked, bootstrap, console, port)
     except BrokerNotReachableError as error:
         give_up(context, str(error), Status.UNREACHABLE)
@@ -216,6 +217,16 @@ def _watching(port: int | None) -> Iterator[Any]:
         return
     with import_module("safeconsumer.cli.watched").watching(port) as watched:
         yield watched
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    # It would leave the demo's topics and groups in somebody's cluster.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -355,7 +355,9 @@ def _work(
     with contextlib.ExitStack() as stack:
         if options["dead_letter"] is not None:
             with _constructing():
-                producer = KafkaProducer(**{**base, "acks": "all"})
+                producer = KafkaProducer(
+                    **{**base, "acks": "all", "kafka_client": producers.PatientClient}
+                )
             stack.callback(_close, producer)
             settings["dead_letter"] = DeadLetter(producer, options["dead_letter"])
         config = {"enable_auto_commit": False, **base, **options["settings"]}

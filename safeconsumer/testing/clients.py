@@ -101,14 +101,17 @@ class Clients:
     def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
         """
         Make a producer that makes no topics; ``config`` wins over the defaults here.
+
+        Records that have no answer 2 s after the test are given up.
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 
-        from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes import producers  # noqa: PLC0415  0.2 s
 
-        defaults = {**self._broker.client_config, "kafka_client": NoTopicsClient}
+        client = producers.PatientClient
+        defaults = {**self._broker.client_config, "kafka_client": client}
         producer = KafkaProducer(**{**defaults, **config})
-        self._closers.append(lambda: producer.close(timeout=_CLOSE_MS / 1000))
+        self._closers.append(lambda: producers.end(producer, _CLOSE_MS / 1000))
         return producer
 
     def close(self) -> None:

@@ -209,7 +209,7 @@ def logged(
     """
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - our own command line
-            command,
+            tied_to_us(list(command)),
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             stdout=out,

@@ -201,8 +201,12 @@ class Lab:
     def end_case(self) -> None:
         """
         Close what the case left open.
+
+        A process that has yet to answer is ended: the next case would be given that.
         """
         for consumer in self._lent:
+            if not consumer.process.is_at_rest:
+                consumer.process.kill()
             if consumer.is_open and consumer.process.is_alive:
                 with contextlib.suppress(ClientError, HangsError):
                     consumer.close()

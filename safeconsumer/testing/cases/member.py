@@ -9,7 +9,9 @@ adapters use the standard library and their client only.
 import importlib
 import json
 import os
+import queue
 import sys
+import threading
 import time
 import traceback
 from typing import Any, TextIO
@@ -64,10 +66,19 @@ def main() -> None:
     Serve until stdin ends.
     """
     answers = _private_stdout()
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     spec, *arguments = sys.argv[1:]
     adapter = found(spec)(*arguments)
+    while True:
+        request = json.loads(requests.get())
+        answers.write(json.dumps(answer(adapter, request)) + "\n")
+
+
+def _listen(requests: "queue.SimpleQueue[str]") -> None:
     for line in sys.stdin:
-        answers.write(json.dumps(answer(adapter, json.loads(line))) + "\n")
+        requests.put(line)
+    os._exit(0)  # whoever started us is gone; the client may hang
 
 
 if __name__ == "__main__":

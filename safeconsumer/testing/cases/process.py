@@ -122,6 +122,7 @@ class Process:
             )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._limit = _START
+        self._awaited = 0
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -130,6 +131,13 @@ class Process:
         Whether the process runs, frozen or not.
         """
         return self._process.poll() is None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """
+        Whether every call that was begun was waited for.
+        """
+        return not self._awaited
 
     def call(self, name: str, **args: object) -> Any:  # noqa: ANN401  a JSON value
         """
@@ -149,6 +157,7 @@ class Process:
         Let the client begin a call; :meth:`answer` waits for it.
         """
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
+        self._awaited += 1
         with contextlib.suppress(BrokenPipeError):  # answer() reports it
             self._process.stdin.write(json.dumps({"call": name, "with": args}) + "\n")
             self._process.stdin.flush()
@@ -165,6 +174,7 @@ class Process:
             message = f"{name} did not end in {self._limit:g} s"
             raise HangsError(message) from None
         self._limit = _LONG
+        self._awaited -= 1
         if not line:
             message = f"the process ended in {name}"
             raise HangsError(message)

@@ -20,6 +20,7 @@ import pytest
 import safeconsumer
 from safeconsumer.cli import main
 from safeconsumer.cli.errors import Status
+from tests.harness.brokers.java import tied_to_us
 
 SECONDS = 60
 QUICK = "resume-starvation"
@@ -33,7 +34,7 @@ HEARS_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 def command(*arguments: str, first: str = "") -> list[str]:
     # Not the installed script: this is the same, and works where nothing is installed.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
-    return [sys.executable, "-c", code, *arguments]
+    return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
 def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
@@ -44,6 +45,19 @@ def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
         timeout=SECONDS,
         check=False,
     )
+
+
+def test_it_ends_with_the_tests_that_started_it() -> None:
+    """Also where these are killed: a worker would read its topic for ever."""
+    started = command(first="import time; print('up', flush=True); time.sleep(60); ")
+    code = f"import subprocess; subprocess.run({started})"
+    with subprocess.Popen(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as tests:
+        assert tests.stdout is not None
+        assert tests.stdout.readline() == "up\n"
+        tests.kill()
+        tests.communicate(timeout=20)  # until the program has closed it, too
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
@@ -223,7 +237,8 @@ def test_without_a_broker_it_brings_its_own() -> None:
     assert (stock["failures"], safe["failures"]) == (["lost"], [])
 
 
-def test_ctrl_c_ends_it_cleanly() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_cleanly(number: signal.Signals) -> None:
     """In the middle of a scenario: status 130, one word, no traceback."""
     with subprocess.Popen(  # noqa: S603 - our own code
         command("demo", first=HEARS_CTRL_C),
@@ -235,7 +250,7 @@ def test_ctrl_c_ends_it_cleanly() -> None:
         for line in process.stdout:
             if "the other member leaves" in line:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS)
 
     assert (

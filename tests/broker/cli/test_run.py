@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ class Program:
 
     def __init__(self, folder: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
         self.folder, self.topic = folder, topic
+        self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
         self.connection = ("--bootstrap", broker.bootstrap)
         (folder / "handlers.py").write_text(HANDLERS)
@@ -138,7 +139,7 @@ class Program:
             *self._settings,
             *more,
         ]
-        return subprocess.Popen(  # noqa: S603 - our own code
+        process = subprocess.Popen(  # noqa: S603 - our own code
             command(*arguments),
             stdout=stdout,
             stderr=stderr,
@@ -146,6 +147,13 @@ class Program:
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         )
+        self.started.append(process)
+        return process
+
+    def kill(self) -> None:
+        for process in self.started:
+            with process:  # closes its pipes, too
+                process.kill()
 
     def wait_seen(self, count: int) -> None:
         wait_for(
@@ -171,11 +179,13 @@ def program(
     tmp_path: Path,
     kafka_broker: Any,  # noqa: ANN401
     kafka_topic: Callable[..., str],
-) -> Program:
+) -> Iterator[Program]:
     """
-    Prepare the command.
+    Prepare the command; what a failed test left of it is killed.
     """
-    return Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    yield program
+    program.kill()
 
 
 @pytest.fixture
@@ -839,6 +849,41 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     assert "KafkaTimeoutError" not in said
     assert "committed" in said.splitlines()[-1]
     assert process.returncode == 0
+
+
+@pytest.mark.embedded_broker
+def test_letters_for_a_silent_broker_take_no_cpu(
+    program: Program,
+    produce: Callable[..., None],
+    kafka_topic: Callable[..., str],
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+) -> None:
+    """
+    kafka-python's producer took a third of a core until the broker answered again.
+    """
+    produce(b"bad", b"bad")
+    process = program.start(
+        "handlers:note",
+        f"--dead-letter={kafka_topic(partitions=1)}",
+        "--retry=attempts=2,first=2s",
+        "--drain=0.1",
+    )
+    program.wait_seen(3)  # the first is a letter by now
+    kafka_broker.down()
+    kafka_broker.freeze()
+    kafka_broker.up()  # it takes connections, and nothing else
+    program.wait_seen(4)
+    before, seconds = cpu_seconds(process.pid), 3.0
+    time.sleep(seconds)
+    used = cpu_seconds(process.pid) - before
+    process.kill()
+    kafka_broker.heal()
+    assert used < 0.15 * seconds
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.embedded_suffices

@@ -264,3 +264,18 @@ def test_answers_take_the_time_that_was_set(
     started = time.monotonic()
     producer.send(topic, b"slow", partition=0).get(TIMEOUT)
     assert time.monotonic() - started >= 0.3
+
+
+def test_a_producer_that_has_no_answer_ends_with_the_test(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """
+    Its thread went on and took a third of a core, and the end of the test failed.
+    """
+    topic, before = clients.topic(partitions=1), set(threading.enumerate())
+    producer = clients.producer()
+    produce(producer, topic, 1)
+    broker.freeze()
+    producer.send(topic, b"no answer")
+    clients.close()
+    assert set(threading.enumerate()) <= before

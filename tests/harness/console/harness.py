@@ -19,6 +19,7 @@ from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.guard import LOGIN
 from safeconsumer.console.serve import Setup
+from tests.harness.brokers.java import tied_to_us
 from tests.harness.group.team import Team
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
@@ -156,7 +157,9 @@ def commanded(*options: str) -> Iterator[Commanded]:
     with (
         TemporaryFile("w+") as errors,
         subprocess.Popen(  # noqa: S603 - our own code
-            [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options],
+            tied_to_us(
+                [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options]
+            ),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -1,0 +1,78 @@
+"""
+The processes of the cases: they outlive no session, and one case's calls no other's.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safeconsumer.testing.cases.consumer import until
+from safeconsumer.testing.cases.lab import Lab
+from safeconsumer.testing.cases.process import ClientError, Launch, Process
+
+CLIENT = """
+import time
+
+
+class Client:
+    def open(self, settings):
+        self.is_bad = settings["group"] == "bad"
+
+    def assignment(self):
+        return []
+
+    def poll(self, timeout, limit):
+        if self.is_bad:
+            raise RuntimeError("planted")
+        return []
+
+    def commit(self):
+        time.sleep(60)
+
+    def close(self):
+        pass
+"""
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    (tmp_path / "planted.py").write_text(CLIENT)
+    return Launch(
+        python=Path(sys.executable),
+        adapter="planted:Client",
+        path=(str(tmp_path), *sys.path),
+    )
+
+
+def test_one_that_hangs_ends_with_the_session(launch: Launch, tmp_path: Path) -> None:
+    """
+    A pytest that was killed closes its stdin, and can do no more.
+    """
+    process = Process(launch, tmp_path / "log")
+    process.call("open", settings={"group": None})
+    process.begin("commit")
+    try:
+        process._process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+        process._process.wait(20)
+    finally:
+        process.kill()
+
+
+@pytest.mark.embedded_suffices
+def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(
+    launch: Launch,
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    tmp_path: Path,
+) -> None:
+    """
+    One member's poll raised while the other's was not over: the next case was given it.
+    """
+    with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
+        members = [lab.consumer("bad"), lab.consumer("good")]
+        with pytest.raises(ClientError):
+            until(members, lambda: False, "nothing")
+        lab.end_case()
+        for group in ("third", "fourth"):
+            assert lab.consumer(group).assignment() == set()
