@@ -13,9 +13,13 @@ CLIENTS = (
     "safe-compiled",
     "aiokafka",
     "confluent poll",
+    "confluent poll tuned",
     "confluent consume",
+    "confluent consume tuned",
 )
-_BYTES = 12_000_000
+# More records of 100 B than confluent-kafka's queue holds at its defaults (100,000): it
+# waits for a second then.
+_BYTES = 36_000_000
 _SMOKE_RECORDS = 480
 
 
@@ -67,7 +71,7 @@ class Mode:
         """
         single = self.max_records is None
         other = "confluent consume" if single else "confluent poll"
-        return (client for client in CLIENTS if client != other)
+        return (client for client in CLIENTS if not client.startswith(other))
 
 
 POLL_5000 = Mode(name="poll(max_records=5000)", max_records=5000)

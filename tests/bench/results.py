@@ -20,7 +20,13 @@ _CPU_TARGETS = {
 }
 _SPEED_TARGETS = {
     (_SMALL, POLL_5000, "aiokafka"): 1.0,
-    (_SMALL, POLL_5000, "confluent consume"): 2.0,
+    (_SMALL, POLL_500, "aiokafka"): 1.2,
+    (_SMALL, ITERATION, "aiokafka"): 2.0,
+    (_SMALL, POLL_5000, "confluent consume tuned"): 1.2,
+    (_SMALL, POLL_500, "confluent consume tuned"): 0.6,
+    (_SMALL, POLL_500, "confluent consume"): 4.0,
+    (_SMALL, ITERATION, "confluent poll tuned"): 1.0,
+    (_LZ4, POLL_5000, "confluent consume tuned"): 0.8,
 }
 
 
