@@ -19,6 +19,31 @@ def main() -> int:
     """
     Soak as told by the command line.
     """
+    told = _parser().parse_args()
+    if told.judge is not None:
+        result = judge(told.judge)
+        print(json.dumps(result, indent=2))  # noqa: T201 - the answer
+        return int(result["status"])
+    out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
+    settings = Settings(
+        consumer=told.consumer,
+        minutes=told.minutes,
+        faults=told.faults,
+        seed=told.seed,
+        brokers=told.brokers,
+        rate=told.rate,
+        out=out,
+        assignor=told.assignor,
+        workers=told.workers,
+        spark=told.spark,
+    )
+    result = soak(settings)
+    print(json.dumps(result, indent=2))  # noqa: T201 - the answer
+    print(f"soak: papers are in {out}")  # noqa: T201
+    return int(result["status"])
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tests.system.soak", description=__doc__
     )
@@ -48,28 +73,7 @@ def main() -> int:
         "--judge", type=Path, metavar="FOLDER", help="only judge an earlier soak again"
     )
     parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
-    told = parser.parse_args()
-    if told.judge is not None:
-        result = judge(told.judge)
-        print(json.dumps(result, indent=2))  # noqa: T201 - the answer
-        return int(result["status"])
-    out = told.out or Path(tempfile.mkdtemp(prefix="soak-"))
-    settings = Settings(
-        consumer=told.consumer,
-        minutes=told.minutes,
-        faults=told.faults,
-        seed=told.seed,
-        brokers=told.brokers,
-        rate=told.rate,
-        out=out,
-        assignor=told.assignor,
-        workers=told.workers,
-        spark=told.spark,
-    )
-    result = soak(settings)
-    print(json.dumps(result, indent=2))  # noqa: T201 - the answer
-    print(f"soak: papers are in {out}")  # noqa: T201
-    return int(result["status"])
+    return parser
 
 
 def _named(text: str) -> str:

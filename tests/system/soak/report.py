@@ -73,10 +73,7 @@ def lines(results: list[Result]) -> Iterable[str]:
     rows += [(f"{name}: {_MEANINGS[name]}", _check(name)) for name in CHECKS]
     rows += [(f"A1, held by {level}", _level(level)) for level in _LEVELS]
     rows += [
-        (
-            "not delivered after 120 s without any",
-            lambda one: sum(one["left"].values()),
-        ),
+        ("not delivered after 120 s without any", _left),
         ("members that ended by themselves", lambda one: len(one["crashed"])),
         ("members that did not leave in 40 s", lambda one: len(one["stuck"])),
         ("CPU, seconds", lambda one: one["cpu_seconds"]),

@@ -76,7 +76,7 @@ def _read(consumer: SafeConsumer, polls: int) -> int:
 
 def test_polls_of_500_start_no_collector(safe: Maker) -> None:
     """
-    Without the two measures each of them does.
+    Without both measures nearly each of them does.
     """
     consumer = _filled(safe, 40)
     _read(consumer, 4)
