@@ -172,6 +172,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     ),
     (abstract.AbstractPartitionAssignor, "supported_protocols", ("self",)),
     (base.Generation, "is_lost", ("self",)),
+    (subscription_state.SubscriptionState, "reset_missing_positions", ("self",)),
     (heartbeat.Heartbeat, "poll", ("self",)),
     (
         consumer.ConsumerCoordinator,

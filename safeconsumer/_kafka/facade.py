@@ -346,6 +346,15 @@ class Facade:
         """
         self._subscription.refusal = refusal
 
+    def begin_added_at_start(self) -> None:
+        """
+        Read partitions that are added from now on from their start, ``latest`` or not.
+
+        Whatever is written to them before this member notices them is new, too.
+        """
+        self._subscription.begin_added_at_start()
+        self._coordinator.note_partitions()
+
     def consumes(self, topic: str) -> bool:
         """
         Tell whether the topic is subscribed to, or a partition of it is assigned.

@@ -203,6 +203,11 @@ class Group(Protocol):
         Have ``ask`` called whenever a join would begin.
         """
 
+    def begin_added_at_start(self) -> None:
+        """
+        Read partitions that are added from now on from their start, ``latest`` or not.
+        """
+
 
 class Client(Protocol):
     """

@@ -297,6 +297,7 @@ class Engine:
         """
         self._work = self.brakes.work = self.departures.work = work
         self._group.ask_before_join(self._before_join)
+        self._group.begin_added_at_start()
         self.polled_at = self._clock()
 
     def last_poll_at(self) -> float:

@@ -316,6 +316,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._drop_join()
             return
         self._has_stale_join = False
+        self.note_partitions()
         self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
@@ -327,6 +328,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._warn_uncommitted(self._watch.completed(generation, member_id))
             self.handover.reassigned()
             self._deliver()
+
+    def note_partitions(self) -> None:
+        """
+        Have the subscription note which partitions its topics have, as far as is known.
+        """
+        self._subscription.note_partitions(self._metadata_snapshot)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
         # Only if it assigns topics that are no longer subscribed. Topics that were

@@ -5,10 +5,11 @@ Extends upstream's subscription state: the ledger answers what is paused.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from kafka.consumer.subscription_state import SubscriptionState
+from kafka.consumer.subscription_state import OffsetResetStrategy, SubscriptionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
@@ -55,6 +56,7 @@ class LedgerSubscription(SubscriptionState):
     _ledger: PauseLedger | None = None
     _pinned: PartitionSet | None = None
     _undelivered: Undelivered | None = None
+    _first_counts: dict[str, int] | None = None
     journal: PositionJournal | None = None
     refusal: Callable[[], Exception] | None = None
 
@@ -225,6 +227,39 @@ class LedgerSubscription(SubscriptionState):
         if self.journal is not None:
             at = offset if isinstance(offset, int) else offset.offset
             self.journal.begins_at(partition, at)
+
+    def begin_added_at_start(self) -> None:
+        """
+        Read partitions that are added from now on from their start, ``latest`` or not.
+
+        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted.
+        """
+        if self._first_counts is None:
+            self._first_counts = {}
+
+    def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
+        """
+        Note the partitions that topics have, unless it was noted before.
+        """
+        if self._first_counts is not None:
+            for topic, partitions in topics.items():
+                if partitions:
+                    self._first_counts.setdefault(topic, len(partitions))
+
+    def reset_missing_positions(self) -> None:
+        """
+        Have positions that no commit gives set by ``auto_offset_reset``.
+
+        As upstream's, but for added partitions, see :meth:`begin_added_at_start`.
+        """
+        counts = self._first_counts
+        if counts and self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:
+            with self._lock:
+                for tp, state in self.assignment.items():
+                    is_added = tp.partition >= counts.get(tp.topic, math.inf)
+                    if is_added and state.is_missing_position():
+                        state.reset(OffsetResetStrategy.EARLIEST)
+        super().reset_missing_positions()
 
     def unsubscribe(self) -> None:
         """

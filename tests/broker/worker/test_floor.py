@@ -140,6 +140,58 @@ def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
     running.end()
 
 
+@pytest.mark.contract("W12")
+@pytest.mark.real_broker
+@pytest.mark.parametrize("pattern", [False, True], ids=["topic", "pattern"])
+def test_an_added_partition_begins_at_its_start(lab: Lab, *, pattern: bool) -> None:
+    """
+    W12: ``latest`` passes over nothing that was written before a worker noticed it.
+    """
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["before"]})
+    config = {"metadata_max_age_ms": 3_600_000}  # it notices when it is made to
+    consumer = lab.groupless(auto_offset_reset="latest", **config)
+    if pattern:
+        consumer.subscribe(pattern=f"^{lab.topic}$")
+    else:
+        consumer.subscribe([lab.topic])
+    handling = Handling()
+    running = lab.run(handling, consumer)
+    wait_positioned(consumer, 1)
+    lab.add_partitions(3)
+    lab.produce({0: ["old"], 1: numbers(3), 2: numbers(3, 10)})
+    running.wait_done(1)
+    assert handling.values == [b"old"]
+    consumer._client.cluster.request_update()
+    running.wait_done(7)
+    running.end()
+    assert sorted(handling.values) == sorted(
+        [b"0", b"1", b"10", b"11", b"12", b"2", b"old"]
+    )
+    assert lab.committed() == {0: 2, 1: 3, 2: 3}
+
+
+def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
+    """
+    As ``latest`` says: of a group's first worker, and with a topic subscribed to later.
+    """
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["before"], 1: ["before"]})
+    first, second = lab.topic, lab.new_topic(partitions=2)
+    lab.produce({0: ["before"], 1: ["before"]})
+    consumer = lab.groupless(auto_offset_reset="latest")
+    consumer.subscribe([first])
+    consumer.poll(0)
+    consumer.subscribe([first, second])
+    handling = Handling()
+    running = lab.run(handling, consumer)
+    wait_positioned(consumer, 4)
+    lab.produce({0: ["after"], 1: ["after"]})
+    running.wait_done(2)
+    running.end()
+    assert handling.values == [b"after", b"after"]
+
+
 def test_partitions_assigned_by_hand_have_a_floor(lab: Lab) -> None:
     """
     W12: there is no join that could be waited for.

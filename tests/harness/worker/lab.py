@@ -99,6 +99,13 @@ class Lab:
         """
         return self._make_topic(partitions=1)
 
+    def add_partitions(self, total: int) -> None:
+        """
+        Let the topic grow to so many partitions.
+        """
+        self.broker.add_partitions(self.topic, total)
+        self._producer = None  # the old one knows the old number for five minutes
+
     @property
     def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
         """

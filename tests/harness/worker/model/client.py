@@ -120,6 +120,9 @@ class FakeClient:
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         self._ask = ask
 
+    def begin_added_at_start(self) -> None:
+        pass
+
     def revokes_on_join(self) -> frozenset[TopicPartition]:
         return frozenset() if self.is_cooperative else frozenset(self.positions)
 
