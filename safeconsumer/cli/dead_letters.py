@@ -137,6 +137,7 @@ def list_letters(  # noqa: PLR0913 - one parameter per option
     """
     with explained(context), letters.opened(base(), topic) as there:
         several = list(itertools.islice(there.read(wanted), limit))
+        _say_unmet(there)
         several.sort(key=lambda one: one.record.timestamp)
         if is_json:
             click.echo(json.dumps(list(map(letters.document, several)), indent=2))
@@ -261,7 +262,14 @@ def replay(  # noqa: PLR0913 - one parameter per option
             else:
                 with _stopping(replaying):
                     _replay(replaying, several)
+            _say_unmet(there)
         _conclude(context, replaying)
+
+
+def _say_unmet(there: letters.Letters) -> None:
+    # A name that is spelled wrong finds nothing, as one does whose letters are gone.
+    for line in there.unmet():
+        click.echo(f"safeconsumer: {printable(line)}", err=True)
 
 
 def _rehearse(replaying: Replay, several: Iterator[letters.Found]) -> None:

@@ -3,6 +3,7 @@ Reads a topic of dead letters, and shows what is in it.
 """
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.durations import seconds_of
-from safeconsumer.holds.explain import utc
+from safeconsumer.holds.explain import counted, utc
 from safeconsumer.worker.letters_format import (
     NotALetterError,
     StoredLetter,
@@ -28,6 +29,7 @@ _PATIENCE = 60  # the most polls without progress
 _HEX_WIDTH = 16
 _HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
+_NAMES = 10  # the most names that a line gives
 
 
 @frozen(kw_only=True)
@@ -89,17 +91,59 @@ class Wanted:
             return False
         if one.letter is None:
             return not (self.origins or self.errors)
-        return self._is_from(one.letter) and self._is_error(one.letter.exception or "")
+        return self._is_from(one.letter) and self._is_error(one.letter)
 
     def _is_from(self, letter: StoredLetter) -> bool:
-        partition = f"{letter.topic}:{letter.partition}"
-        names = (letter.topic, partition, letter.place)
-        return not self.origins or any(one in names for one in self.origins)
+        return not self.origins or any(_comes_from(letter, one) for one in self.origins)
 
-    def _is_error(self, name: str) -> bool:
-        return not self.errors or any(
-            name == one or name.endswith(f".{one}") for one in self.errors
-        )
+    def _is_error(self, letter: StoredLetter) -> bool:
+        return not self.errors or any(_has_error(letter, one) for one in self.errors)
+
+
+def _comes_from(letter: StoredLetter, origin: str) -> bool:
+    partition = f"{letter.topic}:{letter.partition}"
+    return origin in (letter.topic, partition, letter.place)
+
+
+def _has_error(letter: StoredLetter, name: str) -> bool:
+    error = letter.exception or ""
+    return error == name or error.endswith(f".{name}")
+
+
+class _Looked:
+    """
+    Keeps which names of a filter no letter met, and which ones there are instead.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._unmet = {
+            **{(one, "comes from"): _comes_from for one in wanted.origins},
+            **{(one, "has the error"): _has_error for one in wanted.errors},
+        }
+        self._there: dict[str, Counter[str]] = defaultdict(Counter)
+        self._count = 0
+
+    def note(self, letter: StoredLetter) -> None:
+        self._count += 1
+        self._there["comes from"][letter.topic] += 1
+        self._there["has the error"][letter.exception or "none"] += 1
+        if self._unmet:
+            self._unmet = {
+                (name, verb): matches
+                for (name, verb), matches in self._unmet.items()
+                if not matches(letter, name)
+            }
+
+    def lines(self) -> Iterator[str]:
+        for name, verb in self._unmet if self._count else ():
+            several = self._there[verb].most_common()
+            there = [f"{one} ({count})" for one, count in several[:_NAMES]]
+            if len(several) > _NAMES:
+                there.append(f"{len(several) - _NAMES} more")
+            yield (
+                f"none of {counted(self._count, 'letter')} {verb} {name}; there are: "
+                f"{', '.join(there)}"
+            )
 
 
 class Letters:
@@ -137,6 +181,7 @@ class Letters:
         self._tps = [TopicPartition(topic, number) for number in sorted(numbers)]
         self.begins: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self._looked: _Looked | None = None
         if self._tps:
             self.consumer.assign(self._tps)
             self.begins = self.consumer.beginning_offsets(self._tps)
@@ -154,9 +199,23 @@ class Letters:
         at = wanted.offset
         starts = {tp: max(self.begins[tp], at or 0) for tp in tps}
         ends = {tp: self.ends[tp] if at is None else at + 1 for tp in tps}
+        looked = _Looked(wanted)
         for record in self._records(starts, ends):
-            if wanted.takes(one := found(record)):
+            one = found(record)
+            if one.letter is not None:
+                looked.note(one.letter)
+            if wanted.takes(one):
                 yield one
+        self._looked = looked
+
+    def unmet(self) -> Iterator[str]:
+        """
+        Yield a line for each error and origin that no letter had; after :meth:`read`.
+
+        None of them where the letters were not read to their end.
+        """
+        if self._looked is not None:
+            yield from self._looked.lines()
 
     def records(self, since: int) -> Iterator[Any]:
         """

@@ -31,6 +31,7 @@ from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Replay
 from tests.broker.cli.letters import SECONDS, Post
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -87,6 +88,24 @@ def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> No
     assert ended.exit_code == Status.DONE, ended.output
     found = [one["letter"] for one in json.loads(ended.stdout)]
     assert sorted(found) == [f"{post.dead}:0@{n}" for n in offsets]
+
+
+def test_a_name_that_no_letter_has(post: Post) -> None:
+    """
+    A filter with a mistyped name finds nothing, and says what there is.
+    """
+    post.put(error=KeyError("a"))
+    post.put()
+    post.put()
+    there = "builtins.ValueError (2), builtins.KeyError (1)"
+    error = f"safeconsumer: none of 3 letters has the error Valu; there are: {there}\n"
+    ended = post.run("list", "--error=Valu", "--error=KeyError")
+    assert ended.stderr == error
+    assert ended.stdout.splitlines()[-1] == "1 letter"
+    origin = f"none of 3 letters comes from order; there are: {post.topic} (3)"
+    assert origin in post.run("replay", "--dry-run", "--from=order").stderr
+    assert post.run("list", "--error=Valu", "--limit=1").stderr == error
+    assert post.run("list", "--error=Key", "--error=KeyError", "--limit=1").stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -350,8 +369,7 @@ def test_a_group_of_somebody_elses_is_refused(
     post.put()
     group = f"g-{post.dead}"
     consumer = make_consumer(KafkaConsumer, post.dead, group=group)
-    while not consumer.poll(200):
-        pass
+    wait_for(lambda: consumer.poll(200), "a record", 100)
     consumer.commit()
     ended = post.run("replay", f"--memory={group}")
     assert ended.exit_code == Status.USAGE, ended.output
@@ -448,8 +466,7 @@ def test_a_group_with_members_is_refused(
     """
     post.put()
     consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory)
-    while not consumer.poll(200):
-        pass
+    wait_for(lambda: consumer.poll(200), "a record", 100)
     ended = post.run("replay")
     assert ended.exit_code == Status.USAGE, ended.output
     assert "has members" in ended.stderr
