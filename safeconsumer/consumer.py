@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafka import KafkaConsumer as UpstreamConsumer
+from kafka.errors import KafkaConfigurationError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import compat, fork
@@ -134,6 +135,8 @@ class SafeConsumer(UpstreamConsumer):
             version; no thread was started.
         HoldSettingError, DecoderSettingError, HookTypeError, ControlSettingError: an
             argument is not acceptable; no thread was started.
+        KafkaConfigurationError: kafka-python's, for its settings, and for an unknown
+            ``auto_offset_reset``.
         MissingExtraError: ``decoder="compiled"`` and the extra ``fast`` is not
             installed; the message has the install line.
         JournalError: the folder of ``journal`` cannot be written. Later calls raise it
@@ -169,6 +172,7 @@ class SafeConsumer(UpstreamConsumer):
         handover = checked_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
+        _check_reset(settings["auto_offset_reset"])
         hide_logins_of(configs)
         if control is not None:
             _check_control(control)
@@ -861,6 +865,19 @@ def _check_parked_max_bytes(value: object) -> None:
             f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
         )
         raise HoldSettingError(message)
+
+
+# The last two are kafka-python's old names of the first two.
+_RESETS = frozenset({"earliest", "latest", "none", "smallest", "largest"})
+
+
+def _check_reset(value: object) -> None:
+    # Upstream takes every other value for "none", and says so in a warning.
+    if str(value).lower() not in _RESETS:
+        message = (
+            f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {value!r}"
+        )
+        raise KafkaConfigurationError(message)
 
 
 def _check_assignable(one: object) -> None:

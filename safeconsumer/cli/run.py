@@ -17,7 +17,13 @@ from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster, probes, watch
 from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.connection import connection_options
-from safeconsumer.cli.errors import CommandError, Status, epilog, give_up
+from safeconsumer.cli.errors import (
+    CommandError,
+    Status,
+    epilog,
+    give_up,
+    status_of,
+)
 from safeconsumer.cli.worker_options import (
     function,
     imported,
@@ -41,7 +47,7 @@ from safeconsumer.events import (
     TopicsNotConsumed,
 )
 from safeconsumer.events.dispatch import Dispatcher
-from safeconsumer.group.troubles import is_refused
+from safeconsumer.group.troubles import is_refused, said
 from safeconsumer.holds.explain import counted
 from safeconsumer.worker import (
     Breaker,
@@ -252,7 +258,7 @@ def run(
         base = {**base, **_shared(options["settings"])}
         reach(",".join(base["bootstrap_servers"]), **_without_servers(base))
         letters = options["dead_letter"]
-        cluster.existing(base, topics if letters is None else (*topics, letters))
+        _check_topics(base, topics if letters is None else (*topics, letters))
         options["control"] = control if options["is_controlled"] else None
         report = _work(handle, topics, base, options)
     except CommandError as error:
@@ -271,6 +277,15 @@ def run(
     else:
         click.echo(_sentence(report), err=True)
         context.exit(_status(report))
+
+
+def _check_topics(base: dict[str, Any], topics: tuple[str, ...]) -> None:
+    # The broker answered a moment ago. If it is silent since, the status is that of a
+    # broker that is away, and not that of a worker that failed.
+    try:
+        cluster.existing(base, topics)
+    except (KafkaError, OSError) as error:
+        raise CommandError(said(error), status_of(error)) from error
 
 
 def _handlers(

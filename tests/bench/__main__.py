@@ -6,7 +6,7 @@ Figures, as JSON on stdout. ``overhead`` tells what safety costs over the stock 
 poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark source stands
 beside the official one, ``auditing`` how fast journals are judged, and
 ``regressions --against COMMIT`` what got slower since a commit: its exit status is 0
-if nothing did, 1 if something did, 2 if the machine is too noisy to tell.
+if nothing did, 1 if something did, 3 if the machine is too noisy to tell.
 """
 
 import argparse

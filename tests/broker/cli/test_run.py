@@ -22,10 +22,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 from kafka.net.selector import NetworkSelector
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import login
+from safeconsumer.cli import cluster
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.run import run
 from tests.broker.cli.test_program import command
@@ -378,6 +380,7 @@ def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> 
         "isolation_level=some",
         "decoder=other",
         "auto_offset_reset=7",
+        "auto_offset_reset=first",
         "group_id=other",
         "enable_auto_commit=true",
         "partition_assignment_strategy=range",
@@ -1096,6 +1099,29 @@ def test_no_broker(tmp_path: Path) -> None:
     )
     assert done.returncode == Status.UNREACHABLE
     assert "no Kafka broker answers" in done.stderr
+
+
+@pytest.mark.embedded_suffices
+def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """
+    Status 3, too: the worker has not begun.
+    """
+
+    def silent(*_: object) -> None:
+        error = "no answer in 30 s"
+        raise KafkaTimeoutError(error)
+
+    (tmp_path / "quietly.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cluster, "existing", silent)
+    where = f"--bootstrap={kafka_broker.bootstrap}"
+    ended = CliRunner().invoke(run, ["quietly:note", "t", where, "--group=g"])
+    assert ended.exit_code == Status.UNREACHABLE, ended.output
+    assert "no answer in 30 s" in ended.stderr
 
 
 @pytest.mark.embedded_suffices

@@ -3,6 +3,8 @@ One changed import line: every name, signature, default and key of upstream work
 """
 
 import inspect
+import re
+import threading
 from collections.abc import Iterator
 
 import kafka
@@ -96,6 +98,30 @@ def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
         assert type(caught.value) is KafkaConfigurationError
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"])
+def test_a_reset_that_is_unknown(value: object) -> None:
+    """
+    It is refused, before a thread is started; upstream takes it for ``"none"``.
+    """
+    before = threading.active_count()
+    with pytest.raises(KafkaConfigurationError, match=re.escape(repr(value))):
+        SafeConsumer(bootstrap_servers="127.0.0.1:1", auto_offset_reset=value)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
+def test_a_reset_that_upstream_knows(value: object) -> None:
+    """
+    It is taken as upstream takes it, its old names too.
+    """
+    with (
+        offline(SafeConsumer, auto_offset_reset=value) as ours,
+        offline(kafka.KafkaConsumer, auto_offset_reset=value) as stock,
+    ):
+        name = "_default_offset_reset_strategy"
+        assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
 @pytest.mark.parametrize("name", METHODS)
