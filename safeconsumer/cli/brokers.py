@@ -11,6 +11,7 @@ import click
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.testing import EmbeddedBroker
 from safeconsumer.testing.existing import ExistingCluster
@@ -96,7 +97,8 @@ def reach(bootstrap: str, **config: Any) -> None:  # noqa: ANN401 - upstream's k
         BrokerNotReachableError: none answered in 5 s.
     """
     try:
-        KafkaAdminClient(
+        made(
+            KafkaAdminClient,
             bootstrap_servers=bootstrap.split(","),
             bootstrap_timeout_ms=_REACH_MS,
             **config,

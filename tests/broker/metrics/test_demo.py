@@ -36,7 +36,11 @@ def demo(*options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
             yield port, process
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=SECONDS)
+            try:
+                process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 def asked(port: int) -> str:

@@ -22,6 +22,7 @@ from safeconsumer.metrics.alerts import ALERTS
 from safeconsumer.testing._ports import free_port
 from tests.broker.metrics.test_demo import demo
 from tests.broker.metrics.test_monitoring import filled
+from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.harness import (
     TOKEN,
     console,
@@ -55,13 +56,15 @@ def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str
     }
     config.write_text(json.dumps(document))
     with subprocess.Popen(  # noqa: S603 - Debian's
-        [
-            PROMETHEUS,
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--log.level=warn",
-        ],
+        tied_to_us(
+            [
+                PROMETHEUS,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ]
+        ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={"PATH": os.environ["PATH"]},
@@ -70,7 +73,11 @@ def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(20)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 def at(port: int) -> dict[str, Any]:
