@@ -4,7 +4,8 @@
 Figures, as JSON on stdout. ``overhead`` tells what safety costs over the stock client,
 ``throughput`` how fast all clients read, ``worker`` what a worker costs over a plain
 poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark source stands
-beside the official one, ``auditing`` how fast journals are judged, and
+beside the official one, ``trickle`` how soon, and at which cost, records
+are returned that come one by one, ``auditing`` how fast journals are judged, and
 ``regressions --against COMMIT`` what got slower since a commit: its exit status is 0
 if nothing did, 1 if something did, 3 if the machine is too noisy to tell.
 """
@@ -101,6 +102,11 @@ def _throughput(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
     return dict(result)
 
 
+def _trickle(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
+    trickle = importlib.import_module("tests.bench.trickle")  # the extra "bench"
+    return dict(trickle.run(stage, smoke=options.smoke))
+
+
 def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
     if options.bootstrap is not None:
         return contextlib.nullcontext(ExistingCluster(options.bootstrap))
@@ -113,6 +119,7 @@ _BENCHMARKS: dict[str, Callable[[Stage, argparse.Namespace], dict[str, Any]]] = 
     "worker": _worker,
     "group": lambda on, of: run_group(on, of.only_group, smoke=of.smoke),
     "spark": _spark,
+    "trickle": _trickle,
     "auditing": lambda on, of: run_auditing(on, of.only_auditing, smoke=of.smoke),
     "regressions": lambda on, of: regressions.run(
         on, of.against, of.only_regressions, smoke=of.smoke

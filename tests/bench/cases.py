@@ -11,6 +11,7 @@ CLIENTS = (
     "kafka-python",
     "safe-python",
     "safe-compiled",
+    "safe-compiled profile",
     "aiokafka",
     "confluent poll",
     "confluent poll tuned",

@@ -21,3 +21,14 @@ def peak_mb() -> float:
         if mark is not None:
             return int(mark[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def resident_mb() -> float:
+    """
+    Return how much this process has resident now, in MB; its peak where no /proc is.
+    """
+    if _STATUS.exists():
+        mark = re.search(r"^VmRSS:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
+        if mark is not None:
+            return int(mark[1]) / 1024
+    return peak_mb()

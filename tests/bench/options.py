@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
             "worker",
             "group",
             "spark",
+            "trickle",
             "auditing",
             "regressions",
         ],

@@ -10,6 +10,7 @@ import traceback
 from typing import Any
 
 from tests.bench.arms.assigned import Assigned
+from tests.bench.arms.following import Following
 from tests.bench.arms.idle import Idle
 from tests.bench.arms.parked import Parked
 from tests.bench.arms.reading import Reading
@@ -18,6 +19,7 @@ from tests.bench.arms.toggling import Toggling
 
 _ARMS: dict[str, type[Any]] = {
     "assigned": Assigned,
+    "following": Following,
     "idle": Idle,
     "parked": Parked,
     "reading": Reading,

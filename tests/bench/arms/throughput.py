@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka import TopicPartition
 
+from safeconsumer import profiles
 from tests.bench.arms.clients import make
 from tests.bench.memory import peak_mb
 
@@ -73,14 +74,14 @@ class _KafkaPython:
     def __init__(
         self, client: str, config: dict[str, Any], assigned: list[TopicPartition]
     ) -> None:
+        client, _, profile = client.partition(" ")
         base, _, decoder = client.partition("-")
-        safe = {"decoder": decoder} if base == "safe" else {}
+        safe: dict[str, object] = {"decoder": decoder} if base == "safe" else {}
+        if profile:
+            safe.update(profiles.THROUGHPUT)
+        settings = {**safe, "fetch_max_wait_ms": _LAST_WAIT_MS}
         self._consumer = make(
-            base,
-            config,
-            fetch_max_wait_ms=_LAST_WAIT_MS,
-            consumer_timeout_ms=_BOUND * 1000,
-            **safe,
+            base, config, consumer_timeout_ms=_BOUND * 1000, **settings
         )
         self._consumer.assign(assigned)
         self._assigned = assigned
