@@ -95,6 +95,7 @@ _BESIDE = {
     ),
     "OpenTelemetry": ("safeconsumer.metrics.otel", ["Instruments"]),
     "Journals": ("safeconsumer.audit.writer", ["JournalWriter"]),
+    "Profiles": ("safeconsumer.profiles", ["THROUGHPUT", "LATENCY"]),
 }
 
 

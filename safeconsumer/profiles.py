@@ -20,7 +20,7 @@ THROUGHPUT: Final[dict[str, int]] = {
     "receive_buffer_bytes": 1024 * 1024,
 }
 """
-For backlogs: many records for each call, and for each request.
+Suits backlogs, with many records for each call and for each request.
 
 A record may come up to 100 ms later than with the defaults, because the broker waits
 for 64 KiB; four times as many bytes per partition are in memory, at most the 50 MiB of
@@ -34,7 +34,7 @@ LATENCY: Final[dict[str, int]] = {
     "retry_backoff_ms": 20,
 }
 """
-For records that are wanted at once, also those of a partition that was just resumed.
+Suits records that are wanted at once, also of a partition that was just resumed.
 
 While nothing comes the broker is asked 20 times a second instead of twice: a request
 that is already waiting at the broker knows nothing of a partition that was resumed or

@@ -75,6 +75,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
         ("self", "partitions", "next_allowed_retry_time"),
     ),
     (subscription_state.TopicPartitionState, "is_fetchable", ("self",)),
+    (subscription_state.TopicPartitionState, "is_missing_position", ("self",)),
     (subscription_state.TopicPartitionState, "reset", ("self", "strategy")),
     (subscription_state.TopicPartitionState, "seek", ("self", "offset")),
     (
@@ -116,6 +117,9 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (fetcher.Fetcher.PartitionRecords, "_maybe_raise_next_inline_exception", ("self",)),
     (fetcher.Fetcher, "_fetchable_partitions", ("self",)),
     (fetcher.Fetcher, "_create_fetch_requests", ("self",)),
+    (fetcher.Fetcher, "_clear_pending_fetch_request", ("self", "node_id")),
+    (fetcher.Fetcher, "_send_fetches_async", ("self",)),
+    (fetcher.Fetcher, "in_flight_fetches", ("self",)),
     (fetcher.Fetcher, "send_fetches", ("self",)),
     (fetcher.Fetcher, "close", ("self",)),
     (
@@ -225,6 +229,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (consumer.ConsumerCoordinator, "_auto_assign_all_partitions", ("self",)),
     (consumer.ConsumerCoordinator, "maybe_auto_commit_offsets_now", ("self",)),
     (base.BaseCoordinator, "ensure_active_group", ("self", "timeout_ms")),
+    (base.BaseCoordinator, "ensure_coordinator_ready", ("self", "timeout_ms")),
     (base.BaseCoordinator, "reset_generation", ("self", "member_id")),
     (
         consumer.ConsumerCoordinator,
@@ -237,6 +242,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (base.BaseCoordinator, "_enable_heartbeat", ("self",)),
     (clients.KafkaNetClient, "close", ("self",)),
     (clients.KafkaNetClient, "connection_delay", ("self", "node_id")),
+    (clients.KafkaNetClient, "is_disconnected", ("self", "node_id")),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
     (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
     (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),
@@ -273,6 +279,7 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (fetcher.Fetcher, "_reset_offsets_for_node"),
+    (fetcher.Fetcher, "_send_fetches_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
@@ -385,7 +392,9 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     heartbeat.Heartbeat: ("config", "last_receive"),
     consumer.ConsumerCoordinator: (
         "_assignors",
+        "_client",
         "_lock",
+        "_metadata_snapshot",
         "_subscription",
         "_joined_subscription",
         "_generation",
@@ -395,6 +404,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_offset_fetch_futures",
         "_rebalance_protocol",
         "config",
+        "coordinator_id",
         "group_id",
         "heartbeat",
         "rejoining",
