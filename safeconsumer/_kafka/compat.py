@@ -117,9 +117,6 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (fetcher.Fetcher.PartitionRecords, "_maybe_raise_next_inline_exception", ("self",)),
     (fetcher.Fetcher, "_fetchable_partitions", ("self",)),
     (fetcher.Fetcher, "_create_fetch_requests", ("self",)),
-    (fetcher.Fetcher, "_clear_pending_fetch_request", ("self", "node_id")),
-    (fetcher.Fetcher, "_send_fetches_async", ("self",)),
-    (fetcher.Fetcher, "in_flight_fetches", ("self",)),
     (fetcher.Fetcher, "send_fetches", ("self",)),
     (fetcher.Fetcher, "close", ("self",)),
     (
@@ -279,7 +276,6 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (fetcher.Fetcher, "_reset_offsets_for_node"),
-    (fetcher.Fetcher, "_send_fetches_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
@@ -391,6 +387,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     base.Generation: ("generation_id", "member_id"),
     heartbeat.Heartbeat: ("config", "last_receive"),
     consumer.ConsumerCoordinator: (
+        "_assignment_snapshot",
         "_assignors",
         "_client",
         "_lock",

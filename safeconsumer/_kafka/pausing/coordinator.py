@@ -345,8 +345,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def note_partitions(self) -> None:
         """
         Have the subscription note which partitions its topics have, as far as is known.
+
+        A leader's are those that it assigned: it asks for metadata again meanwhile, and
+        what that adds is assigned by another join.
         """
-        self._subscription.note_partitions(self._metadata_snapshot)
+        assigned = self._assignment_snapshot
+        known = self._metadata_snapshot if assigned is None else assigned
+        self._subscription.note_partitions(known)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
         # Only if it assigns topics that are no longer subscribed. Topics that were

@@ -3,7 +3,6 @@ Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownership
 """
 
 import contextlib
-import functools
 import math
 import threading
 from collections import defaultdict
@@ -18,6 +17,7 @@ from kafka.consumer.fetcher import (
     Fetcher,
 )
 from kafka.consumer.subscription_state import TopicPartitionState
+from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -46,10 +46,6 @@ from safeconsumer.holds.ownership import Ownership
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
-
-# Seconds after which a waiting poll asks the IO thread again, which raises if that has
-# ended: it wakes nobody any more. A group's heartbeats are closer together (3 s).
-_LONGEST_WAIT = 5.0
 
 _ENDED = "its ownership ended"
 _OVER_LIMIT = "parked_max_bytes"
@@ -137,7 +133,7 @@ class PauseSafeFetcher(Fetcher):
         # Not an Event: an interrupt that leaves one would leave its lock taken.
         self._was_lifted = False
         self._alarm: threading.Lock | None = None
-        self._answers = 0
+        self._waker: Future | None = None
 
     # ------------------------------------------------------------ polling
 
@@ -154,17 +150,18 @@ class PauseSafeFetcher(Fetcher):
         ends the wait, also if no answer is awaited.
         """
         self._was_lifted = False
-        answers = self._answers
         records, partial = self.fetched_records(max_records, update_offsets)
-        timeout_ms = self._until_expiry(timeout_ms)
-        sends = not partial
-        if sends and (records or timeout_ms == 0):
+        if not partial:
             self.send_fetches()
-            sends = False
         if records:
             return records, False
-        is_in_flight = self._wait_for_answer(answers, timeout_ms, sends=sends)
-        if not is_in_flight and not self._wait_for_lift(timeout_ms):
+        waited_on = list(self._fetch_futures)
+        if self._reset_task is not None and not self._reset_task.is_done:
+            waited_on.append(self._reset_task)
+        timeout_ms = self._until_expiry(timeout_ms)
+        if waited_on:
+            self._wait_for_any(waited_on, timeout_ms)
+        elif not self._wait_for_lift(timeout_ms):
             return records, not timeout_ms
         records, _ = self.fetched_records(max_records, update_offsets)
         return records, False
@@ -176,71 +173,31 @@ class PauseSafeFetcher(Fetcher):
         Thread rules: any thread, and a signal handler; takes no lock.
         """
         self._was_lifted = True
-        self._ring()
-
-    def _ring(self) -> None:
         alarm = self._alarm
         if alarm is not None:
             with contextlib.suppress(RuntimeError):  # another thread was quicker
                 alarm.release()
+        wakeup = self._waker
+        if wakeup is not None and not wakeup.is_done:
+            try:
+                self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
+            except (RuntimeError, kafka_errors.KafkaError):
+                return  # the loop has ended, and with it the wait
 
-    def _wait_for_answer(
-        self, answers: int, timeout_ms: float | None, *, sends: bool
-    ) -> bool:
-        # Sends the next fetches, if it is to, and waits for an answer to any of those
-        # that are in flight. Returns whether there are any.
-        #
-        # The IO thread is called once and not waited for, which takes two changes of
-        # threads instead of six. No answer is missed:
-        # 1. `answers` was counted before the drain. An answer before the alarm stands
-        #    has rung for nobody, and is seen by that number.
-        # 2. A later one releases the alarm, which then is not waited for.
-        # 3. What was sent has been sent when this returns, also if an older answer, a
-        #    lifted hold or the time came first: the application may pause or seek next.
-        self._alarm = alarm = threading.Lock()
-        alarm.acquire()
+    def _wait_for_any(
+        self, futures: Iterable[Future], timeout_ms: float | None
+    ) -> None:
+        wakeup = Future()
+        self._waker = wakeup
         try:
-            wait = _Wait(is_resetting=self._rings_after_reset())
-            if sends:
-                self._net.call_soon_threadsafe(functools.partial(self._send_in, wait))
-            else:
-                wait.is_sent, wait.is_in_flight = True, self.in_flight_fetches()
-            is_idle = wait.is_sent and not (wait.is_in_flight or wait.is_resetting)
-            if not is_idle and not self._was_lifted and self._answers == answers:
-                seconds = _LONGEST_WAIT if timeout_ms is None else timeout_ms / 1000
-                alarm.acquire(timeout=min(seconds, _LONGEST_WAIT))
+            for future in futures:
+                future.add_both(lambda _: _resolve(wakeup))
+            if not self._was_lifted:
+                self._net.run(self._manager.wait_for, wakeup, timeout_ms)
+        except kafka_errors.KafkaTimeoutError:
+            return
         finally:
-            self._alarm = None
-        if not wait.is_sent:
-            self._net.run(
-                _nothing
-            )  # its turn is after _send_in's; raises if there is none
-        if wait.error is not None:
-            raise wait.error
-        return wait.is_in_flight or wait.is_resetting or self._answers != answers
-
-    def _rings_after_reset(self) -> bool:
-        task = self._reset_task
-        if task is None or task.is_done:
-            return False
-        task.add_both(lambda _: self._ring())
-        return True
-
-    async def _send_in(self, wait: "_Wait") -> None:
-        try:
-            await self._send_fetches_async()
-        except Exception as error:  # noqa: BLE001 - raised by the thread that waits
-            wait.error = error
-        wait.is_in_flight = bool(self._fetch_futures)
-        wait.is_sent = True
-        if wait.error is not None or not (wait.is_in_flight or wait.is_resetting):
-            self._ring()
-
-    def _clear_pending_fetch_request(self, node_id: int, result: object) -> None:
-        # Upstream's last step for an answer, or for a fetch that failed.
-        super()._clear_pending_fetch_request(node_id, result)
-        self._answers += 1
-        self._ring()
+            self._waker = None
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing is in flight: upstream sleeps one backoff and checks again, without
@@ -626,7 +583,6 @@ class PauseSafeFetcher(Fetcher):
         Throw all buffered data away, and report what it was.
         """
         self._is_closed = True
-        self.wake()
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
         super().close()
         self._completed_fetches.clear()
@@ -771,21 +727,9 @@ class _AskedFor(int):
         return asked
 
 
-class _Wait:
-    """
-    Carries what the IO thread found to a polling thread that waits.
-    """
-
-    __slots__ = ("error", "is_in_flight", "is_resetting", "is_sent")
-
-    def __init__(self, *, is_resetting: bool) -> None:
-        self.is_resetting = is_resetting
-        self.is_sent = self.is_in_flight = False
-        self.error: Exception | None = None
-
-
-async def _nothing() -> None:
-    pass
+def _resolve(wakeup: Future) -> None:
+    if not wakeup.is_done:
+        wakeup.success(None)
 
 
 def _resets(answer: CompletedFetch) -> bool:

@@ -239,12 +239,19 @@ class LedgerSubscription(SubscriptionState):
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Note the partitions that topics have, unless it was noted before.
+        Note how many partitions each topic has, where fewer were not noted before.
+
+        Fewer: it was deleted and made again. Topics that are not given are forgotten.
         """
-        if self._first_counts is not None:
-            for topic, partitions in topics.items():
-                if partitions:
-                    self._first_counts.setdefault(topic, len(partitions))
+        noted = self._first_counts
+        if noted is None:
+            return
+        now = {topic: len(partitions) for topic, partitions in topics.items()}
+        self._first_counts = {
+            topic: min(noted.get(topic, count), count) if count else noted[topic]
+            for topic, count in now.items()
+            if count or topic in noted  # 0: it does not exist, or is not known yet
+        }
 
     def reset_missing_positions(self) -> None:
         """

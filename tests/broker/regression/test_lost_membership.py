@@ -211,7 +211,9 @@ def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
     """
     While it is awaited, poll() asks its coordinator at the pace of retry_backoff_ms.
     """
-    here = group(lab, client, how=how, heartbeat_interval_ms=100)
+    # An answer to a fetch ends a wait as well: none comes in that time.
+    settings = {"heartbeat_interval_ms": 100, "fetch_max_wait_ms": 5_000}
+    here = group(lab, client, how=how, **settings)
     consumer = here.reader.consumer
     if is_paused:
         consumer.pause(*consumer.assignment())
