@@ -7,7 +7,8 @@ poll loop, ``group`` how soon a whole group obeys, ``spark`` how the Spark sourc
 beside the official one, ``trickle`` how soon, and at which cost, records
 are returned that come one by one, ``auditing`` how fast journals are judged, and
 ``regressions --against COMMIT`` what got slower since a commit: its exit status is 0
-if nothing did, 1 if something did, 3 if the machine is too noisy to tell.
+if nothing did by more than the noise, which each row names, 1 if something did, 3 if
+the machine is too noisy to tell.
 """
 
 import argparse

@@ -36,7 +36,10 @@ def test_worse_is_what_is_beyond_the_noise(rounds: Rounds, status: int) -> None:
     """
     Noise is what two arms of the same commit differ by.
     """
-    assert Verdict.of("poll-500", rounds).status == status
+    verdict = Verdict.of("poll-500", rounds)
+    assert verdict.status == status
+    passed = {CLEAN: True, WORSE: False, UNTOLD: None}
+    assert verdict.figure().passed is passed[status]
 
 
 def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -69,3 +69,20 @@ def test_our_side_of_a_comparison_is_measured(
     assert rows == list(dict.fromkeys(one["row"] for one in figures))
     assert all("safeconsumer" in one["name"] for one in figures)
     assert all(one["measured"] > 0 for one in figures)
+
+
+@pytest.mark.parametrize(
+    ("arm", "foreign"),
+    [("reading", "safeconsumer"), ("following", "kafka"), ("throughput", "kafka")],
+)
+def test_an_arm_imports_nothing_of_the_others(arm: str, foreign: str) -> None:
+    """
+    Its memory is measured: a stock client's must hold none of ours, and so on.
+    """
+    script = (
+        "import sys; from tests.bench.arms.__main__ import _class; "
+        f"_class({arm!r}); sys.exit({foreign!r} in sys.modules)"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=_ROOT, check=False)  # noqa: S603 - our own
+    assert done.returncode == 0

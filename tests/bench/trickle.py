@@ -61,7 +61,6 @@ class _Taken:
     """
 
     def __init__(self) -> None:
-        self.follow: dict[str, list[dict[str, object]]] = defaultdict(list)
         self.values: dict[str, dict[str, list[float]]] = {
             name: defaultdict(list) for name in CLIENTS
         }
@@ -115,8 +114,8 @@ def _round(stage: Stage, amounts: Amounts, number: int, taken: _Taken) -> None:
                     taken.of(client, what).append(value)
         for lap in range(2):
             for client in in_turns(list(started), number + lap):
-                cpu = started[client].call("idle", polls=amounts.idle_polls)["cpu"]
-                taken.of(client, "idle").append(cpu / amounts.idle_polls)
+                said = started[client].call("idle", polls=amounts.idle_polls)
+                taken.of(client, "idle").append(said["cpu"] / said["wall"])
     for topic in topics.values():
         stage.drop(topic)
 

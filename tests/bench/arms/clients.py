@@ -2,12 +2,16 @@
 The two consumers that are compared, and what every arm does with them.
 """
 
-from collections.abc import Callable
-from typing import Any
+from __future__ import annotations
 
-from kafka import KafkaConsumer
+from typing import TYPE_CHECKING, Any
 
 from tests.harness.waiting import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafka import KafkaConsumer
 
 BOUND = 60.0
 
@@ -24,7 +28,7 @@ def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
 
         more = {"decoder": "python", **more}
     else:
-        cls = KafkaConsumer
+        from kafka import KafkaConsumer as cls  # noqa: N813, PLC0415 - only then
     config = {name: _tuple(value) for name, value in config.items()}
     settings = {
         "auto_offset_reset": "earliest",

@@ -196,6 +196,9 @@ class _Confluent:
         self.polls += 1
         one = self._consumer.poll(seconds)
         if one is not None:
+            if one.error() is not None:
+                message = f"an error instead of a record: {one.error()}"
+                raise ValueError(message)
             yield one.value()
 
     def close(self) -> None:

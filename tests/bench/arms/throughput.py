@@ -8,10 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import TopicPartition
-
 from tests.bench.arms.clients import make
 from tests.bench.memory import peak_mb
+
+# A topic's name and the number of a partition, as kafka-python's tuple of that name.
+TopicPartition = tuple[str, int]
 
 _BOUND = 120.0
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
@@ -42,7 +43,7 @@ class Throughput:
         partitions: int,
         max_records: int | None,
     ) -> None:
-        everything = [TopicPartition(topic, number) for number in range(partitions)]
+        everything = [(topic, number) for number in range(partitions)]
         if client == "aiokafka":
             self._reader: Any = _Aiokafka(bootstrap, everything)
         elif client.startswith("confluent"):
@@ -76,22 +77,26 @@ class _KafkaPython:
         client, _, profile = client.partition(" ")
         base, _, decoder = client.partition("-")
         safe: dict[str, object] = {"decoder": decoder} if base == "safe" else {}
+        self._is_profile = bool(profile)
         if profile:
             # not above: `regressions` runs this with packages that have none
             profiles = importlib.import_module("safeconsumer.profiles")
             safe.update(profiles.THROUGHPUT)
-        settings = {**safe, "fetch_max_wait_ms": _LAST_WAIT_MS}
+        settings = {"fetch_max_wait_ms": _LAST_WAIT_MS, **safe}
         self._consumer = make(
             base, config, consumer_timeout_ms=_BOUND * 1000, **settings
         )
-        self._consumer.assign(assigned)
-        self._assigned = assigned
+        kafka = importlib.import_module("kafka")
+        self._assigned = [kafka.TopicPartition(*tp) for tp in assigned]
+        self._consumer.assign(self._assigned)
 
     def read(self, records: int, max_records: int | None) -> int:
         for tp in self._assigned:
             self._consumer.seek(tp, 0)
         if max_records is None:
             return self._iterate(records)
+        if self._is_profile:
+            max_records = None  # its own
         got, deadline = 0, time.monotonic() + _BOUND
         while got < records and time.monotonic() < deadline:
             for batch in self._consumer.poll(1000, max_records=max_records).values():
@@ -190,6 +195,7 @@ class _Confluent:
         while max_records is None and got < records:
             one = poll(1.0)
             if one is not None:
+                _check(one)
                 _ = one.key(), one.value(), one.offset()
                 got += 1
             elif time.monotonic() > deadline:
@@ -198,6 +204,7 @@ class _Confluent:
             # With a timeout it waits for the full number.
             batch = consume(max_records, 0.0) or consume(1, 1.0)
             for one in batch:
+                _check(one)
                 _ = one.key(), one.value(), one.offset()
             got += len(batch)
         return got
@@ -210,6 +217,13 @@ class _Confluent:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _check(message: Any) -> None:  # noqa: ANN401 - confluent-kafka's
+    error = message.error()
+    if error is not None:
+        text = f"an error instead of a record: {error}"
+        raise ValueError(text)
 
 
 def _look(batch: list[Any]) -> int:
