@@ -117,6 +117,8 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (fetcher.Fetcher.PartitionRecords, "_maybe_raise_next_inline_exception", ("self",)),
     (fetcher.Fetcher, "_fetchable_partitions", ("self",)),
     (fetcher.Fetcher, "_create_fetch_requests", ("self",)),
+    (fetcher.Fetcher, "_select_read_replica", ("self", "tp")),
+    (fetcher.Fetcher, "_send_fetches_async", ("self",)),
     (fetcher.Fetcher, "send_fetches", ("self",)),
     (fetcher.Fetcher, "close", ("self",)),
     (
@@ -240,6 +242,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (clients.KafkaNetClient, "close", ("self",)),
     (clients.KafkaNetClient, "connection_delay", ("self", "node_id")),
     (clients.KafkaNetClient, "is_disconnected", ("self", "node_id")),
+    (cluster.ClusterMetadata, "broker_metadata", ("self", "broker_id")),
     (cluster.ClusterMetadata, "metadata_request", ("self",)),
     (cluster.ClusterMetadata, "partitions_for_topic", ("self", "topic")),
     (cluster.ClusterMetadata, "topic_id", ("self", "topic_name")),
@@ -276,6 +279,7 @@ RECEIVING_METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
 COROUTINES = (
     (fetcher.Fetcher, "_fetch_offsets_by_times_async"),
     (fetcher.Fetcher, "_reset_offsets_for_node"),
+    (fetcher.Fetcher, "_send_fetches_async"),
     (consumer.ConsumerCoordinator, "_on_join_prepare_async"),
     (consumer.ConsumerCoordinator, "_send_offset_commit_request"),
     (consumer.ConsumerCoordinator, "_on_join_complete_async"),
@@ -345,6 +349,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_paused_completed_fetches",
         "_paused_partition_records",
         "_next_in_line_exception_metadata",
+        "_nodes_with_pending_fetch_requests",
         "_fetch_futures",
         "_reset_task",
         "_sensors",
@@ -424,6 +429,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "_consumer_timeout",
         "config",
     ),
+    manager.KafkaConnectionManager: ("cluster",),
     selector.NetworkSelector: ("_io_thread",),
 }
 

@@ -80,6 +80,7 @@ class PauseSafeFetcher(Fetcher):
     - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
+    - A broker that could not be asked is asked again.
 
     It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
     :meth:`prepare`), also beside a plain ``SubscriptionState``.
@@ -632,6 +633,25 @@ class PauseSafeFetcher(Fetcher):
             return True
         epoch = epoch_of(offset)
         return epoch is not None and epoch != self._epochs().get(tp)
+
+    def _select_read_replica(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - an id
+        # An answer may name a leader that the metadata does not have yet (KIP-951). A
+        # request to it would raise out of poll; None has upstream ask for metadata.
+        node = super()._select_read_replica(tp)
+        is_known = self._manager.cluster.broker_metadata(node) is not None
+        return node if is_known else None
+
+    async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
+        # Upstream marks a broker as asked, and then asks it. What raises there has no
+        # answer that would take the mark away: it was never asked again (3.0.12). A
+        # broker that was asked before that is asked twice; of two answers for one
+        # offset, the second one is dropped.
+        marked = frozenset(self._nodes_with_pending_fetch_requests)
+        try:
+            return await super()._send_fetches_async()
+        except BaseException:
+            self._nodes_with_pending_fetch_requests &= marked
+            raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
         # Epochs first: what is gained while the request is built is not in it.
