@@ -234,6 +234,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name == "profiles":  # a module: for who imports only the package
+        return import_module(f"{__name__}.profiles")
     if name not in _HOMES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         help="the broker to start, as in the test suite",
     )
     made.add_argument(
-        "--rounds", type=int, help="how many sets of fresh processes per row"
+        "--rounds", type=_rounds_of, help="how many sets of fresh processes per row"
     )
     made.add_argument(
         "--smoke", action="store_true", help="run everything tiny; figures mean nothing"
@@ -58,6 +58,13 @@ def parser() -> argparse.ArgumentParser:
     _worker(made.add_argument_group("worker"))
     _throughput(made.add_argument_group("throughput"))
     return made
+
+
+def _rounds_of(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        message = f"a whole number from 1, not {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _rows(

@@ -4,6 +4,7 @@ Profiles are settings that any of kafka-python's consumers takes.
 
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 from kafka import KafkaConsumer
@@ -15,7 +16,7 @@ PROFILES = [profiles.THROUGHPUT, profiles.LATENCY]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_each_key_is_kafka_pythons_own(profile: dict[str, int]) -> None:
+def test_each_key_is_kafka_pythons_own(profile: Mapping[str, int]) -> None:
     """
     So a profile works with the class that this one replaces, too.
     """
@@ -24,7 +25,7 @@ def test_each_key_is_kafka_pythons_own(profile: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_consumer_has_what_the_profile_says(
-    safe: Maker, profile: dict[str, int]
+    safe: Maker, profile: Mapping[str, int]
 ) -> None:
     """
     And keeps the defaults of everything else, the sizes that follow from others too.
@@ -36,12 +37,21 @@ def test_a_consumer_has_what_the_profile_says(
     assert consumer.config["receive_message_max_bytes"] >= answer + partition
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_cannot_be_changed(profile: Mapping[str, int]) -> None:
+    """
+    It would change for everybody in the process.
+    """
+    with pytest.raises(TypeError):
+        profile["group_id"] = 1  # type: ignore[index]  # that is what is tried
+
+
 def test_reading_a_profile_imports_no_client() -> None:
     """
     Settings may be put together where no consumer is made.
     """
     script = (
-        "import sys; from safeconsumer import profiles; profiles.LATENCY; "
+        "import sys; import safeconsumer; safeconsumer.profiles.LATENCY; "
         "sys.exit('kafka' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=False)  # noqa: S603 - ours
