@@ -85,7 +85,8 @@ def test_what_the_console_answers_instead_is_said(
         go(page, served, "/group", group=team.group)
         team.operator_lifts(team.topic)
         expect(page.locator("#lost")).to_contain_text(
-            f"The console answers: no group '{team.group}' here"
+            f"The console answers: no group '{team.group}' here",
+            timeout=20_000,  # until it has read what was written, and the page asks
         )
 
 
