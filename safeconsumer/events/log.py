@@ -7,9 +7,9 @@ lines that nobody asked for.
 """
 
 import logging
+import sys
+from functools import cache
 from typing import Any
-
-import structlog
 
 from safeconsumer.events.consumer import Event
 
@@ -25,14 +25,6 @@ _LEVELS = {
 MOST_NAMED = 5
 
 _standard = logging.getLogger("safeconsumer")
-_through_logging: Any = structlog.wrap_logger(
-    _standard,
-    processors=[
-        structlog.stdlib.filter_by_level,
-        structlog.processors.KeyValueRenderer(key_order=["event"]),
-    ],
-    wrapper_class=structlog.stdlib.BoundLogger,
-)
 
 
 def log_event(event: Event) -> None:
@@ -41,11 +33,17 @@ def log_event(event: Event) -> None:
 
     Long lists are cut: the first few, and how many more there are.
     """
-    level = _LEVELS[event.severity]
+    is_wanted = _standard.isEnabledFor(_LEVELS[event.severity])
+    # What nobody has imported is not configured. Importing it takes 2 MB, 7 with rich:
+    # too much for a line that is not written.
+    if not is_wanted and "structlog" not in sys.modules:
+        return
+    import structlog  # noqa: PLC0415 - see above
+
     if structlog.is_configured():
         logger = structlog.get_logger("safeconsumer")
-    elif _standard.isEnabledFor(level):
-        logger = _through_logging
+    elif is_wanted:
+        logger = _through_logging()
     else:
         return
     found = {**event.as_dict(MOST_NAMED), "advice": event.advice}
@@ -56,3 +54,17 @@ def log_event(event: Event) -> None:
     }
     name = f"safeconsumer.{event.name}"
     getattr(logger, event.severity)(name, **fields)  # every wrapper class has these
+
+
+@cache
+def _through_logging() -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
+    import structlog  # noqa: PLC0415 - as above
+
+    return structlog.wrap_logger(
+        _standard,
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )

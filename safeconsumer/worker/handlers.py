@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-import structlog
 from attrs import evolve
 from kafka.structs import TopicPartition
 
@@ -266,6 +265,8 @@ class Context:
         """
         A structlog logger with topic, partition and attempt bound.
         """
+        import structlog  # noqa: PLC0415 - up to 7 MB, not used by all
+
         return structlog.get_logger("safeconsumer.worker").bind(
             topic=self.partition.topic,
             partition=self.partition.partition,

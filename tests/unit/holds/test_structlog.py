@@ -139,11 +139,13 @@ _PROGRAM = """
 import sys
 import safeconsumer
 from safeconsumer.consumer import LOG
-from safeconsumer.events.consumer import HoldsBit
-from safeconsumer.events.consumer import PauseForgotten
+from safeconsumer.events.consumer import AssignmentChanged, HoldsBit, PauseForgotten
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
 dispatcher = Dispatcher([LOG])
+quiet_one = AssignmentChanged(gained=(("orders", 0),), departed=(), quiet=())
+dispatcher.dispatch(quiet_one)
+assert "structlog" not in sys.modules, "imported for a line that nobody sees"
 dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
 assert "structlog" in sys.modules
@@ -153,7 +155,7 @@ assert not dispatcher.failures, dispatcher.failures
 
 def test_a_program_that_configured_nothing_has_a_clean_stdout() -> None:
     """
-    A drop-in never prints what nobody asked for; structlog waits for an event.
+    A drop-in never prints what nobody asked for; structlog waits for a line to write.
     """
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _PROGRAM],
