@@ -1,10 +1,11 @@
 """
-What hatchling asks us for when it builds: the Spark shim's jar, and links that work.
+What hatchling asks us for when it builds: compiled code, and links that work.
 """
 
 import os
 import re
 import runpy
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,67 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _JAR = "safeconsumer/spark/jvm/safekafka.jar"
+_DECODER = "safeconsumer/_kafka/decoding/_batches"
+# For a wheel that any platform can use, beside those of each platform.
+_PURE = "SAFECONSUMER_PURE_PYTHON"
 
 
-class ShimHook(BuildHookInterface[Any]):
+class CompilingHook(BuildHookInterface[Any]):
     """
-    Compiles the shim into the wheel, or says that the wheel is without it.
+    Compiles the decoder and the shim into the wheel, or says what it is without.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """
-        Add the jar; an editable installation compiles it when Spark is first used.
+        Add what was compiled; an editable installation has the decoder in its sources.
+
+        It compiles the shim when Spark is first used.
         """
         self._scratch = tempfile.TemporaryDirectory()
-        if version == "editable":
+        if not os.environ.get(_PURE):
+            self._add_decoder(version, build_data)
+        if version != "editable":
+            self._add_shim(build_data)
+
+    def _add_decoder(self, version: str, build_data: dict[str, Any]) -> None:
+        try:
+            library = self._decoder()
+        except Exception as error:  # noqa: BLE001 - whatever a compiler, or its absence, raises
+            self.app.display_warning(
+                f"without the compiled decoder: {error}. Everything works; a record "
+                "costs what it costs with kafka-python."
+            )
             return
+        name = f"{_DECODER}.abi3{library.suffix}"
+        if version == "editable":
+            # Beside it first: other environments may be using the one that is there.
+            beside = Path(self.root, f"{name}.{os.getpid()}")
+            beside.write_bytes(library.read_bytes())
+            beside.replace(Path(self.root, name))
+            return
+        platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+        build_data["force_include"][str(library)] = name
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp311-abi3-{platform}"
+
+    def _decoder(self) -> Path:
+        # Not at the top: it is only needed here, and may be missing like a compiler.
+        from setuptools import Distribution, Extension  # noqa: PLC0415
+
+        extension = Extension(
+            _DECODER.replace("/", "."),
+            [str(Path(self.root, f"{_DECODER}.c"))],
+            py_limited_api=True,
+        )
+        command = Distribution({"ext_modules": [extension]}).get_command_obj(
+            "build_ext"
+        )
+        command.build_lib = command.build_temp = self._scratch.name
+        command.ensure_finalized()
+        command.run()
+        return Path(command.get_ext_fullpath(extension.name))
+
+    def _add_shim(self, build_data: dict[str, Any]) -> None:
         # By its path: the package around it needs what is not here.
         compiling = runpy.run_path(f"{self.root}/safeconsumer/spark/compiling.py")
         jar = Path(self._scratch.name) / "safekafka.jar"

@@ -106,9 +106,10 @@ class SafeConsumer(UpstreamConsumer):
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as it came from the broker; beyond it the oldest is
             dropped and fetched again.
-        decoder: what reads record batches: ``compiled`` (the extra ``fast``: a fifth of
-            the CPU time), ``python`` (kafka-python's own), or ``auto``, which takes the
-            compiled one where it can be had and never fails.
+        decoder: what reads record batches: ``compiled`` (a fifth of the CPU time, and
+            missing where the package was built without a C compiler), ``python``
+            (kafka-python's own), or ``auto``, which takes the compiled one where it is
+            and never fails.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. With None there is no control thread.
         pause_handover: whether a partition that is paused here stays paused at its next
@@ -137,8 +138,8 @@ class SafeConsumer(UpstreamConsumer):
             argument is not acceptable; no thread was started.
         KafkaConfigurationError: kafka-python's, for its settings, and for an unknown
             ``auto_offset_reset``.
-        MissingExtraError: ``decoder="compiled"`` and the extra ``fast`` is not
-            installed; the message has the install line.
+        MissingExtraError: ``decoder="compiled"``, and this installation was built
+            without it; the message has the install line.
         JournalError: the folder of ``journal`` cannot be written. Later calls raise it
             if something could not be written to the journal.
         ControlTopicError: the settings of a topic of ``control`` would let Kafka delete

@@ -51,7 +51,10 @@ class HoldSettingError(SafeConsumerError, ValueError):
 
 class MissingExtraError(SafeConsumerError, ImportError):
     """
-    A feature needs packages that only an extra installs; the message names the extra.
+    A feature needs what is not installed; the message says how to install it.
+
+    Packages that only an extra installs, or the compiled decoder, which is missing
+    where the package was built without a C compiler.
     """
 
 

@@ -154,12 +154,6 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     (memory_records.MemoryRecords, "next_batch", ("self",)),
     (default_records.DefaultRecordBatch, "has_producer_id", ("self",)),
     (default_records.DefaultRecordBatch, "validate_crc", ("self",)),
-    (
-        default_records.DefaultRecordBatchBuilder,
-        "append",
-        ("self", "offset", "timestamp", "key", "value", "headers"),
-    ),
-    (default_records.DefaultRecordBatchBuilder, "build", ("self",)),
     (selector.NetworkSelector, "call_soon_threadsafe", ("self", "callback")),
     (selector.NetworkSelector, "call_soon_with_future", ("self", "coro")),
     (selector.NetworkSelector, "run", ("self", "coro")),
@@ -374,6 +368,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
     default_records.DefaultRecordBatch: (
         "_buffer",
         "base_offset",
+        "compression_type",
         "first_timestamp",
         "is_control_batch",
         "last_offset",
@@ -381,6 +376,7 @@ ATTRIBUTES: dict[type, tuple[str, ...]] = {
         "max_timestamp",
         "next_offset",
         "producer_id",
+        "records_count",
         "timestamp_type",
     ),
     default_records.DefaultRecord: ("size_in_bytes",),

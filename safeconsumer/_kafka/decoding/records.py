@@ -2,16 +2,14 @@
 Decodes record batches by compiled code, one at a time, with upstream's results.
 
 Headers, checksums, control batches and aborted transactions stay upstream's code. Only
-the records inside a batch of format 2 are read by the compiled decoder. If it finds a
-fault in a batch, upstream's decoder reads that batch from its start, so that records
-and errors are upstream's. One kind of forged batch is detected neither by its header
-nor by the decoder (design/0010): sums beyond 64 bits wrap around, as in Kafka's own
-client.
+the records inside a batch of format 2 are read by compiled code (``_batches.c``): the
+batch is checked as a whole, and records are made as they are taken. If anything is not
+as a producer writes it, upstream's decoder reads that batch from its start, so that
+records and errors are upstream's (design/0090).
 """
 
 import itertools
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
@@ -22,12 +20,13 @@ from safeconsumer._kafka.decoding.collector import (
     UNKNOWN_SIZE,
     uncollected,
 )
-from safeconsumer._kafka.decoding.record_sizes import record_bytes
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
+from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
-# Takes one of upstream's batches of format 2; returns its records, and the batch from
-# HEADER on with the records uncompressed.
-Decoder = Callable[[Any], tuple[list[Any], bytes]]
+try:
+    from safeconsumer._kafka.decoding import _batches
+except ImportError:  # there was no compiler, and choose() offers no CompiledRecords
+    _batches = None  # type: ignore[assignment]
 
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
@@ -45,15 +44,13 @@ class CompiledRecords(Fetcher.PartitionRecords):
     """
     Replaces upstream's ``PartitionRecords``: the same arguments and results.
 
-    ``take`` cuts records out of one decoded batch; the next batch is decoded when that
-    one is used up, so at most one more than upstream's is in memory.
+    ``take`` makes records out of one batch, from where it stopped; the next batch is
+    uncompressed when that one is used up.
     """
-
-    decode: ClassVar[Any]  # a Decoder; as an attribute it would be called a method
 
     bytes_taken: int
     """
-    How many bytes of uncompressed batches the records taken so far had, about; 0 with
+    How many bytes the records taken so far had in uncompressed batches; 0 with
     deserializers. Records read by upstream's decoder count as ``UNKNOWN_SIZE``.
     """
 
@@ -74,9 +71,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self._batches = records
         self._keys, self._values = key_deserializer, value_deserializer
         self._batch: Any = None
-        self._chunk: list[Any] = []
-        self._plain = b""
-        self._at = 0
+        self._data: Buffer = b""  # the current batch's records, uncompressed
+        self._at = self._left = 0  # where the next one begins; how many there are
         self.bytes_taken = 0
         self._fallback: Any = None
         self._skipping = True
@@ -116,7 +112,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         """
         Throw the rest away, and report what was read to upstream's metrics.
         """
-        self._close_chunk()
+        self._close_batch()
         self._fallback = None
         super().drain()
 
@@ -141,11 +137,11 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
         # Read the current batch, else the next one; False if there is no more.
-        is_read = self._at >= len(self._chunk) and self._fallback is None
+        is_read = not self._left and self._fallback is None
         if is_read and (self.record_iterator is None or not self._open_next()):
             return False
-        if self._at < len(self._chunk):
-            self._take_decoded(taken, left)
+        if self._left:
+            self._take_compiled(taken, left)
         elif self._fallback is not None:
             self._take_fallback(taken, left)
         return True
@@ -153,7 +149,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
     # ------------------------------------------------------------ batches
 
     def _open_next(self) -> bool:
-        self._close_chunk()
+        self._close_batch()
         batch = self._batches.next_batch()
         if batch is None:
             self._end()
@@ -195,10 +191,12 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         if batch.magic == COMPILED_MAGIC and _fits(batch):
             try:
-                self._chunk, self._plain = uncollected(self.decode, batch)
-            except Exception:  # noqa: BLE001 - upstream's decoder raises the right error
-                self._chunk = []
+                data, count = uncompressed(batch, HEADER), max(0, batch.records_count)
+                _batches.check(data, 0, count)
+            except Exception:  # noqa: BLE001, S110 - upstream's decoder raises the right error
+                pass
             else:
+                self._data, self._at, self._left = data, 0, count
                 return
         # Upstream's generator, for this batch alone. It keeps its state on this object.
         if self._deserializes():
@@ -212,83 +210,71 @@ class CompiledRecords(Fetcher.PartitionRecords):
             else records
         )
 
-    def _close_chunk(self) -> None:
-        if self._at:
-            self.bytes_read += (
-                record_bytes(self._plain, self._at, HEADER)
-                if self.metric_aggregator
-                else len(self._plain)  # here only "more than nothing" matters
-            )
-        self._chunk, self._plain, self._at = [], b"", 0
+    def _close_batch(self) -> None:
+        self._data, self._at, self._left = b"", 0, 0
 
     # ------------------------------------------------------------ records
 
-    def _take_decoded(self, taken: list[ConsumerRecord], limit: int | None) -> None:
+    def _take_compiled(self, taken: list[ConsumerRecord], limit: int | None) -> None:
         if self._skipping:
             self._skip()
-        end = len(self._chunk) if limit is None else self._at + limit
-        raw = self._chunk[self._at : end]
-        if not raw:
+        if not self._left:
             return
-        finished = self._finished(raw)
-        if not self._deserializes():
-            self.bytes_taken += len(self._plain) * len(raw) // len(self._chunk)
-            taken.extend(finished)
-            self._note_read(len(raw))
+        if self._deserializes():
+            self._take_deserialized(taken, limit)
             return
-        for record in finished:
+        records, size, end = self._read(self._left if limit is None else limit)
+        taken.extend(records)
+        self.bytes_taken += end - self._at
+        self._note_read(len(records), size, end, records[-1].offset)
+
+    def _take_deserialized(
+        self, taken: list[ConsumerRecord], limit: int | None
+    ) -> None:
+        # One by one: a deserializer may raise, and those before it have been read.
+        for _ in range(self._left if limit is None else min(self._left, limit)):
+            (record,), size, end = self._read(1)
             taken.append(self._deserialized(record))
-            self._note_read(1)
+            self._note_read(1, size, end, record.offset)
+
+    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int]:
+        batch = self._batch
+        topic, partition = self.topic_partition
+        append_time = batch.max_timestamp if batch.timestamp_type else None
+        return _batches.read(
+            self._data,
+            self._at,
+            min(count, self._left),
+            ConsumerRecord,
+            topic,
+            partition,
+            self.leader_epoch,
+            batch.base_offset,
+            batch.first_timestamp,
+            append_time,
+        )
 
     def _skip(self) -> None:
         # A batch comes whole, also if the fetch began in its middle. The records before
         # the fetch offset are not deserialized: a seek may have gone past one that
         # cannot be.
-        count = 0
-        for record in itertools.islice(self._chunk, self._at, None):
-            if record.offset >= self.fetch_offset:
-                self._skipping = False
-                break
-            count += 1
+        first = self._batch.base_offset
+        count, size, end, last = _batches.pass_over(
+            self._data, self._at, self._left, self.fetch_offset - first
+        )
+        self._skipping = count == self._left
         if count:
-            self._note_read(count)
+            self._note_read(count, size, end, first + last)
 
-    def _note_read(self, count: int) -> None:
-        self._at += count
+    def _note_read(self, count: int, size: int, end: int, last: int) -> None:
+        self._left -= count
+        self._at = end
         self.records_read += count
-        self.next_fetch_offset = self._chunk[self._at - 1].offset + 1
+        self.bytes_read += size
+        self.next_fetch_offset = last + 1
 
     def _deserializes(self) -> bool:
         return self._keys is not None or self._values is not None
-
-    def _finished(self, raw: list[Any]) -> list[ConsumerRecord]:
-        return uncollected(self._tuples, raw)
-
-    def _tuples(self, raw: list[Any]) -> list[ConsumerRecord]:
-        topic, partition = self.topic_partition
-        epoch, kind = self.leader_epoch, self._batch.timestamp_type
-        # tuple.__new__ is what the named tuple's own __new__ calls, without the frame
-        return [
-            _new(
-                ConsumerRecord,
-                (
-                    topic,
-                    partition,
-                    epoch,
-                    one.offset,
-                    one.timestamp,
-                    kind,
-                    (key := one.key),
-                    (value := one.value),
-                    (headers := one.headers),
-                    None,
-                    -1 if key is None else len(key),
-                    -1 if value is None else len(value),
-                    _header_bytes(headers) if headers else -1,
-                ),
-            )
-            for one in raw
-        ]
 
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
         topic = self.topic_partition.topic

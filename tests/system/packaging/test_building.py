@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from email import message_from_bytes
@@ -17,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
+DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 needs_javac = pytest.mark.skipif(
     shutil.which("javac") is None, reason="needs javac of a JDK 17 or newer"
 )
@@ -40,15 +42,16 @@ def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
     return built, done.stdout + done.stderr
 
 
-# What Python, and a build of the site, put beside the sources.
+# What Python, a build of the site, and an editable installation put beside the sources.
 MADE = {"__pycache__", "generated"}
+COMPILED = ".so"
 
 
 def files_below(name: str) -> set[str]:
     return {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / name).rglob("*")
-        if path.is_file() and MADE.isdisjoint(path.parts)
+        if path.is_file() and MADE.isdisjoint(path.parts) and path.suffix != COMPILED
     }
 
 
@@ -65,12 +68,14 @@ def package_in(wheel: Path) -> set[str]:
 
 
 @needs_javac
-def test_a_wheel_has_the_package_and_the_shim(tmp_path: Path) -> None:
+def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
     """
-    Every file of it, no test, no cache, and the jar that nobody built by hand.
+    Every file of it, no test, no cache; decoder and jar, which nobody built by hand.
     """
     wheel, _ = build(tmp_path, "wheel")
-    assert package_in(wheel) == files_below("safeconsumer") | {JAR}
+    assert package_in(wheel) == files_below("safeconsumer") | {DECODER, JAR}
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "for each Python"
     with zipfile.ZipFile(wheel) as opened, opened.open(JAR) as inner:
         jar = zipfile.ZipFile(inner).namelist()
     assert "safeconsumer/spark/SafeKafkaProvider.class" in jar
@@ -93,6 +98,18 @@ def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
     assert package_in(wheel) == files_below("safeconsumer")
     assert why in said
     assert "this wheel is without the shim for Spark" in said
+
+
+@pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])
+def test_a_wheel_for_any_platform(tmp_path: Path, why: str) -> None:
+    """
+    It has no compiled decoder, and the build says so where nobody asked for that.
+    """
+    pure = {"SAFECONSUMER_PURE_PYTHON": "1"} if why == "it is wanted" else {}
+    wheel, said = build(tmp_path, "wheel", PATH="", **pure)
+    assert package_in(wheel) == files_below("safeconsumer")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert ("without the compiled decoder: " in said) == (not pure)
 
 
 def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from safeconsumer.testing import EmbeddedBroker
 
 README = Path(__file__).parents[3] / "README.md"
 JAR = "safeconsumer/spark/jvm/safekafka.jar"
+DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 ADDRESS = "localhost:9092"
 LIMIT = 60.0
 
@@ -35,8 +36,9 @@ def main(wheel: str, python: str) -> None:
     """
     Fail with what is wrong.
     """
-    if JAR not in zipfile.ZipFile(wheel).namelist():
-        sys.exit(f"{wheel} is without {JAR}: see what the build said")
+    for name in (JAR, DECODER):
+        if name not in zipfile.ZipFile(wheel).namelist():
+            sys.exit(f"{wheel} is without {name}: see what the build said")
     python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment stays
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere, EmbeddedBroker() as broker:

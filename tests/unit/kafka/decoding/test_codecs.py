@@ -2,8 +2,6 @@
 Compressed data that is unusual or broken is read alike (P15).
 """
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +11,7 @@ import snappy
 import zstandard
 from kafka import codec as codecs
 
-from safeconsumer._kafka.decoding.decoders import _Zstd
+from safeconsumer._kafka.decoding.uncompressing import _Zstd
 from tests.unit.kafka.decoding.batches import Frame, Row, sealed, written
 from tests.unit.kafka.decoding.compare import Case, compared, records_of
 
@@ -137,32 +135,3 @@ def test_zstd_on_several_threads() -> None:
 def _flipped(codec: int, good: bytes) -> None:
     for at in range(len(good)):
         _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
-
-
-_ALONE = """
-import sys
-for name in ("snappy", "lz4", "lz4.frame", "lz4f", "lz4framed", "zstandard"):
-    sys.modules[name] = None
-from kafka.record import MemoryRecords
-from safeconsumer._kafka.decoding.decoders import choose
-from tests.unit.kafka.decoding.compare import TP
-data = bytes.fromhex(sys.argv[1])
-part = choose("compiled").records(0, TP, MemoryRecords(data))
-print(len(part.take()))
-"""
-
-
-@pytest.mark.parametrize("codec", PACK)
-def test_the_extra_brings_codecs_where_upstream_has_none(codec: int) -> None:
-    """
-    Stock asks for one more library there.
-    """
-    data, _ = written(0, ROWS, Frame(codec=codec))
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", _ALONE, data.hex()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.stdout, done.returncode) == ("20\n", 0), done.stderr

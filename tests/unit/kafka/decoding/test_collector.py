@@ -185,14 +185,14 @@ def test_a_child_forked_meanwhile_has_it_as_it_was(
     """
     collector(on)
     waiting = Waiting()
-    part = _part(Noting())
-    decode = part.decode
+    part = _part(None)
+    read_on = part._read_on
 
-    def decode_slowly(batch: object) -> object:
+    def read_on_slowly(*args: object) -> object:
         waiting()
-        return decode(batch)
+        return read_on(*args)
 
-    part.decode = decode_slowly
+    part._read_on = read_on_slowly
     reader = threading.Thread(target=part.take)
     reader.start()
     try:

@@ -184,46 +184,42 @@ def test_a_damaged_batch_behind_good_ones(consumer: SafeConsumer) -> None:
 @pytest.fixture
 def counted(safe: Maker) -> tuple[SafeConsumer, list[int], list[Any]]:
     """
-    Make a consumer that notes the records of each decoded batch, and its parts.
+    Make a consumer that notes the records of each opened batch, and its parts.
     """
     consumer = safe(decoder="compiled")
     assigned(consumer, *PARTITIONS)
     kind = consumer._fetcher.PartitionRecords
-    decoded: list[int] = []
+    opened: list[int] = []
     parts: list[Any] = []
-
-    def decode(batch: Any) -> Any:  # noqa: ANN401 - upstream's class
-        result = kind.decode(batch)
-        decoded.append(len(result[0]))
-        return result
 
     class Counting(kind):  # type: ignore[misc]  # made at run time
         def __init__(self, *args: Any, **more: Any) -> None:  # noqa: ANN401
             super().__init__(*args, **more)
             parts.append(self)
 
-    Counting.decode = staticmethod(decode)
+        def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
+            super()._open(batch)
+            opened.append(self._left)
+
     consumer._fetcher.PartitionRecords = Counting
-    return consumer, decoded, parts
+    return consumer, opened, parts
 
 
-def test_one_decoded_batch_at_a_time(
+def test_one_open_batch_at_a_time(
     counted: tuple[SafeConsumer, list[int], list[Any]],
 ) -> None:
     """
-    The next one is decoded when it is asked for, and the one before is gone then.
+    The next one is opened when it is asked for, and the one before is gone then.
     """
-    consumer, decoded, parts = counted
+    consumer, opened, parts = counted
     answer(consumer, A, 0, _batches(0, 10, 10, 10))
     for read in range(1, 31):
         assert offsets(consumer.poll(0, max_records=1)) == {0: [read - 1]}
         (part,) = parts
-        assert len(decoded) == (read + 9) // 10
-        assert len(part._chunk) <= 10
-        assert part._chunk[part._at - 1].offset == read - 1
+        assert len(opened) == (read + 9) // 10
+        assert part._left == -read % 10
     consumer.poll(0)
-    assert parts[0]._chunk == []
-    assert len(parts[0]._plain) == 0
+    assert len(parts[0]._data) == 0
 
 
 def test_partitions_one_after_the_other(
@@ -232,13 +228,13 @@ def test_partitions_one_after_the_other(
     """
     One batch each, and none of what is parked unread.
     """
-    consumer, decoded, parts = counted
+    consumer, opened, parts = counted
     consumer.pause(C)
     for tp in (C, A, B):
         answer(consumer, tp, 0, _batches(0, 10, 10))
     consumer.poll(0, max_records=5)
     consumer.pause(A)
     consumer.poll(0, max_records=5)
-    assert decoded == [10, 10]
-    assert [len(part._chunk) for part in parts] == [10, 10]
+    assert opened == [10, 10]
+    assert [part._left for part in parts] == [5, 5]
     assert C in consumer._fetcher._paused_completed_fetches

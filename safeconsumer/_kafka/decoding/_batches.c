@@ -1,0 +1,414 @@
+/*
+ * Reads the records of Kafka's batches of format 2: checks a whole batch, and makes
+ * records of a named tuple's type out of any part of it.
+ *
+ * Nothing is read that lies outside of the buffer, whatever its bytes say. Whatever is
+ * not as a producer writes it is a ValueError: then the caller has another decoder,
+ * which knows the right error. Format: https://kafka.apache.org/documentation/#record.
+ *
+ * Only Python's stable interface is used, so that one build serves every version from
+ * 3.11 on.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <stdint.h>
+
+/* The fields of a record as kafka-python's ConsumerRecord has them. */
+enum {
+    TOPIC,
+    PARTITION,
+    LEADER_EPOCH,
+    OFFSET,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    KEY,
+    VALUE,
+    HEADERS,
+    CHECKSUM,
+    KEY_SIZE,
+    VALUE_SIZE,
+    HEADER_SIZE,
+    FIELDS
+};
+
+typedef struct {
+    int64_t size; /* bytes, without the field that has this number */
+    int64_t timestamp_delta;
+    int64_t offset_delta;
+    const uint8_t *key;
+    int64_t key_size; /* -1: there is none, here and below */
+    const uint8_t *value;
+    int64_t value_size;
+    const uint8_t *headers;
+    int64_t header_count;
+} Record;
+
+/*
+ * Reads a signed number of 1 to 9 bytes. Returns where it ends, or NULL if it is cut off
+ * or longer: then it is beyond 62 bits, and could leave 64 bits in a sum.
+ */
+static const uint8_t *
+read_number(const uint8_t *at, const uint8_t *end, int64_t *number)
+{
+    uint64_t bits = 0;
+    for (int shift = 0; at < end && shift < 63; shift += 7) {
+        uint8_t byte = *at++;
+        bits |= (uint64_t)(byte & 0x7f) << shift;
+        if (!(byte & 0x80)) {
+            *number = (int64_t)(bits >> 1) ^ -(int64_t)(bits & 1);
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* Reads a number of bytes and skips as many; -1 are none. NULL if there are fewer. */
+static const uint8_t *
+read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
+{
+    at = read_number(at, end, size);
+    if (at == NULL || *size < -1 || *size > end - at) {
+        return NULL;
+    }
+    *bytes = at;
+    return *size > 0 ? at + *size : at;
+}
+
+/* Returns where the record ends, or NULL if it is not what a producer writes. */
+static const uint8_t *
+read_record(const uint8_t *at, const uint8_t *end, Record *record)
+{
+    at = read_number(at, end, &record->size);
+    if (at == NULL || record->size < 1 || record->size > end - at) {
+        return NULL;
+    }
+    end = at + record->size;
+    if (*at++ & 0x80) { /* attributes; there are none yet */
+        return NULL;
+    }
+    at = read_number(at, end, &record->timestamp_delta);
+    if (at == NULL) {
+        return NULL;
+    }
+    at = read_number(at, end, &record->offset_delta);
+    if (at == NULL) {
+        return NULL;
+    }
+    at = read_bytes(at, end, &record->key, &record->key_size);
+    if (at == NULL) {
+        return NULL;
+    }
+    at = read_bytes(at, end, &record->value, &record->value_size);
+    if (at == NULL) {
+        return NULL;
+    }
+    at = read_number(at, end, &record->header_count);
+    if (at == NULL || record->header_count < 0) {
+        return NULL;
+    }
+    record->headers = at;
+    for (int64_t left = record->header_count; left > 0; left--) {
+        const uint8_t *bytes;
+        int64_t size;
+        at = read_bytes(at, end, &bytes, &size);
+        if (at == NULL || size < 0) {
+            return NULL;
+        }
+        at = read_bytes(at, end, &bytes, &size);
+        if (at == NULL) {
+            return NULL;
+        }
+    }
+    return at == end ? at : NULL;
+}
+
+static PyObject *
+bytes_or_none(const uint8_t *bytes, int64_t size)
+{
+    if (size < 0) {
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    return PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
+}
+
+/* Returns a list of (key, value), and adds up their bytes; NULL with an exception. */
+static PyObject *
+make_headers(const Record *record, const uint8_t *end, int64_t *size)
+{
+    PyObject *headers = PyList_New((Py_ssize_t)record->header_count);
+    if (headers == NULL) {
+        return NULL;
+    }
+    const uint8_t *at = record->headers;
+    *size = record->header_count ? 0 : -1;
+    for (int64_t i = 0; i < record->header_count; i++) {
+        const uint8_t *key = NULL, *value = NULL;
+        int64_t key_size = -1, value_size = -1;
+        at = read_bytes(at, end, &key, &key_size); /* read_record has seen both */
+        at = read_bytes(at, end, &value, &value_size);
+        PyObject *pair = PyTuple_New(2);
+        if (pair == NULL) {
+            Py_DECREF(headers);
+            return NULL;
+        }
+        PyList_SetItem(headers, (Py_ssize_t)i, pair);
+        PyObject *name =
+            PyUnicode_DecodeUTF8((const char *)key, (Py_ssize_t)key_size, "strict");
+        PyObject *content = name ? bytes_or_none(value, value_size) : NULL;
+        if (content == NULL) {
+            Py_XDECREF(name);
+            Py_DECREF(headers);
+            return NULL;
+        }
+        PyTuple_SetItem(pair, 0, name);
+        PyTuple_SetItem(pair, 1, content);
+        *size += key_size + (value_size > 0 ? value_size : 0);
+    }
+    return headers;
+}
+
+static PyObject *
+not_as_written(void)
+{
+    PyErr_SetString(PyExc_ValueError, "not what a producer writes");
+    return NULL;
+}
+
+/* Gets the part of a buffer behind `at`; 0 with an exception. */
+static int
+open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(data, view, PyBUF_SIMPLE) < 0) {
+        return 0;
+    }
+    if (at < 0 || at > view->len) {
+        PyBuffer_Release(view);
+        PyErr_SetString(PyExc_ValueError, "there is no such place");
+        return 0;
+    }
+    return 1;
+}
+
+PyDoc_STRVAR(check_doc, "check(data, at, count)\n--\n\n"
+"Raise ValueError unless all bytes from `at` on are `count` sound records.");
+
+static PyObject *
+check(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *data;
+    Py_ssize_t at, count;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "Onn", &data, &at, &count)
+        || !open_buffer(data, at, &view)) {
+        return NULL;
+    }
+    const uint8_t *p = (const uint8_t *)view.buf + at;
+    const uint8_t *end = (const uint8_t *)view.buf + view.len;
+    Record record;
+    PyObject *headers;
+    int64_t size;
+    for (; count > 0 && p != NULL; count--) {
+        p = read_record(p, end, &record);
+        if (p != NULL && record.header_count) { /* a name may be no text */
+            headers = make_headers(&record, p, &size);
+            if (headers == NULL) {
+                PyBuffer_Release(&view);
+                return NULL;
+            }
+            Py_DECREF(headers);
+        }
+    }
+    PyBuffer_Release(&view);
+    if (p != end) {
+        return not_as_written();
+    }
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+PyDoc_STRVAR(pass_over_doc, "pass_over(data, at, count, delta)\n--\n\n"
+"Go past records up to the first whose offset is the batch's plus `delta`, or more.\n\n"
+"Returns:\n"
+"    How many there were, at most `count`; the bytes that they have; where the next\n"
+"    one begins; the last one's offset, from the batch's on.");
+
+static PyObject *
+pass_over(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *data;
+    Py_ssize_t at, count;
+    long long delta;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "OnnL", &data, &at, &count, &delta)
+        || !open_buffer(data, at, &view)) {
+        return NULL;
+    }
+    const uint8_t *p = (const uint8_t *)view.buf + at;
+    const uint8_t *end = (const uint8_t *)view.buf + view.len;
+    Record record;
+    Py_ssize_t passed = 0;
+    long long size = 0, last = -1;
+    for (; passed < count; passed++) {
+        const uint8_t *next = read_record(p, end, &record);
+        if (next == NULL) {
+            PyBuffer_Release(&view);
+            return not_as_written();
+        }
+        if (record.offset_delta >= delta) {
+            break;
+        }
+        p = next;
+        size += record.size;
+        last = record.offset_delta;
+    }
+    at = p - (const uint8_t *)view.buf;
+    PyBuffer_Release(&view);
+    return Py_BuildValue("nLnL", passed, size, at, last);
+}
+
+/* Takes the reference; 0 with an exception, which a value that is NULL has set. */
+static int
+put(PyObject *fields, int place, PyObject *value)
+{
+    return value != NULL && PyTuple_SetItem(fields, place, value) == 0;
+}
+
+/* Takes another reference; 0 with an exception. */
+static int
+put_same(PyObject *fields, int place, PyObject *value)
+{
+    Py_INCREF(value);
+    return put(fields, place, value);
+}
+
+/* Puts what differs from record to record into the tuple; 0 with an exception. */
+static int
+fill(PyObject *fields, const Record *record, const uint8_t *end, long long offset)
+{
+    int64_t header_size;
+    return put(fields, OFFSET, PyLong_FromLongLong(offset + record->offset_delta))
+        && put(fields, KEY, bytes_or_none(record->key, record->key_size))
+        && put(fields, VALUE, bytes_or_none(record->value, record->value_size))
+        && put(fields, HEADERS, make_headers(record, end, &header_size))
+        && put(fields, KEY_SIZE, PyLong_FromLongLong(record->key_size))
+        && put(fields, VALUE_SIZE, PyLong_FromLongLong(record->value_size))
+        && put(fields, HEADER_SIZE, PyLong_FromLongLong(header_size));
+}
+
+/*
+ * Returns the only argument of a named tuple's type, a tuple that is filled anew for each
+ * record, or NULL with an exception. The collector does not know of either: to change a
+ * tuple, nobody else may have it.
+ */
+static PyObject *
+make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
+               PyObject *append_time)
+{
+    PyObject *arguments = PyTuple_New(1), *fields = PyTuple_New(FIELDS);
+    if (arguments == NULL || fields == NULL) {
+        Py_XDECREF(arguments);
+        Py_XDECREF(fields);
+        return NULL;
+    }
+    PyObject_GC_UnTrack(arguments);
+    PyObject_GC_UnTrack(fields);
+    PyTuple_SetItem(arguments, 0, fields);
+    if (put_same(fields, TOPIC, topic) && put_same(fields, PARTITION, partition)
+        && put_same(fields, LEADER_EPOCH, epoch)
+        && put_same(fields, TIMESTAMP, append_time)
+        && put(fields, TIMESTAMP_TYPE, PyLong_FromLong(append_time != Py_None))
+        && put_same(fields, CHECKSUM, Py_None)) {
+        return arguments;
+    }
+    Py_DECREF(arguments);
+    return NULL;
+}
+
+PyDoc_STRVAR(read_doc,
+"read(data, at, count, kind, topic, partition, leader_epoch, offset, timestamp,\n"
+"     append_time)\n--\n\n"
+"Make records of `count` records from `at` on.\n\n"
+"Args:\n"
+"    kind: a subclass of tuple whose fields are those of kafka-python's record.\n"
+"    offset: of the batch.\n"
+"    timestamp: of the batch.\n"
+"    append_time: the time of all of them, if the broker has set it, else None.\n\n"
+"Returns:\n"
+"    The records; the bytes that they have; where the next one begins.");
+
+static PyObject *
+read_(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *data, *kind, *topic, *partition, *epoch, *append_time;
+    Py_ssize_t at, count;
+    long long offset, timestamp, size = 0;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "OnnO!OOOLLO", &data, &at, &count, &PyType_Type, &kind,
+                          &topic, &partition, &epoch, &offset, &timestamp, &append_time)) {
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "records are tuples");
+        return NULL;
+    }
+    if (count < 0 || !open_buffer(data, at, &view)) {
+        return count < 0 ? not_as_written() : NULL;
+    }
+    newfunc new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    PyObject *made = PyList_New(0);
+    PyObject *arguments = make_arguments(topic, partition, epoch, append_time);
+    int is_sound = made != NULL && arguments != NULL;
+    const uint8_t *p = (const uint8_t *)view.buf + at;
+    const uint8_t *end = (const uint8_t *)view.buf + view.len;
+    for (; is_sound && count > 0; count--) {
+        Record record;
+        PyObject *fields = PyTuple_GetItem(arguments, 0), *one = NULL;
+        p = read_record(p, end, &record);
+        if (p == NULL) {
+            is_sound = 0;
+            not_as_written();
+            break;
+        }
+        if (fill(fields, &record, p, offset)
+            && (append_time != Py_None
+                || put(fields, TIMESTAMP,
+                       PyLong_FromLongLong(timestamp + record.timestamp_delta)))) {
+            one = new_tuple((PyTypeObject *)kind, arguments, NULL);
+        }
+        is_sound = one != NULL && PyList_Append(made, one) == 0;
+        Py_XDECREF(one);
+        size += record.size;
+    }
+    at = is_sound ? p - (const uint8_t *)view.buf : 0;
+    PyBuffer_Release(&view);
+    Py_XDECREF(arguments);
+    if (!is_sound) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    return Py_BuildValue("NLn", made, size, at);
+}
+
+static PyMethodDef functions[] = {
+    {"check", check, METH_VARARGS, check_doc},
+    {"read", read_, METH_VARARGS, read_doc},
+    {"pass_over", pass_over, METH_VARARGS, pass_over_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_batches",
+    .m_size = 0,
+    .m_methods = functions,
+};
+
+PyMODINIT_FUNC
+PyInit__batches(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,21 @@
+from typing import Any
+
+from typing_extensions import Buffer
+
+def check(data: Buffer, at: int, count: int, /) -> None: ...
+def pass_over(
+    data: Buffer, at: int, count: int, delta: int, /
+) -> tuple[int, int, int, int]: ...
+def read(
+    data: Buffer,
+    at: int,
+    count: int,
+    kind: type,
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+    offset: int,
+    timestamp: int,
+    append_time: int | None,
+    /,
+) -> tuple[list[Any], int, int]: ...

@@ -1,0 +1,282 @@
+# ruff: noqa: ANN401 - arguments of every kind
+"""
+The compiled code itself: no bytes and no arguments make it read elsewhere, or leak.
+"""
+
+import gc
+import sys
+import tracemalloc
+from typing import Any, Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.consumer.fetcher import ConsumerRecord
+
+from safeconsumer._kafka.decoding import _batches
+from tests.unit.kafka.decoding.batches import Frame, Row, written
+
+# It needs no broker at all, so one run of the suite is enough: the one that always is.
+pytestmark = pytest.mark.embedded_broker
+
+HEADER = 61
+TOPIC = "orders-" + "x" * 20
+HEADERS = (("trace", b"1"), ("none", None))
+ROWS = [Row(n, b"k" * n, b"v" * 300 if n % 2 else None, HEADERS) for n in range(9)]
+COUNT = len(ROWS)
+SOUND = bytes(written(0, ROWS, Frame())[0][HEADER:])
+WRONG = [
+    SOUND[:-1],
+    SOUND + b"\0",
+    b"",
+    b"\xff" * 20,
+    b"\x02\x80" + SOUND,
+    SOUND.replace(b"trace", b"tra\xffe"),
+]
+
+
+def read(data: Any, at: Any = 0, count: Any = COUNT, **other: Any) -> Any:
+    """
+    Call it with what is usual, but for what is said.
+    """
+    usual = {
+        "kind": ConsumerRecord,
+        "topic": TOPIC,
+        "partition": 3,
+        "leader_epoch": 7,
+        "offset": 100,
+        "timestamp": 1_700_000_000_000,
+        "append_time": None,
+    }
+    return _batches.read(data, at, count, *(usual | other).values())
+
+
+def test_records_are_made_from_any_place_on() -> None:
+    """
+    In any numbers, which add up to all of them, and to all bytes.
+    """
+    _batches.check(SOUND, 0, COUNT)
+    whole, size, end = read(SOUND)
+    assert end == len(SOUND)
+    assert [record.offset for record in whole] == [*range(100, 100 + COUNT)]
+    for step in range(1, COUNT + 1):
+        got, at, sizes = [], 0, 0
+        while len(got) < COUNT:
+            records, some, at = read(SOUND, at, min(step, COUNT - len(got)))
+            got += records
+            sizes += some
+        assert (got, sizes, at) == (whole, size, end)
+    assert read(SOUND, 0, 0) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_any_buffer_will_do(buffer: Any) -> None:
+    """
+    And what came from it does not change with it.
+    """
+    data = buffer(SOUND)
+    _batches.check(data, 0, COUNT)
+    records, _, _ = read(data)
+    if buffer is bytearray:
+        data[:] = bytes(len(data))
+    assert records == read(SOUND)[0]
+    assert all(type(record.key) in (bytes, type(None)) for record in records)
+
+
+def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
+    """
+    How many, their bytes, where the next one is, and the last one's offset.
+    """
+    for wanted in range(COUNT + 2):
+        count, size, at, last = _batches.pass_over(SOUND, 0, COUNT, wanted)
+        assert count == min(wanted, COUNT)
+        assert last == count - 1
+        assert read(SOUND, 0, count)[1:] == (size, at)
+    assert _batches.pass_over(SOUND, 0, 4, -5) == (0, 0, 0, -1)
+
+
+@pytest.mark.parametrize("data", WRONG)
+def test_what_no_producer_writes(data: bytes) -> None:
+    """
+    The check says so, and neither reading nor skipping it goes anywhere else.
+    """
+    with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+        _batches.check(data, 0, COUNT)
+    for count in range(COUNT + 2):
+        try:
+            read(data, 0, count)
+            _batches.pass_over(data, 0, count, 5)
+        except ValueError:
+            break
+
+
+def one(body: str) -> bytes:
+    """
+    Return a record of what stands in it, in hex: attributes, time, offset, key, ...
+    """
+    inside = bytes.fromhex(body)
+    return bytes([2 * len(inside)]) + inside
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "00 00 00 01 01 00 00",  # a byte too many
+        "00 00 00 01 01",  # none for the headers
+        "80 01 00 00 01 01 00",  # attributes that are no byte
+        "00 ff ff ff ff ff ff ff ff ff 01 00 01 01 00",  # a time of 64 bits
+        "00 80 80 80 80 80 80 80 80 80 00 00 01 01 00",  # a time of ten bytes
+        "00 00 ff ff ff ff ff ff ff ff ff 01 01 01 00",  # an offset of 64 bits
+        "00 00 00 03 01 00",  # a key of -2 bytes
+        "00 00 00 04 61 01 00",  # a key of 2 bytes in which one is the value's
+        "00 00 00 01 7e 00",  # a value longer than the record
+        "00 00 00 01 01 01",  # -1 headers
+        "00 00 00 01 01 04 02 61 01",  # two headers, of which one is there
+        "00 00 00 01 01 02 01 01",  # a header without a name
+        "00 00 00 01 01 02 02 ff 01",  # a name that is no text
+        "",
+    ],
+)
+def test_a_record_that_no_producer_writes(body: str) -> None:
+    """
+    By itself, and with another one behind it that would do for what is missing.
+    """
+    sound = one("00 00 00 01 01 00")
+    _batches.check(sound + sound, 0, 2)
+    for data, count in ((one(body), 1), (one(body) + sound, 2)):
+        with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+            _batches.check(data, 0, count)
+        with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+            read(data, 0, count)
+
+
+def test_records_that_are_cut_off() -> None:
+    """
+    Wherever the buffer ends: a sanitizer sees what is read behind it.
+    """
+    for end in range(len(SOUND)):
+        with pytest.raises(ValueError, match="producer writes"):
+            _batches.check(SOUND[:end], 0, COUNT)
+        with pytest.raises(ValueError, match="producer writes"):
+            read(SOUND[:end])
+        with pytest.raises(ValueError, match="producer writes"):
+            _batches.pass_over(SOUND[:end], 0, COUNT, COUNT)
+
+
+@given(
+    data=st.binary(max_size=60)
+    | st.builds(
+        lambda at, byte: SOUND[:at] + bytes([byte]) + SOUND[at + 1 :],
+        st.integers(0, len(SOUND) - 1),
+        st.integers(0, 255),
+    ),
+    at=st.integers(-2, len(SOUND) + 2),
+    count=st.integers(-2, 30),
+    delta=st.integers(-(2**63), 2**63 - 1),
+)
+def test_any_bytes_at_any_place(data: bytes, at: int, count: int, delta: int) -> None:
+    """
+    Either a result or a ValueError; what is checked can be read.
+    """
+    try:
+        _batches.check(data, at, count)
+    except ValueError:
+        is_sound = False
+    else:
+        is_sound = True
+    try:
+        records, _, end = read(data, at, count)
+        skipped, _, place, _ = _batches.pass_over(data, at, count, delta)
+    except ValueError:
+        assert not is_sound or count < 0
+    else:
+        assert len(records) == count
+        assert skipped <= count
+        assert at <= place <= end <= len(data)
+        assert not is_sound or end == len(data)
+
+
+class Other(tuple):
+    """
+    Makes no instance of its own.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *_: object) -> Self:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (ValueError, {"at": -1}),
+        (ValueError, {"at": len(SOUND) + 1}),
+        (ValueError, {"count": -1}),
+        (OverflowError, {"count": 2**63}),
+        (OverflowError, {"offset": 2**63}),
+        (TypeError, {"at": None}),
+        (TypeError, {"kind": list}),
+        (TypeError, {"kind": "tuple"}),
+        (TypeError, {"data": "text"}),
+        (TypeError, {"data": None}),
+        (BufferError, {"data": memoryview(SOUND)[::2]}),
+    ],
+)
+def test_arguments_that_cannot_be(
+    error: type[Exception], arguments: dict[str, Any]
+) -> None:
+    """
+    A Python error, and nothing is read.
+    """
+    with pytest.raises(error):
+        read(**({"data": SOUND} | arguments))
+
+
+def test_a_record_is_of_the_type_that_was_given() -> None:
+    """
+    Made as a named tuple makes its own: by tuple, with as many fields.
+    """
+    records, _, _ = read(SOUND, kind=Other)
+    assert {type(record) for record in records} == {Other}
+    assert {len(record) for record in records} == {len(ConsumerRecord._fields)}
+    assert all(gc.is_tracked(record) for record in records)
+
+
+def test_the_time_of_the_broker_is_that_of_all() -> None:
+    """
+    And its type says so.
+    """
+    records, _, _ = read(SOUND, append_time=9)
+    assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
+
+
+@pytest.mark.parametrize("data", [SOUND, *WRONG])
+def test_nothing_is_kept(data: bytes) -> None:
+    """
+    Neither of what it is given nor of what it makes, also after a fault in the middle.
+    """
+    append_time, epoch = 10**15, 10**12
+    given = data, TOPIC, append_time, epoch, ConsumerRecord
+
+    def often() -> None:
+        for _ in range(300):
+            for call in (_batches.check, read):
+                try:
+                    call(data, 0, COUNT)
+                    read(data, append_time=append_time, leader_epoch=epoch)
+                except ValueError:
+                    pass
+
+    often()
+    references = [sys.getrefcount(one) for one in given]
+    tracemalloc.start()
+    try:
+        often()
+        before, _ = tracemalloc.get_traced_memory()
+        often()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [sys.getrefcount(one) for one in given] == references
+    assert after - before < 2_000, "300 times a byte would be 300"
