@@ -72,7 +72,8 @@ _RECORDS = """
 
 def _design() -> dict[str, bytes]:
     # They link to each other, so they stand together here, too.
-    files = [*(_ROOT / "design").iterdir(), _ROOT / "CHANGELOG.md"]
+    files = [one for one in (_ROOT / "design").iterdir() if one.is_file()]
+    files.append(_ROOT / "CHANGELOG.md")
     found = {str(one.relative_to(_ROOT)): one.read_bytes() for one in files}
     found["design/README.md"] += _RECORDS.encode()
     return found

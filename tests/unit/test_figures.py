@@ -20,6 +20,7 @@ from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.conformance.clients import CLIENTS
 from tests.harness.conformance.pages import marks
 from tests.harness.docs.pages import PAGES, ROOT
+from tests.system.soak.report import lines, read
 
 README = (ROOT / "README.md").read_text("utf-8")
 DOCS = {page.relative_to(ROOT): page.read_text("utf-8") for page in PAGES}
@@ -329,33 +330,24 @@ def _reading(figure: str) -> str | None:
 # ---------------------------------------------------------------- the soak
 
 
-def test_the_soaks_table_adds_up() -> None:
+def test_the_soaks_tables_are_those_of_the_raw_results() -> None:
     """
-    The checks to all violations, the levels to those while held, the faults to all.
+    Each result that is kept stands in one, and the checks add up to its violations.
     """
-    (rows,) = (
-        found
-        for one in tables(design("soak.md"))
-        if "fault: kill" in (found := {row[0]: row[1:] for row in one[1:]})
-    )
-    totals = {
-        "**violations**": r"[A-Z]+\d+: ",
-        "faults": r"fault: ",
-    }
-    for column in (0, 1):
-        for start, parts in totals.items():
-            (total,) = (
-                row for name, row in rows.items() if name.partition(",")[0] == start
-            )
-            found = [row[column] for name, row in rows.items() if re.match(parts, name)]
-            assert sum(map(_count, found)) == _count(total[column]), start
-        held = [row[column] for name, row in rows.items() if ", held by " in name]
-        (while_held,) = (
-            row[column] for name, row in rows.items() if "delivered while held" in name
-        )
-        assert sum(map(_count, held)) == _count(while_held)
-
-
-def _count(cell: str) -> int:
-    found = re.match(r"[\d,]+", cell)  # a dash where a client has no such thing
-    return int(found[0].replace(",", "")) if found else 0
+    kept = {one.name: read(one) for one in (ROOT / "design/soak").iterdir()}
+    page = design("soak.md")
+    sections = [
+        part for part in page.split("\n## ") if re.search(r"`soak/[\w-]+\.json`", part)
+    ]
+    named = []
+    for part in sections:
+        names = re.findall(r"`soak/([\w-]+\.json)`", part)
+        named += names
+        for line in lines([kept[name] for name in names]):
+            assert line in part.splitlines()
+    assert sorted(named) == sorted(kept)
+    for result in kept.values():
+        assert sum(result["violations"].values()) == result["violations_total"]
+        held = sum(result["delivered_while_held"].values())
+        assert held == result["violations"]["A1"]
+        assert sum(result["faults"].values()) == result["faults_total"]
