@@ -45,7 +45,7 @@ class CompilingHook(BuildHookInterface[Any]):
                 "costs what it costs with kafka-python."
             )
             return
-        name = f"{_DECODER}.abi3{library.suffix}"
+        name = Path(_DECODER).with_name(library.name).as_posix()
         if version == "editable":
             # Beside it first: other environments may be using the one that is there.
             beside = Path(self.root, f"{name}.{os.getpid()}")

@@ -34,6 +34,9 @@ enum {
     FIELDS
 };
 
+/* Bytes: other threads may run while more than these are looked at. */
+#define WORTH_LETTING_GO (64 * 1024)
+
 typedef struct {
     int64_t size; /* bytes, without the field that has this number */
     int64_t timestamp_delta;
@@ -77,6 +80,47 @@ read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t
     return *size > 0 ? at + *size : at;
 }
 
+/*
+ * Says whether Python's strict decoder would take it. Table 3-7 of the Unicode standard:
+ * how many bytes follow the first one, and between which bounds the first of them is.
+ */
+static int
+is_utf8(const uint8_t *at, const uint8_t *end)
+{
+    while (at < end) {
+        uint8_t first = *at++, least = 0x80, most = 0xbf;
+        int more;
+        if (first < 0x80) {
+            continue;
+        }
+        if (first < 0xc2 || first > 0xf4) {
+            return 0;
+        }
+        more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+        if (first == 0xe0) {
+            least = 0xa0;
+        }
+        else if (first == 0xed) {
+            most = 0x9f; /* beyond are surrogates */
+        }
+        else if (first == 0xf0) {
+            least = 0x90;
+        }
+        else if (first == 0xf4) {
+            most = 0x8f;
+        }
+        if (end - at < more) {
+            return 0;
+        }
+        for (; more > 0; more--, at++, least = 0x80, most = 0xbf) {
+            if (*at < least || *at > most) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 /* Returns where the record ends, or NULL if it is not what a producer writes. */
 static const uint8_t *
 read_record(const uint8_t *at, const uint8_t *end, Record *record)
@@ -114,7 +158,7 @@ read_record(const uint8_t *at, const uint8_t *end, Record *record)
         const uint8_t *bytes;
         int64_t size;
         at = read_bytes(at, end, &bytes, &size);
-        if (at == NULL || size < 0) {
+        if (at == NULL || size < 0 || !is_utf8(bytes, at)) {
             return NULL;
         }
         at = read_bytes(at, end, &bytes, &size);
@@ -123,6 +167,13 @@ read_record(const uint8_t *at, const uint8_t *end, Record *record)
         }
     }
     return at == end ? at : NULL;
+}
+
+/* Adds as machines do: a sum that leaves 64 bits, which no caller wants, turns over. */
+static PyObject *
+sum(long long one, int64_t other)
+{
+    return PyLong_FromLongLong((long long)((uint64_t)one + (uint64_t)other));
 }
 
 static PyObject *
@@ -135,47 +186,54 @@ bytes_or_none(const uint8_t *bytes, int64_t size)
     return PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
 }
 
-/* Returns a list of (key, value), and adds up their bytes; NULL with an exception. */
-static PyObject *
-make_headers(const Record *record, const uint8_t *end, int64_t *size)
-{
-    PyObject *headers = PyList_New((Py_ssize_t)record->header_count);
-    if (headers == NULL) {
-        return NULL;
-    }
-    const uint8_t *at = record->headers;
-    *size = record->header_count ? 0 : -1;
-    for (int64_t i = 0; i < record->header_count; i++) {
-        const uint8_t *key = NULL, *value = NULL;
-        int64_t key_size = -1, value_size = -1;
-        at = read_bytes(at, end, &key, &key_size); /* read_record has seen both */
-        at = read_bytes(at, end, &value, &value_size);
-        PyObject *pair = PyTuple_New(2);
-        if (pair == NULL) {
-            Py_DECREF(headers);
-            return NULL;
-        }
-        PyList_SetItem(headers, (Py_ssize_t)i, pair);
-        PyObject *name =
-            PyUnicode_DecodeUTF8((const char *)key, (Py_ssize_t)key_size, "strict");
-        PyObject *content = name ? bytes_or_none(value, value_size) : NULL;
-        if (content == NULL) {
-            Py_XDECREF(name);
-            Py_DECREF(headers);
-            return NULL;
-        }
-        PyTuple_SetItem(pair, 0, name);
-        PyTuple_SetItem(pair, 1, content);
-        *size += key_size + (value_size > 0 ? value_size : 0);
-    }
-    return headers;
-}
-
 static PyObject *
 not_as_written(void)
 {
     PyErr_SetString(PyExc_ValueError, "not what a producer writes");
     return NULL;
+}
+
+/* Returns a header, of which two reads have given the parts; NULL with an exception. */
+static PyObject *
+make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
+            int64_t value_size)
+{
+    PyObject *name =
+        PyUnicode_DecodeUTF8((const char *)key, (Py_ssize_t)key_size, "strict");
+    PyObject *content = name ? bytes_or_none(value, value_size) : NULL;
+    PyObject *pair = content ? PyTuple_Pack(2, name, content) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(content);
+    return pair;
+}
+
+/*
+ * Returns a list of (key, value), and adds up their bytes; NULL with an exception. The
+ * collector may run Python code each time that something is made, which can see the list:
+ * so it is never longer than what is in it.
+ */
+static PyObject *
+make_headers(const Record *record, const uint8_t *end, int64_t *size)
+{
+    PyObject *headers = PyList_New(0);
+    const uint8_t *at = record->headers;
+    *size = record->header_count ? 0 : -1;
+    for (int64_t i = 0; headers != NULL && i < record->header_count; i++) {
+        const uint8_t *key, *value = NULL;
+        int64_t key_size, value_size = -1;
+        at = read_bytes(at, end, &key, &key_size);
+        at = at ? read_bytes(at, end, &value, &value_size) : NULL;
+        /* read_record has seen both, unless the buffer changes meanwhile */
+        PyObject *pair = at && key_size >= 0
+                             ? make_header(key, key_size, value, value_size)
+                             : not_as_written();
+        if (pair == NULL || PyList_Append(headers, pair) < 0) {
+            Py_CLEAR(headers);
+        }
+        Py_XDECREF(pair);
+        *size += key_size + (value_size > 0 ? value_size : 0);
+    }
+    return headers;
 }
 
 /* Gets the part of a buffer behind `at`; 0 with an exception. */
@@ -208,19 +266,14 @@ check(PyObject *Py_UNUSED(module), PyObject *args)
     }
     const uint8_t *p = (const uint8_t *)view.buf + at;
     const uint8_t *end = (const uint8_t *)view.buf + view.len;
+    /* No Python is needed for this, and a batch may have a gigabyte. */
+    PyThreadState *state = end - p > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
     Record record;
-    PyObject *headers;
-    int64_t size;
     for (; count > 0 && p != NULL; count--) {
         p = read_record(p, end, &record);
-        if (p != NULL && record.header_count) { /* a name may be no text */
-            headers = make_headers(&record, p, &size);
-            if (headers == NULL) {
-                PyBuffer_Release(&view);
-                return NULL;
-            }
-            Py_DECREF(headers);
-        }
+    }
+    if (state != NULL) {
+        PyEval_RestoreThread(state);
     }
     PyBuffer_Release(&view);
     if (p != end) {
@@ -290,7 +343,7 @@ static int
 fill(PyObject *fields, const Record *record, const uint8_t *end, long long offset)
 {
     int64_t header_size;
-    return put(fields, OFFSET, PyLong_FromLongLong(offset + record->offset_delta))
+    return put(fields, OFFSET, sum(offset, record->offset_delta))
         && put(fields, KEY, bytes_or_none(record->key, record->key_size))
         && put(fields, VALUE, bytes_or_none(record->value, record->value_size))
         && put(fields, HEADERS, make_headers(record, end, &header_size))
@@ -328,31 +381,44 @@ make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
     return NULL;
 }
 
+/*
+ * Says whether it is a class that Python code has derived from tuple: those are made by
+ * tuple's constructor. Types of C, such as those of struct sequences, have their own.
+ */
+static int
+is_plain_tuple(PyTypeObject *kind)
+{
+    unsigned long flags = PyType_GetFlags(kind);
+    return PyType_IsSubtype(kind, &PyTuple_Type) && (flags & Py_TPFLAGS_HEAPTYPE)
+        && (flags & Py_TPFLAGS_BASETYPE);
+}
+
 PyDoc_STRVAR(read_doc,
 "read(data, at, count, kind, topic, partition, leader_epoch, offset, timestamp,\n"
 "     append_time)\n--\n\n"
 "Make records of `count` records from `at` on.\n\n"
 "Args:\n"
-"    kind: a subclass of tuple whose fields are those of kafka-python's record.\n"
+"    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
 "    offset: of the batch.\n"
 "    timestamp: of the batch.\n"
 "    append_time: the time of all of them, if the broker has set it, else None.\n\n"
 "Returns:\n"
-"    The records; the bytes that they have; where the next one begins.");
+"    The records; the bytes that they have; where the next one begins; how many\n"
+"    headers they have.");
 
 static PyObject *
 read_(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *data, *kind, *topic, *partition, *epoch, *append_time;
     Py_ssize_t at, count;
-    long long offset, timestamp, size = 0;
+    long long offset, timestamp, size = 0, headers = 0;
     Py_buffer view;
     if (!PyArg_ParseTuple(args, "OnnO!OOOLLO", &data, &at, &count, &PyType_Type, &kind,
                           &topic, &partition, &epoch, &offset, &timestamp, &append_time)) {
         return NULL;
     }
-    if (!PyType_IsSubtype((PyTypeObject *)kind, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "records are tuples");
+    if (!is_plain_tuple((PyTypeObject *)kind)) {
+        PyErr_SetString(PyExc_TypeError, "records are of a class derived from tuple");
         return NULL;
     }
     if (count < 0 || !open_buffer(data, at, &view)) {
@@ -375,13 +441,13 @@ read_(PyObject *Py_UNUSED(module), PyObject *args)
         }
         if (fill(fields, &record, p, offset)
             && (append_time != Py_None
-                || put(fields, TIMESTAMP,
-                       PyLong_FromLongLong(timestamp + record.timestamp_delta)))) {
+                || put(fields, TIMESTAMP, sum(timestamp, record.timestamp_delta)))) {
             one = new_tuple((PyTypeObject *)kind, arguments, NULL);
         }
         is_sound = one != NULL && PyList_Append(made, one) == 0;
         Py_XDECREF(one);
         size += record.size;
+        headers += record.header_count;
     }
     at = is_sound ? p - (const uint8_t *)view.buf : 0;
     PyBuffer_Release(&view);
@@ -390,7 +456,7 @@ read_(PyObject *Py_UNUSED(module), PyObject *args)
         Py_XDECREF(made);
         return NULL;
     }
-    return Py_BuildValue("NLn", made, size, at);
+    return Py_BuildValue("NLnL", made, size, at, headers);
 }
 
 static PyMethodDef functions[] = {

@@ -31,6 +31,9 @@ except ImportError:  # there was no compiler, and choose() offers no CompiledRec
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
 
+# Bytes: what the objects of one header take, about, beside their data.
+_HEADER_OBJECTS = 200
+
 # Kafka 0.11's record format, the first that the compiled decoder reads.
 COMPILED_MAGIC = 2
 
@@ -50,8 +53,9 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     bytes_taken: int
     """
-    How many bytes the records taken so far had in uncompressed batches; 0 with
-    deserializers. Records read by upstream's decoder count as ``UNKNOWN_SIZE``.
+    How many bytes the records taken so far had in uncompressed batches, and 200 for
+    each header, about what its objects take; 0 with deserializers. Records read by
+    upstream's decoder count as ``UNKNOWN_SIZE``.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         Throw the rest away, and report what was read to upstream's metrics.
         """
         self._close_batch()
-        self._fallback = None
+        self._fallback = self._batches = self._batch = None
         super().drain()
 
     def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
@@ -197,6 +201,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
                 pass
             else:
                 self._data, self._at, self._left = data, 0, count
+                batch._buffer = b""  # upstream's decoder is not needed: data is enough
                 return
         # Upstream's generator, for this batch alone. It keeps its state on this object.
         if self._deserializes():
@@ -223,9 +228,9 @@ class CompiledRecords(Fetcher.PartitionRecords):
         if self._deserializes():
             self._take_deserialized(taken, limit)
             return
-        records, size, end = self._read(self._left if limit is None else limit)
+        records, size, end, headers = self._read(self._left if limit is None else limit)
         taken.extend(records)
-        self.bytes_taken += end - self._at
+        self.bytes_taken += end - self._at + headers * _HEADER_OBJECTS
         self._note_read(len(records), size, end, records[-1].offset)
 
     def _take_deserialized(
@@ -233,11 +238,13 @@ class CompiledRecords(Fetcher.PartitionRecords):
     ) -> None:
         # One by one: a deserializer may raise, and those before it have been read.
         for _ in range(self._left if limit is None else min(self._left, limit)):
-            (record,), size, end = self._read(1)
+            if not self._left:
+                return  # the deserializer had the rest thrown away: it closed us, say
+            (record,), size, end, _ = self._read(1)
             taken.append(self._deserialized(record))
             self._note_read(1, size, end, record.offset)
 
-    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int]:
+    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int, int]:
         batch = self._batch
         topic, partition = self.topic_partition
         append_time = batch.max_timestamp if batch.timestamp_type else None
@@ -267,7 +274,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
             self._note_read(count, size, end, first + last)
 
     def _note_read(self, count: int, size: int, end: int, last: int) -> None:
-        self._left -= count
+        self._left = max(0, self._left - count)
         self._at = end
         self.records_read += count
         self.bytes_read += size

@@ -36,6 +36,11 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section.tobytes()))
 
 
+# Bytes of a decompressor. One has 3 MB for what producers write by default, and 9 MB
+# for the highest usual level.
+_MOST_KEPT = 16 * 1024 * 1024
+
+
 class _Zstd(threading.local):
     # It reads as upstream does, but with one decompressor per thread: upstream makes a
     # new one for each batch, which takes longer than decoding a small batch.
@@ -44,9 +49,14 @@ class _Zstd(threading.local):
         self._decompressor = codecs.zstd.ZstdDecompressor()
 
     def decode(self, data: Buffer) -> bytes:
-        source = io.BytesIO(data)
-        with self._decompressor.stream_reader(source, read_across_frames=True) as read:
-            return bytes(read.read())
+        source, decompressor = io.BytesIO(data), self._decompressor
+        try:
+            with decompressor.stream_reader(source, read_across_frames=True) as read:
+                return bytes(read.read())
+        finally:
+            # It keeps the largest window that it has seen, which the producer chose.
+            if decompressor.memory_size() > _MOST_KEPT:
+                self._decompressor = codecs.zstd.ZstdDecompressor()
 
 
 _BY_CODEC: dict[int, Callable[[memoryview], Buffer]] = {

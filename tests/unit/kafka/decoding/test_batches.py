@@ -4,8 +4,13 @@ The compiled code itself: no bytes and no arguments make it read elsewhere, or l
 """
 
 import gc
+import itertools
+import os
 import sys
+import threading
+import time
 import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import pytest
@@ -56,17 +61,17 @@ def test_records_are_made_from_any_place_on() -> None:
     In any numbers, which add up to all of them, and to all bytes.
     """
     _batches.check(SOUND, 0, COUNT)
-    whole, size, end = read(SOUND)
-    assert end == len(SOUND)
+    whole, size, end, headers = read(SOUND)
+    assert (end, headers) == (len(SOUND), len(HEADERS) * COUNT)
     assert [record.offset for record in whole] == [*range(100, 100 + COUNT)]
     for step in range(1, COUNT + 1):
         got, at, sizes = [], 0, 0
         while len(got) < COUNT:
-            records, some, at = read(SOUND, at, min(step, COUNT - len(got)))
+            records, some, at, _ = read(SOUND, at, min(step, COUNT - len(got)))
             got += records
             sizes += some
         assert (got, sizes, at) == (whole, size, end)
-    assert read(SOUND, 0, 0) == ([], 0, 0)
+    assert read(SOUND, 0, 0) == ([], 0, 0, 0)
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
@@ -76,7 +81,7 @@ def test_any_buffer_will_do(buffer: Any) -> None:
     """
     data = buffer(SOUND)
     _batches.check(data, 0, COUNT)
-    records, _, _ = read(data)
+    records, *_ = read(data)
     if buffer is bytearray:
         data[:] = bytes(len(data))
     assert records == read(SOUND)[0]
@@ -91,7 +96,7 @@ def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
         count, size, at, last = _batches.pass_over(SOUND, 0, COUNT, wanted)
         assert count == min(wanted, COUNT)
         assert last == count - 1
-        assert read(SOUND, 0, count)[1:] == (size, at)
+        assert read(SOUND, 0, count)[1:3] == (size, at)
     assert _batches.pass_over(SOUND, 0, 4, -5) == (0, 0, 0, -1)
 
 
@@ -100,7 +105,7 @@ def test_what_no_producer_writes(data: bytes) -> None:
     """
     The check says so, and neither reading nor skipping it goes anywhere else.
     """
-    with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+    with pytest.raises(ValueError, match="producer writes"):
         _batches.check(data, 0, COUNT)
     for count in range(COUNT + 2):
         try:
@@ -144,9 +149,9 @@ def test_a_record_that_no_producer_writes(body: str) -> None:
     sound = one("00 00 00 01 01 00")
     _batches.check(sound + sound, 0, 2)
     for data, count in ((one(body), 1), (one(body) + sound, 2)):
-        with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+        with pytest.raises(ValueError, match="producer writes"):
             _batches.check(data, 0, count)
-        with pytest.raises(ValueError, match=r"producer writes|codec can't decode"):
+        with pytest.raises(ValueError, match="producer writes"):
             read(data, 0, count)
 
 
@@ -185,7 +190,7 @@ def test_any_bytes_at_any_place(data: bytes, at: int, count: int, delta: int) ->
     else:
         is_sound = True
     try:
-        records, _, end = read(data, at, count)
+        records, _, end, _ = read(data, at, count)
         skipped, _, place, _ = _batches.pass_over(data, at, count, delta)
     except ValueError:
         assert not is_sound or count < 0
@@ -218,6 +223,9 @@ class Other(tuple):
         (TypeError, {"at": None}),
         (TypeError, {"kind": list}),
         (TypeError, {"kind": "tuple"}),
+        (TypeError, {"kind": tuple}),
+        (TypeError, {"kind": os.stat_result}),
+        (TypeError, {"kind": time.struct_time}),
         (TypeError, {"data": "text"}),
         (TypeError, {"data": None}),
         (BufferError, {"data": memoryview(SOUND)[::2]}),
@@ -237,7 +245,7 @@ def test_a_record_is_of_the_type_that_was_given() -> None:
     """
     Made as a named tuple makes its own: by tuple, with as many fields.
     """
-    records, _, _ = read(SOUND, kind=Other)
+    records, *_ = read(SOUND, kind=Other)
     assert {type(record) for record in records} == {Other}
     assert {len(record) for record in records} == {len(ConsumerRecord._fields)}
     assert all(gc.is_tracked(record) for record in records)
@@ -247,8 +255,129 @@ def test_the_time_of_the_broker_is_that_of_all() -> None:
     """
     And its type says so.
     """
-    records, _, _ = read(SOUND, append_time=9)
+    records, *_ = read(SOUND, append_time=9)
     assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
+
+
+@pytest.fixture
+def callback() -> Iterator[Callable[[Any], None]]:
+    """
+    Have the collector call something each time that it has started.
+    """
+    added: list[Any] = []
+
+    def add(called: Any) -> None:
+        added.append(lambda *_: called())
+        gc.callbacks.extend(added)
+
+    yield add
+    for one in added:
+        gc.callbacks.remove(one)
+
+
+MANY = Row(0, b"k", b"v", (("h", b"1"),) * 3_000)
+
+
+def test_the_collector_sees_only_what_is_complete(
+    callback: Callable[[Any], None],
+) -> None:
+    """
+    Code that it runs may look at every list: one with empty places would crash it.
+    """
+    data = bytes(written(0, [MANY] * 3, Frame())[0][HEADER:])
+    seen: list[int] = []
+
+    def look() -> None:
+        lists = [one for one in gc.get_objects() if type(one) in (list, tuple)]
+        seen.append(sum(len([*one]) for one in lists))
+
+    callback(look)
+    _batches.check(data, 0, 3)
+    read(data, 0, 3)
+    assert seen
+
+
+def test_code_that_the_collector_runs_may_change_what_it_sees(
+    callback: Callable[[Any], None],
+) -> None:
+    """
+    A buffer that is written to, or a list that is emptied, is no way to crash.
+    """
+    kept = bytes(written(0, [MANY], Frame())[0][HEADER:])
+    data = bytearray(kept)
+
+    def change() -> None:
+        data[:] = b"\x7f" * len(data)
+        for one in gc.get_objects():
+            if type(one) is list and len(one) > 100 and one[0] == ("h", b"1"):
+                one.clear()
+
+    callback(change)
+    for _ in range(5):
+        data[:] = kept
+        try:
+            (record,), *_ = read(data, 0, 1)
+        except ValueError:
+            continue
+        assert record.key == b"k"
+
+
+def test_a_sum_that_leaves_64_bits_turns_over() -> None:
+    """
+    Callers see to it that none does; here nothing is undefined.
+    """
+    (record,), *_ = read(one("00 00 02 01 01 00"), 0, 1, offset=2**63 - 1)
+    assert record.offset == -(2**63)
+
+
+def test_a_name_is_text_where_python_says_so() -> None:
+    """
+    For all first bytes with what may follow them, and where they are cut off.
+    """
+    seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
+    seconds += [0xBE, 0xBF, 0xC0, 0xFF]
+    names = [bytes(pair) for pair in itertools.product(range(256), seconds)]
+    names += [
+        name + tail for name in names for tail in (b"\x80", b"\xbf\x80", b"\x80A")
+    ]
+    for name in names:
+        try:
+            text = name.decode()
+        except UnicodeDecodeError:
+            text = None
+        length = bytes([2 * len(name)]).hex()
+        data = one(f"00 00 00 01 01 02 {length} {name.hex()} 01")
+        if text is None:
+            with pytest.raises(ValueError, match="producer writes"):
+                _batches.check(data, 0, 1)
+        else:
+            _batches.check(data, 0, 1)
+            (record,), *_ = read(data, 0, 1)
+            assert record.headers == [(text, None)]
+
+
+def test_others_run_while_a_large_batch_is_checked() -> None:
+    """
+    A batch of a few KB may have a gigabyte of headers when it is uncompressed.
+    """
+    record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
+    count = 2_000_000
+    data = record * count
+    running, done = threading.Event(), threading.Event()
+
+    def check() -> None:
+        running.set()
+        _batches.check(data, 0, count)
+        done.set()
+
+    thread = threading.Thread(target=check)
+    thread.start()
+    assert running.wait(20)
+    steps = 0
+    while not done.is_set():
+        steps += 1
+    thread.join()
+    assert steps > 1_000, "it had the interpreter to itself"
 
 
 @pytest.mark.parametrize("data", [SOUND, *WRONG])

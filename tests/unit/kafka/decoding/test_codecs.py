@@ -132,6 +132,23 @@ def test_zstd_on_several_threads() -> None:
         assert [*pool.map(read, range(4))] == [{one} for one in expected]
 
 
+def test_a_large_window_is_not_kept() -> None:
+    """
+    A producer chooses it: 128 MB for 1 MB on the wire.
+    """
+    options = zstandard.ZstdCompressionParameters.from_level(
+        1, window_log=27, write_content_size=False
+    )
+    writer = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    data = b"".join(writer.compress(bytes(2**20)) for _ in range(40)) + writer.flush()
+    decoder = _Zstd()
+    usual = decoder._decompressor
+    assert decoder.decode(codecs.zstd_encode(PLAIN)) == PLAIN
+    assert decoder._decompressor is usual
+    assert len(decoder.decode(data)) == 40 * 2**20
+    assert decoder._decompressor.memory_size() < 2**20
+
+
 def _flipped(codec: int, good: bytes) -> None:
     for at in range(len(good)):
         _read(codec, good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])

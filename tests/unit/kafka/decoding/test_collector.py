@@ -4,6 +4,7 @@ The garbage collector stands still while records are made, not while they are re
 
 import gc
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -171,6 +172,49 @@ def _enabled_in_child() -> bool:
     os.close(reads)
     os.close(writes)
     return answer == b"1"
+
+
+@pytest.mark.parametrize("codec", [0, 1, 3, 4])
+def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
+    """
+    In the middle of a batch only its uncompressed bytes stay, after a drain nothing.
+    """
+    data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
+    before = sys.getrefcount(data)
+    part = choose("compiled").records(0, TP, MemoryRecords(data))
+    part.take(1)
+    assert codec == 0 or len(part._batch._buffer) == 0
+    part.drain()
+    assert sys.getrefcount(data) == before
+    assert part._batch is None
+    assert part.take() == []
+
+
+def test_headers_count_as_the_objects_that_they_are() -> None:
+    """
+    Those of a poll are kept for a while, if they are small.
+    """
+    data, _ = written(0, [Row(0, None, None, (("", b""),) * 1000)] * 3, Frame())
+    part = choose("compiled").records(0, TP, MemoryRecords(data))
+    part.take()
+    assert part.bytes_taken > 3 * 1000 * 200
+
+
+def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
+    """
+    It closes the consumer, say: the record comes, and nothing after it.
+    """
+
+    class Closing(Deserializer):  # type: ignore[misc]  # upstream is untyped
+        def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+            del topic, headers
+            part.drain()
+            return data
+
+    part = _part(Closing())
+    assert [record.offset for record in part.take()] == [0]
+    assert part.take() == []
+    assert part.next_fetch_offset == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
