@@ -173,9 +173,7 @@ def test_metrics_when_drained_in_the_middle() -> None:
         compared(Case(data=data * 2, takes=(13,), drained_after=takes))
 
 
-@pytest.mark.parametrize(
-    "far", [2**61, 2**62 - 1, 2**62, 2**63 - 1, -(2**62), -(2**63)]
-)
+@pytest.mark.parametrize("far", [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])
 @pytest.mark.parametrize("first", [0, 2**61, -(2**61)])
 def test_a_forged_time_adds_up(first: int, far: int) -> None:
     """
