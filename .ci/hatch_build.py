@@ -5,8 +5,8 @@ What hatchling asks us for when it builds: compiled code, and links that work.
 import os
 import re
 import runpy
-import sysconfig
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _JAR = "safeconsumer/spark/jvm/safekafka.jar"
 _DECODER = "safeconsumer/_kafka/decoding/_batches"
-# For a wheel that any platform can use, beside those of each platform.
+# 1: for a wheel that any platform can use, beside those of each platform.
 _PURE = "SAFECONSUMER_PURE_PYTHON"
 
 
@@ -31,39 +31,49 @@ class CompilingHook(BuildHookInterface[Any]):
         It compiles the shim when Spark is first used.
         """
         self._scratch = tempfile.TemporaryDirectory()
-        if not os.environ.get(_PURE):
-            self._add_decoder(version, build_data)
+        in_sources = Path(self.root, _DECODER).parent
+        if os.environ.get(_PURE, "0") == "0":
+            self._add_decoder(version, in_sources, build_data)
+        elif version == "editable":
+            for old in in_sources.glob("_batches*.so"):
+                old.unlink()
         if version != "editable":
             self._add_shim(build_data)
 
-    def _add_decoder(self, version: str, build_data: dict[str, Any]) -> None:
+    def _add_decoder(
+        self, version: str, in_sources: Path, build_data: dict[str, Any]
+    ) -> None:
         try:
             library = self._decoder()
+            if version == "editable":
+                # Beside it first: other environments may be using the one there is.
+                beside = in_sources / f"_batches.{os.getpid()}.so"
+                beside.write_bytes(library.read_bytes())
+                beside.replace(in_sources / library.name)
         except Exception as error:  # noqa: BLE001 - whatever a compiler, or its absence, raises
             self.app.display_warning(
                 f"without the compiled decoder: {error}. Everything works; a record "
                 "costs what it costs with kafka-python."
             )
             return
-        name = Path(_DECODER).with_name(library.name).as_posix()
-        if version == "editable":
-            # Beside it first: other environments may be using the one that is there.
-            beside = Path(self.root, f"{name}.{os.getpid()}")
-            beside.write_bytes(library.read_bytes())
-            beside.replace(Path(self.root, name))
-            return
-        platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
-        build_data["force_include"][str(library)] = name
-        build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{platform}"
+        if version != "editable":
+            name = Path(_DECODER).with_name(library.name).as_posix()
+            build_data["force_include"][str(library)] = name
+            build_data["pure_python"] = False
+            # hatchling knows how index and installers call this platform.
+            *_, platform = self.build_config.builder.get_best_matching_tag().split("-")
+            build_data["tag"] = f"cp311-abi3-{platform}"
 
     def _decoder(self) -> Path:
         # Not at the top: it is only needed here, and may be missing like a compiler.
         from setuptools import Distribution, Extension  # noqa: PLC0415
 
+        source = Path(self.root, f"{_DECODER}.c")
         extension = Extension(
             _DECODER.replace("/", "."),
-            [str(Path(self.root, f"{_DECODER}.c"))],
+            [str(source)],
+            # what it was made of, so that a stale one is not used
+            define_macros=[("SOURCE", f'"{sha256(source.read_bytes()).hexdigest()}"')],
             py_limited_api=True,
         )
         command = Distribution({"ext_modules": [extension]}).get_command_obj(

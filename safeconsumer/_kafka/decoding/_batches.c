@@ -16,6 +16,11 @@
 
 #include <stdint.h>
 
+/* The SHA-256 of this file, in hex, by which a stale library is told from this one. */
+#ifndef SOURCE
+#define SOURCE ""
+#endif
+
 /* The fields of a record as kafka-python's ConsumerRecord has them. */
 enum {
     TOPIC,
@@ -466,11 +471,23 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static int
+add_source(PyObject *module)
+{
+    return PyModule_AddStringConstant(module, "SOURCE", SOURCE);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_source},
+    {0, NULL},
+};
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_batches",
     .m_size = 0,
     .m_methods = functions,
+    .m_slots = slots,
 };
 
 PyMODINIT_FUNC

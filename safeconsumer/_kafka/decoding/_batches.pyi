@@ -2,6 +2,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+SOURCE: str
+
 def check(data: Buffer, at: int, count: int, /) -> None: ...
 def pass_over(
     data: Buffer, at: int, count: int, delta: int, /

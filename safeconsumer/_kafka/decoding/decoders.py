@@ -4,6 +4,8 @@ Chooses the decoder of record batches, and says which one it is.
 
 import logging
 from functools import cache
+from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
 from attrs import frozen
@@ -18,8 +20,9 @@ _logged: set[str] = set()
 CHOICES = ("auto", "python", "compiled")
 
 _INSTALL = (
-    "a wheel for this platform has it, and so has what is built where there is a C "
-    "compiler: pip install --force-reinstall --no-cache-dir safeconsumer"
+    "pip install --force-reinstall --no-deps --no-cache-dir --no-binary safeconsumer "
+    "safeconsumer compiles it, or, in a checkout, pip install --force-reinstall "
+    "--no-deps -e . does; both need a C compiler and Python's headers"
 )
 
 
@@ -74,8 +77,13 @@ def log_once(choice: DecoderChoice) -> None:
 @cache
 def _compiled() -> DecoderChoice:
     try:
-        from safeconsumer._kafka.decoding import _batches  # noqa: PLC0415 - if built
-    except ImportError as error:
+        batches = import_module("safeconsumer._kafka.decoding._batches")
+    except ModuleNotFoundError as error:
         message = "this installation was built without it"
         raise ImportError(message) from error
-    return DecoderChoice("compiled", Path(_batches.__file__).name, CompiledRecords)
+    file = Path(str(batches.__file__))
+    source = file.with_name("_batches.c")
+    if sha256(source.read_bytes()).hexdigest() != batches.SOURCE:
+        message = f"{file.name} was built from other sources than {source.name}"
+        raise ImportError(message)
+    return DecoderChoice("compiled", file.name, CompiledRecords)

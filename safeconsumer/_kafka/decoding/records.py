@@ -9,6 +9,7 @@ records and errors are upstream's (design/0090).
 """
 
 import itertools
+import logging
 from typing import Any
 
 from kafka.consumer.fetcher import ConsumerRecord, Fetcher
@@ -27,6 +28,8 @@ try:
     from safeconsumer._kafka.decoding import _batches
 except ImportError:  # there was no compiler, and choose() offers no CompiledRecords
     _batches = None  # type: ignore[assignment]
+
+log = logging.getLogger(Fetcher.__module__)
 
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
@@ -101,9 +104,12 @@ class CompiledRecords(Fetcher.PartitionRecords):
     ) -> Exception | None:
         try:
             self._fill(taken, n)
-        except StopIteration:
+        except StopIteration as stop:
             self._failed = True
-            return RuntimeError(_STOPPED)  # upstream's words, too
+            log.exception(_STOPPED)  # upstream's words, too
+            error = RuntimeError(_STOPPED)
+            error.__context__ = stop  # it tells which line of a deserializer
+            return error
         except Exception as error:  # noqa: BLE001 - take() raises it
             self._failed = True
             return error

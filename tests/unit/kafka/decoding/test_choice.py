@@ -3,23 +3,25 @@
 """
 
 import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka import decoding
-from safeconsumer._kafka.decoding import decoders
+from safeconsumer._kafka.decoding import _batches, decoders
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
 from tests.unit.kafka.decoding.compare import TP
 
-INSTALL = "pip install --force-reinstall --no-cache-dir safeconsumer"
+INSTALL = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary"
 BATCHES = "safeconsumer._kafka.decoding._batches"
 
 
@@ -96,9 +98,10 @@ except Exception as error:
 """
 
 
-def _chosen(*missing: str) -> list[str]:
+def _chosen(*missing: str, folder: Path | None = None) -> list[str]:
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _CHOOSE, *missing],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
@@ -134,6 +137,34 @@ def test_a_consumer_without_it_reads_all_the_same(
     with pytest.raises(MissingExtraError) as caught:
         SafeConsumer(decoder="compiled", bootstrap_servers="127.0.0.1:1")
     assert INSTALL in str(caught.value)
+
+
+def test_a_stale_one_is_not_used(fresh: pytest.MonkeyPatch) -> None:
+    """
+    As after a pull, in an editable installation that was not made again.
+    """
+    fresh.setattr(_batches, "SOURCE", "0" * 64)
+    chosen = decoders.choose("auto")
+    assert chosen.name == "python"
+    assert (
+        chosen.detail == "_batches.abi3.so was built from other sources than _batches.c"
+    )
+    with pytest.raises(MissingExtraError, match="other sources"):
+        decoders.choose("compiled")
+
+
+def test_one_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    """
+    Another machine's, say, in a checkout that is shared.
+    """
+    package = tmp_path / "safeconsumer"
+    ours = Path(decoders.__file__).parents[2]
+    shutil.copytree(ours, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_kafka/decoding/_batches.abi3.so").write_bytes(b"no library")
+    auto, _ = _chosen(folder=tmp_path)
+    assert auto.startswith("python | ")
+    assert "_batches.abi3.so" in auto
+    assert "built without" not in auto
 
 
 def test_what_was_not_to_be_had_is_looked_for_again(fresh: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,20 @@ def test_headers_count_as_the_objects_that_they_are() -> None:
     assert part.bytes_taken > 3 * 1000 * 200
 
 
+def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    In the log and in the error, as with kafka-python.
+    """
+    stop = StopIteration("next() of mine")
+    with pytest.raises(RuntimeError) as caught:
+        _part(Noting(stop)).take()
+    assert caught.value.__context__ is stop
+    (logged,) = caplog.records
+    assert (logged.name, logged.exc_info[1]) == ("kafka.consumer.fetcher", stop)
+
+
 def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
     """
     It closes the consumer, say: the record comes, and nothing after it.
