@@ -17,7 +17,7 @@ _BAR, _STEP, _HEAD, _GAP = 16, 22, 30, 14
 _TEXT, _OTHERS, _OURS = "#808890", "#8a94a0", "#2f9e62"
 _NAMES = {
     "kafka-python": "kafka-python",
-    "safe-python": "safeconsumer, Python's",
+    "safe-python": "… decoder=python",
     "safe-compiled": "safeconsumer",
 }
 
