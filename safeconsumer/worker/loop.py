@@ -55,6 +55,7 @@ class Brakes:
         self._is_throttled = False
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
+        self._placed_in: Mapping[TopicPartition, int] = {}  # ownerships, by epoch
         self._counted_at = clock()
         self._lifted_at: float | None = None
         self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
@@ -83,6 +84,7 @@ class Brakes:
             wanted[FLOOR, tp] = "its first offset is not committed yet"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
+        self._placed_in = self._client.epochs()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._held.low = self._marks.low if self._is_throttled else None
@@ -228,13 +230,18 @@ class Brakes:
         """
         return any(holding[0] == owner for holding in self._wanted)
 
-    def leaks(self, tp: TopicPartition) -> bool:
+    def leaks(self, tp: TopicPartition, ownership: int) -> bool:
         """
         Tell whether a hold covers the partition that nobody has lifted since.
+
+        One of the partition alone ends with the ownership that it was placed in, which
+        may have been lost, and another begun, in the poll.
         """
         if (BACKPRESSURE, None) in self._wanted and self._held.low is not None:
             return True
-        return any((owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY))
+        return self._placed_in.get(tp) == ownership and any(
+            (owner, tp) in self._wanted for owner in (BACKPRESSURE, RETRY)
+        )
 
 
 # Seconds; how long the loop waits for an ownership's floor before it goes on without.
@@ -486,7 +493,7 @@ class Engine:
         for tp, records in polled.items():
             if not records or tp not in owned:
                 continue
-            if self.brakes.leaks(tp):
+            if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
             if not self.commits.has_floor(epoch):

@@ -3,6 +3,7 @@ W1: partitions share what may be held, and what waits leaves room to the others.
 """
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition
@@ -10,6 +11,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry
 from safeconsumer.worker.handlers import all_done
+from safeconsumer.worker.loop import BACKPRESSURE
 from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.harness.worker.model.client import EVERY, Clock, FakeClient, FakeRecord
@@ -158,3 +160,25 @@ def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
     share.schedule.queue.obey()
     share.client.log[EVERY[3]] = LOG
     assert share.work(frozenset(), 2000) == {3: LOG}
+
+
+def test_what_comes_in_a_new_ownership_was_not_held() -> None:
+    """
+    A partition's hold ends with its ownership: lost and regained within one poll, say.
+    """
+    share = Share(Limits(records=40), busy=1)
+    share.turns(20)
+    engine, client = share.engine, share.client
+    assert engine.brakes._wanted == {(BACKPRESSURE, EVERY[0])}
+    poll = client.poll
+
+    def regained(timeout: float, records: int) -> Any:  # noqa: ANN401 - as the client's
+        client._assign(frozenset())
+        client._assign(frozenset(EVERY))
+        return poll(timeout, records)
+
+    client.poll = regained  # type: ignore[method-assign]
+    begun = len(client.delivered)
+    share.turns(1)
+    assert len(client.delivered) > begun
+    assert engine.leaked == 0

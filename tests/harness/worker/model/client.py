@@ -9,7 +9,7 @@ from attrs import define, frozen
 from kafka.errors import CommitFailedError, KafkaTimeoutError
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, partition
 from safeconsumer.worker.client import Others
@@ -284,7 +284,9 @@ class FakeClient:
         scopes = {(owner, _scope(tp)) for owner, tp in wanted}
         self.ledger.remove([(scope, owner) for owner, scope in there - scopes])
         for owner, scope in scopes - there:
-            self.ledger.place([scope], owner=owner)
+            kept = scope == Everything()
+            lifetime = Lifetime.UNTIL_RESUMED if kept else Lifetime.WHILE_ASSIGNED
+            self.ledger.place([scope], owner=owner, lifetime=lifetime)
 
     def lift_all(self, owner: str) -> None:
         self.ledger.remove([(Everything(), owner)])
