@@ -351,3 +351,31 @@ def test_the_soaks_tables_are_those_of_the_raw_results() -> None:
         held = sum(result["delivered_while_held"].values())
         assert held == result["violations"]["A1"]
         assert sum(result["faults"].values()) == result["faults_total"]
+
+
+def test_the_soaks_tables_add_up() -> None:
+    """
+    The checks to all violations, the levels to those while held, the faults to all.
+    """
+    found = [{row[0]: row[1:] for row in one[1:]} for one in tables(design("soak.md"))]
+    whole = [rows for rows in found if "fault: kill" in rows]
+    assert len(whole) > 1
+    for rows in whole:
+        for column in (0, 1):
+            _check_sums({name: row[column] for name, row in rows.items()})
+
+
+def _check_sums(cells: dict[str, str]) -> None:
+    totals = {"**violations**": r"[A-Z]+\d+: ", "faults": r"fault: "}
+    for start, parts in totals.items():
+        (total,) = (c for name, c in cells.items() if name.partition(",")[0] == start)
+        found = [cell for name, cell in cells.items() if re.match(parts, name)]
+        assert sum(map(_count, found)) == _count(total), start
+    held = [cell for name, cell in cells.items() if ", held by " in name]
+    (while_held,) = (c for name, c in cells.items() if "delivered while held" in name)
+    assert sum(map(_count, held)) == _count(while_held)
+
+
+def _count(cell: str) -> int:
+    found = re.match(r"[\d,]+", cell)  # a dash where a client has no such thing
+    return int(found[0].replace(",", "")) if found else 0

@@ -204,10 +204,9 @@ class _Confluent:
             batch = consume(max_records, 0.0) or consume(1, 1.0)
             for one in batch:
                 _ = one.key(), one.value(), one.offset()
+            # Not each: the other clients' loops have no such call.
             if batch:
-                _check(
-                    batch[-1]
-                )  # not each: the other clients' loops have no such call
+                _check(batch[-1])
             got += len(batch)
         return got
 
