@@ -178,6 +178,7 @@ METHODS: tuple[tuple[type, str, tuple[str, ...]], ...] = (
     ),
     (consumer.ConsumerCoordinator, "coordinator", ("self",)),
     (consumer.ConsumerCoordinator, "request_rejoin", ("self",)),
+    (consumer.ConsumerCoordinator, "group_protocols", ("self",)),
     (
         consumer.ConsumerCoordinator,
         "_on_join_prepare_async",

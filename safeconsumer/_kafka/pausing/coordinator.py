@@ -21,7 +21,10 @@ from kafka.errors import (
     UnknownMemberIdError,
 )
 from kafka.protocol.consumer import OffsetResetStrategy
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.protocol.consumer.metadata import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -60,6 +63,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     - A join that succeeded between two polls is used, not repeated, and the member's
     heartbeats go on meanwhile.
     - A join that assigns topics that are no longer subscribed is not applied.
+    - A join claims nothing that the member does not own any more.
     - A fenced static member raises on every ``poll``.
     - An answer about committed offsets is used only in the ownership in which it was
       asked for, and not over a position that was set meanwhile.
@@ -243,6 +247,28 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._joined = Joined(self._generation, assignment, time.monotonic())
         self._enable_heartbeat()
         return assignment
+
+    def group_protocols(self) -> list[tuple[str, ConsumerProtocolSubscription]]:
+        """
+        Return what a join offers. It claims to own nothing but what is owned now.
+
+        Upstream's cooperative assignor remembers what was assigned last, also beyond a
+        lost membership. A leader that believes it gives such a partition back in the
+        generation in which its present owner hears that it should give it up.
+        """
+        owned = self._subscription.assigned_partitions()
+        offered: list[tuple[str, ConsumerProtocolSubscription]] = (
+            super().group_protocols()
+        )
+        for _, subscription in offered:
+            claims = subscription.owned_partitions or ()
+            for claim in claims:
+                claim.partitions = [
+                    partition
+                    for partition in claim.partitions
+                    if TopicPartition(claim.topic, partition) in owned
+                ]
+        return offered
 
     async def _lose_stale_assignment(self) -> None:
         # Membership lost *inside* a join: upstream prepares a join only once, so it
