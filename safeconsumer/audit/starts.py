@@ -249,17 +249,18 @@ def _may_be_anew(start: Start, before: _Rank | None, first: int | None) -> bool:
 def _later(
     ranks: Sequence[_Rank], number: int, epoch: Epoch, skew: float
 ) -> Iterator[Commits]:
-    # A member that was frozen while it joined may continue in a generation that is
-    # over, and read what later ones committed, until it learns this: no client can
-    # know (contract, N). It cannot commit there.
+    # A member that was frozen or cut off may continue in a generation that is over,
+    # and read what later ones committed until its first record came, until it learns
+    # this: no client can know (contract, N). It cannot commit there.
     if epoch.has_committed:
         return
+    until = epoch.delivered_at + skew
     for later in range(number + 1, len(ranks)):
-        begun = [one for one in ranks[later].epochs if one.at <= epoch.at + skew]
+        begun = [one for one in ranks[later].epochs if one.at <= until]
         if not begun:
             return
         for one in begun:
-            yield one.commits.until(epoch.delivered_at + skew)
+            yield one.commits.until(until)
 
 
 def _ranked(epochs: Sequence[Epoch], skew: float) -> Sequence[_Rank]:

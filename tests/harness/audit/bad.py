@@ -193,6 +193,10 @@ def a4() -> Fleet:
     return [Telling().assigned(TP).poll(TP, 0, 5).poll(TP, 3, 6)]
 
 
+def a4_beyond_what_a_later_generation_committed() -> Fleet:
+    return _positioned_late(10)
+
+
 def a4_after_the_commit() -> Fleet:
     # An ownership begins later than what was committed.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
@@ -603,6 +607,7 @@ BAD: tuple[Callable[[], Fleet], ...] = (
     *(
         a4,
         a4_after_the_commit,
+        a4_beyond_what_a_later_generation_committed,
         a5,
         a5_not_owned,
         a5_given_to_another,
@@ -840,6 +845,22 @@ def thawed_into_a_generation_that_is_over() -> Fleet:
     return [one.then("lost", partitions=[TP], generation=-1), two]
 
 
+def _positioned_late(position: int) -> Fleet:
+    # Its assignment came in time, and the answer about committed offsets only when
+    # another member had the partition in the next generation and had committed.
+    one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
+    one.assigned(TP, generation=2)
+    two = Telling("b", at=2000).assigned(TP, generation=3)
+    two.poll(TP, 5, 9).commit(TP, 9).poll(TP, 9, 12)
+    one.at = 3000.0
+    one.poll(TP, position, position + 2).commit(TP, position + 2, ok=False)
+    return [one.then("lost", partitions=[TP], generation=-1), two]
+
+
+def positioned_when_its_generation_was_over() -> Fleet:
+    return _positioned_late(9)
+
+
 def killed_during_the_commit() -> Fleet:
     # What was asked for may have been done, though the answer never came.
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).poll(TP, 5, 9)
@@ -959,6 +980,7 @@ GOOD: tuple[Callable[[], Fleet], ...] = (
     given_back_in_the_same_generation,
     held_for_the_group_while_its_own_generation_gives_it_back,
     *(thawed_into_a_generation_that_is_over, answered_after_it_was_revoked),
+    positioned_when_its_generation_was_over,
     *(ended_before_it_was_written, ended_as_it_should, faults_are_told),
     *(worked_through, worked_on_what_ran, worked_again_after_a_departure),
     *(worked_with_a_late_letter, worked_by_a_task_of_before, worked_until_it_heard),
