@@ -16,6 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from safeconsumer.worker import BatchFailure, Reject, RetryLater, StopWorker
+from tests.harness.waiting import looks
 
 
 @frozen
@@ -37,9 +38,10 @@ class Recording:
     """
     A handler that obeys its record's value and writes a line per call.
 
-    A value is a list of orders, by ``;``: ``sleep=0.1``, ``fail``, ``fail=2`` (so many
-    attempts), ``later=0.1`` (the first attempt), ``reject``, ``stop``, ``exit``,
-    ``kill`` (its process; the first attempt).
+    A value is a list of orders, by ``;``: ``sleep=0.1``, ``touch=name`` (make a file of
+    this name in the folder), ``until=name`` (wait until it is there), ``fail``,
+    ``fail=2`` (so many attempts), ``later=0.1`` (the first attempt), ``reject``,
+    ``stop``, ``exit``, ``kill`` (its process; the first attempt).
     """
 
     folder: Path
@@ -52,12 +54,17 @@ class Recording:
         finally:
             self._note(record, context, began)
 
-    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901 - a table of orders
+    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901, PLR0912 - a table of orders
         for order in filter(None, record.value.decode().split(";")):
             name, _, value = order.partition("=")
             match name:
                 case "sleep":
                     yield float(value)
+                case "touch":
+                    (self.folder / value).touch()
+                case "until":
+                    there = (self.folder / value).exists
+                    yield from (0.01 for _ in looks(there, value))
                 case "fail":
                     if not value or context.attempt <= int(value):
                         message = f"told to, at attempt {context.attempt}"

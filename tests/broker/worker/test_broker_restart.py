@@ -74,7 +74,7 @@ def test_stop_is_bounded_without_a_broker(
             context.revoked.wait(60)
 
     drain = Drain(shutdown=1.0)
-    setting = Commit(every=60.0)
+    setting = Commit(every=60.0, timeout=60.0)
     control = Control(trust_topic=True, unavailable="run", run_after=0.1)
     for name in control.topics if is_controlled else ():
         broker.create_topic(name, 1)
@@ -91,7 +91,7 @@ def test_stop_is_bounded_without_a_broker(
     report = running.worker.stop()
     assert report is not None
     assert (report.done, report.committed) == (10, False)
-    assert seconds < 1.0 + 2.0 + 1.0, seconds  # 1 s for a loaded machine
+    assert seconds < 12, seconds  # 3 s, on a machine that is free
 
 
 def test_a_broker_that_restarts_during_commits(
@@ -103,10 +103,12 @@ def test_a_broker_that_restarts_during_commits(
     own_lab.new_topic(partitions=2)
     count = own_lab.produce({0: ["v"] * 150, 1: ["v"] * 150})
     seen: dict[tuple[int, int], int] = {}
-    lock = threading.Lock()
+    lock, killed = threading.Lock(), threading.Event()
 
     def handle(record: Any, context: Any) -> None:  # noqa: ANN401
         context.revoked.wait(0.01)
+        if record.offset >= 100:
+            killed.wait(60)
         with lock:
             at = (record.partition, record.offset)
             seen[at] = seen.get(at, 0) + 1
@@ -118,6 +120,7 @@ def test_a_broker_that_restarts_during_commits(
     running.wait_done(40)
     wait_for(lambda: running.worker.stats().commits, "a commit")
     broker.kill()
+    killed.set()
     wait_for(lambda: running.worker.stats().commits_failed, "a commit to fail")
     broker.restart()
     running.wait_done(count, limit=60)

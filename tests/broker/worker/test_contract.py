@@ -12,6 +12,7 @@ import pytest
 
 from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import DeadLetter, Drain, Limits, RecordFailedError, Retry
+from safeconsumer.worker.executors import processes
 from tests.broker.worker.handlers import (
     AsyncBatchRecording,
     AsyncRecording,
@@ -255,12 +256,23 @@ def test_stop_waits_for_running_handlers(
     W8: what runs is finished and committed; what is queued is not begun.
     """
     lab.new_topic(partitions=2)
-    lab.produce({0: ["sleep=0.4"] * 8, 1: ["sleep=0.4"] * 8})
+    begun = {number: f"begun{number}" for number in (0, 1)}
+    lab.produce(
+        {
+            number: ["", f"touch={name};until=go", *6 * [""]]
+            for number, name in begun.items()
+        }
+    )
     running = run(concurrency=2, drain=Drain(shutdown=60.0))
     # A process that is still starting has begun nothing, and its record comes back.
-    wait_for(lambda: len(recording.offsets()) == 2, "both to have done something")
-    wait_for(lambda: running.worker.stats().running == 2, "two handlers to run")
-    report = running.end()
+    paths = [recording.folder / name for name in begun.values()]
+    wait_for(lambda: all(path.exists() for path in paths), "two handlers to run")
+    running.worker.stop()
+    wait_for(lambda: running.worker.stats().state == "draining", "it to drain")
+    (recording.folder / "go").touch()
+    running.wait_end()
+    report = running.report
+    assert report is not None
     assert report.done >= 4
     assert report.done + report.dropped == 16
     assert sum(offset or 0 for offset in lab.committed().values()) == report.done
@@ -306,19 +318,26 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
     lab: Lab,
     run: Run,
     executor: Any,  # noqa: ANN401
+    recording: Recording,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
     Where the handler itself stands, in whatever thread, process or coroutine it is.
     """
+    monkeypatch.setattr(processes, "_LOOK_SECONDS", 10.0)
     lab.new_topic(partitions=1)
-    lab.produce({0: ["sleep=5"]})
+    lab.produce({0: ["until=go"]})
     running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
     sleep = "await asyncio.sleep" if executor == "asyncio" else "time.sleep"
-    wait_for(
-        lambda: f"{sleep}(seconds)" in str(running.worker.healthy().reasons),
-        f"it to be found at {sleep}",
-    )
-    (reason,) = running.worker.healthy().reasons
+    found: list[str] = []
+
+    def is_named() -> bool:
+        reasons = running.worker.healthy().reasons
+        found[:] = [one for one in reasons if f"{sleep}(seconds)" in one]
+        return bool(found)
+
+    wait_for(is_named, f"it to be found at {sleep}")
+    (reason,) = found
     assert f"{lab.topic}:0 offset 0" in reason
     wait_for(
         lambda: any(
@@ -327,3 +346,4 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
         ),
         "its event",
     )
+    (recording.folder / "go").touch()

@@ -278,13 +278,15 @@ def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -
     No handler begins after ``pause()`` has returned, whoever called it from where.
     """
     lab.new_topic(partitions=2)
-    count = lab.produce({0: ["sleep=0.002"] * 300, 1: ["sleep=0.002"] * 300})
+    values = ["sleep=0.002"] * 50 + ["until=paused"] * 250
+    count = lab.produce({0: values, 1: values})
     handle = AsyncRecording(recording.folder) if executor == "asyncio" else recording
     consumer = lab.consumer()
     running = lab.run(handle, consumer, executor=executor, order="unordered")
     running.wait_done(50)
     consumer.pause_all(owner="somebody")
     at = time.monotonic()
+    (recording.folder / "paused").touch()
     wait_for(lambda: not running.worker.stats().running, "all to be over")
     assert running.worker.stats().queued
     done = running.worker.stats().done
@@ -304,11 +306,12 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(
     W8: it is not run, and not committed past.
     """
     lab.new_topic(partitions=1)
-    lab.produce({0: ["sleep=0.01"] * 100})
+    lab.produce({0: ["sleep=0.01"] * 5 + ["until=paused"] * 20})
     consumer = lab.consumer()
     running = lab.run(recording, consumer, drain=Drain(shutdown=20.0))
     running.wait_done(5)
     consumer.pause_all(owner="somebody")
+    (recording.folder / "paused").touch()
     wait_for(lambda: not running.worker.stats().running, "all to be over")
     report = running.end()
     assert report.seconds < 10

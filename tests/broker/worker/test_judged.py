@@ -176,12 +176,14 @@ def test_a_worker_that_does_not_look_at_holds_is_found(
     W10, planted: its handlers go on with what is queued.
     """
     monkeypatch.setattr(queue, "covers", lambda _view, _tp: False)
-    count = journaled.produce(["sleep=0.01"] * RECORDS)
+    orders = {0: "sleep=0.01", 1: "until=held"}  # each key's first and second record
+    values = [orders.get(number // 4, "sleep=0.01") for number in range(RECORDS)]
+    count = journaled.produce(values)
     running = journaled.run(Recording(tmp_path))
-    running.wait_done(1)
+    running.wait_done(8)
     with journaled.consumer.held(lab.topic):
-        done = running.worker.stats().done
-        running.wait_done(done + 12)
+        (tmp_path / "held").touch()
+        running.wait_done(8 + 12)
     running.wait_done(count)
     running.end()
     assert journaled.broken() == {"W10"}
@@ -215,12 +217,14 @@ def test_a_worker_that_commits_ahead_is_found(
         )
 
     monkeypatch.setattr(client, "_offsets", ahead)
-    journaled.produce(["", "", "sleep=1.5", ""])
+    journaled.produce(["", "", "until=judged", ""])
     running = journaled.run(Recording(tmp_path), commit=Commit(every=0.1))
     wait_for(lambda: 3 in commits(journaled), "a commit in the middle")
     running.worker.stop(drain=False)
     running.wait_end()
-    assert "W4" in journaled.broken(is_drained=False)
+    broken = journaled.broken(is_drained=False)
+    (tmp_path / "judged").touch()
+    assert "W4" in broken
 
 
 def commits(journaled: Journaled) -> set[int]:

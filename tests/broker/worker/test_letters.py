@@ -21,6 +21,7 @@ from safeconsumer.worker import (
     HandlersFailError,
     Retry,
     dead_letters,
+    leaving,
 )
 from safeconsumer.worker.partition import Lane
 from safeconsumer.worker.queue import Letter, Order
@@ -139,10 +140,13 @@ def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
 
 
 @pytest.mark.any_broker
-def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
+def test_letters_in_flight_are_part_of_a_cooperative_revocation(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     W5: acknowledged in time, they are written once; and those not begun never.
     """
+    monkeypatch.setattr(leaving, "COOPERATIVE_DRAIN", 10.0)
     lab.new_topic(partitions=2)
     lab.produce({0: ["bad"], 1: ["bad"]})
     assignor = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
@@ -439,7 +443,7 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(
 
     running = lab.run(fails, dead_letter=sink, retry=ONCE)
     kind = worker_events.DeadLetterSlow
-    wait_for(lambda: list(map(type, running.events)).count(kind) == 3, "three events")
+    wait_for(lambda: list(map(type, running.events)).count(kind) >= 3, "three events")
     (first,) = futures
     first.set_exception(error) if error else first.set_result(None)
     if error:

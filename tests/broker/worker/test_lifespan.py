@@ -279,12 +279,12 @@ def test_one_that_hangs_at_its_end_is_left_alone(
     )
     running.wait_done(3)
     running.worker.stop()
-    running.wait_end(15)
+    running.wait_end()
     HANG.set()
     HANG.clear()
     report = running.worker.stop()
     assert report is not None
-    assert report.seconds < 0.3 + 2.0 + 1.0
+    assert report.seconds < 10  # 2.3 s, on a machine that is free
     assert lab.committed() == {0: 3}
 
 
@@ -325,11 +325,11 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     assert running.worker.healthy().is_alive
     assert running.worker.stats().partitions == 0
     running.worker.stop()
-    running.wait_end(15)
+    running.wait_end()
     go_on.set()
     assert running.error is None
     assert running.report is not None
-    assert running.report.seconds < 0.3 + 2.0 + 1.0
+    assert running.report.seconds < 10  # 2.3 s, on a machine that is free
 
 
 @frozen
@@ -365,10 +365,10 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     wait_for(lifespan.notes, "one to enter it")
     assert running.worker.healthy().is_alive
     running.worker.stop()
-    running.wait_end(15)
+    running.wait_end()
     assert running.error is None
     assert running.report is not None
-    assert running.report.seconds < 0.3 + 2.0 + 1.0
+    assert running.report.seconds < 10  # 2.3 s, on a machine that is free
     assert (running.report.dropped, running.report.given_up) == (1, 0)
     wait_for(
         lambda: set(multiprocessing.active_children()) <= before, "them to be gone"
@@ -400,7 +400,7 @@ def test_one_that_is_entered_after_the_stop_is_left(
     assert entering.wait(30)
     running.worker.stop()
     go_on.set()
-    running.wait_end(15)
+    running.wait_end()
     assert left.wait(30)
     assert running.error is None
     assert running.worker.stats().done == 0

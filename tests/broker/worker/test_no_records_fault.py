@@ -93,14 +93,18 @@ def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> 
     As systemd sends it: what the processes are at is finished, as in a drain.
     """
     lab.new_topic(partitions=1)
-    lab.produce({0: ["", "sleep=0.5"]})
+    lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
     running = lab.run(recording, executor="process", concurrency=1)
     running.wait_done(1)
     wait_for(lambda: running.worker.stats().running, "the second to run")
     (process,) = set(multiprocessing.active_children()) - before
     process.terminate()
-    report = running.end()
+    running.worker.stop()
+    (recording.folder / "go").touch()
+    running.wait_end()
+    report = running.report
+    assert report is not None
     assert (report.done, report.dropped) == (2, 0)
     assert lab.committed() == {0: 2}
     process.join(10)
@@ -194,7 +198,8 @@ def test_a_foreign_executor_that_cancels_what_it_took(
     with ThreadPoolExecutor(1) as pool:
         pool.submit(gate.wait, 30)
         running = lab.run(recording, executor=pool, concurrency=1, **SKIP)
-        wait_for(lambda: running.worker.stats().running, "it to be handed over")
+        runner: Any = running.worker._runner
+        wait_for(lambda: runner._calls_there, "it to be handed over")
         pool.shutdown(wait=False, cancel_futures=True)
         gate.set()
         running.wait_end()

@@ -16,10 +16,12 @@ from safeconsumer import (
     SafeConsumer,
     Worker,
     WorkerSettingError,
+    events,
 )
 from safeconsumer.worker.routes import chosen
 from tests.broker.worker.handlers import AsyncRecording, BatchRecording, Recording
 from tests.harness.kafka.offline import offline
+from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab
 
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
@@ -140,16 +142,22 @@ def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
     """
     W7: at once, with what says which entries there are; nothing is passed over.
     """
-    topic = lab.new_topic(partitions=1)
-    consumer = lab.groupless()
-    consumer.subscribe(pattern=re.escape(topic))
-    running = lab.run(None, consumer, handlers={f"re:{topic}x.*": first})  # type: ignore[arg-type]  # by topic
+    name = f"{lab.new_topic(partitions=1)}-later"
+    consumer = lab.groupless(metadata_max_age_ms=300)
+    consumer.subscribe(pattern=re.escape(name))
+    running = lab.run(None, consumer, handlers={f"re:{name}x.*": first})  # type: ignore[arg-type]  # by topic
+    wait_for(
+        lambda: any(type(e) is events.NothingConsumed for e in running.events),
+        "it to have looked for topics",
+    )
+    lab.broker.create_topic(name, 1)
+    lab.topic = name
     lab.produce({0: ["v"]})
     running.wait_end()
     assert isinstance(running.error, RecordFailedError)
     cause = running.error.__cause__
     assert isinstance(cause, NoHandlerError)
-    assert f"re:{topic}x" in str(cause)
+    assert f"re:{name}x" in str(cause)
     assert lab.committed() == {0: 0}
 
 

@@ -3,6 +3,7 @@ How fast records begin, and how many handlers a topic may have at a time.
 """
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -227,14 +228,18 @@ def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
     """
     lab.new_topic(partitions=1)
     sizes: list[int] = []
-    settings: dict[str, Any] = {"batch": 4, "batch_within": 3.0, "order": "key"}
+    settings: dict[str, Any] = {"batch": 4, "batch_within": 60.0, "order": "key"}
     running = lab.run(lambda records, _context: sizes.append(len(records)), **settings)
-    held = running.worker._engine.held
+    held, queue = running.worker._engine.held, running.worker._schedule.queue
     for count in (1, 2, 3):
         lab.produce({0: ["v"]}, key=lambda _: b"k")
         wait_for(lambda count=count: held.records == count, "the record")
     assert not sizes
     lab.produce({0: ["v"] * 3})
+    running.wait_done(4)
+    wait_for(lambda: held.records == 2, "the last two")
+    assert sizes == [4]
+    queue.clock = lambda: time.monotonic() + 60.0
     running.wait_done(6)
     assert sizes == [4, 2]
     running.end()

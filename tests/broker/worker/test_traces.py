@@ -912,7 +912,7 @@ def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
     Two members, and as many spans as calls of handlers.
     """
     lab.new_topic(partitions=4)
-    count = lab.produce({number: 30 * ["x"] for number in range(4)})
+    count = lab.produce({number: 300 * ["x"] for number in range(4)})
     calls: list[object] = []
     gate = threading.Event()
 

@@ -8,9 +8,20 @@ from typing import Any
 
 from kafka import TopicPartition
 
+from safeconsumer._kafka.fixes.producers import end
 from safeconsumer.worker import Report, Worker
 from tests.harness.producing import write
 from tests.harness.waiting import LIMIT, wait_for
+
+PATIENT = {"session_timeout_ms": 15_000}
+"""
+How long a member is silent before it is taken for dead: a slow machine evicts nobody.
+
+A test that waits for a member to expire gives a short time of its own.
+"""
+
+CLOSE_SECONDS = 2.0
+"""Seconds for a producer to end in."""
 
 
 class Running:
@@ -104,7 +115,16 @@ class Lab:
         Let the topic grow to so many partitions.
         """
         self.broker.add_partitions(self.topic, total)
-        self._producer = None  # the old one knows the old number for five minutes
+
+        def is_known() -> bool:
+            # A producer knows the number that it was told first for five minutes, and a
+            # broker may tell the old one for a moment.
+            if self._producer is not None:
+                end(self._producer, CLOSE_SECONDS)
+            self._producer = None
+            return len(self.producer.partitions_for(self.topic)) == total
+
+        wait_for(is_known, "the new partitions", pause=0.2)
 
     @property
     def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
@@ -139,13 +159,14 @@ class Lab:
         """
         Make a member of the group.
         """
+        config = {**PATIENT, **config}
         return self._make_consumer(self.topic, group=self.group, **config)
 
     def groupless(self, **config: Any) -> Any:  # noqa: ANN401
         """
         Make a consumer with the group's name and no subscription, to assign by hand.
         """
-        return self._make_consumer(group=self.group, **config)
+        return self._make_consumer(group=self.group, **{**PATIENT, **config})
 
     def run(
         self,
