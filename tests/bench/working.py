@@ -105,9 +105,20 @@ def _handler(told: dict[str, Any]) -> Any:  # noqa: ANN401 - a handler
     return nothing
 
 
-def _is_over(told: dict[str, Any], done: Done) -> Callable[[], bool]:
-    deadline = time.monotonic() + told["seconds"]
-    return lambda: done() >= told["records"] or time.monotonic() > deadline
+def _is_over(
+    told: dict[str, Any], done: Done, begun: Done | None = None
+) -> Callable[[], bool]:
+    # The time counts from the first record; if none comes, that is waited for a minute.
+    begun, until = begun or done, time.monotonic() + 60.0
+    is_counting = False
+
+    def is_over() -> bool:
+        nonlocal until, is_counting
+        if not is_counting and begun():
+            is_counting, until = True, time.monotonic() + told["seconds"]
+        return done() >= told["records"] or time.monotonic() > until
+
+    return is_over
 
 
 def _plain(consumer: Any, handle: Any, told: dict[str, Any]) -> int:  # noqa: ANN401
@@ -127,7 +138,7 @@ def _plain(consumer: Any, handle: Any, told: dict[str, Any]) -> int:  # noqa: AN
 def _pool(consumer: Any, handle: Any, told: dict[str, Any]) -> int:  # noqa: ANN401
     # The usual recipe: a future per record, nothing that stops the loop.
     count = 0
-    is_over = _is_over(told, lambda: 0)
+    is_over = _is_over(told, lambda: 0, lambda: count)
     pool = ThreadPoolExecutor(8)
     while not is_over():
         for records in consumer.poll(50).values():

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-_TIMEOUT = 30.0
+_TIMEOUT = 120.0
 
 
 class Engine:

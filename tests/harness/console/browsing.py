@@ -75,10 +75,12 @@ def place(page: Page, served: Reached, **wish: str) -> None:
     page.get_by_label("Why", exact=True).fill(wish.get("reason", "a test"))
     page.get_by_label("For how long").fill(wish.get("for_", ""))
     page.get_by_role("button", name="Preview").click()
+    hold = page.get_by_role("button", name="Hold ", exact=False)
+    hold.wait_for()  # a click does not wait for the page that it leads to
     agree = page.get_by_role("checkbox")
     if agree.count():
         agree.check()
-    page.get_by_role("button", name="Hold ", exact=False).click()
+    hold.click()
     page.wait_for_url(f"{served.url}/group?**")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.harness.console.browsing import CHROMIUM
+from tests.harness.console.browsing import CHROMIUM, LIMIT
 from tests.harness.console.harness import Served, console, until_complete
 from tests.harness.group.team import Team
 
@@ -33,5 +33,6 @@ def browser() -> Iterator[Browser]:
         made = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
         )
+        expect.set_options(timeout=LIMIT)
         yield made
         made.close()

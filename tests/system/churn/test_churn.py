@@ -10,7 +10,7 @@ from tests.harness.brokers.java import JavaBroker
 from tests.system.churn.run import churn
 from tests.system.churn.settings import Settings
 
-pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
 def test_workers_that_come_and_go_do_every_record_in_order(tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def producer(make_producer: Callable[..., KafkaProducer]) -> KafkaProducer:
 
     kafka-python 3.0.12's idempotent producer sends nothing more after one.
     """
-    return make_producer(acks="all", enable_idempotence=False)
+    return make_producer(
+        acks="all", enable_idempotence=False, reconnect_backoff_max_ms=1000
+    )
 
 
 @pytest.fixture

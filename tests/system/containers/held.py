@@ -23,8 +23,11 @@ from tests.harness.regression.support import Reader, positions, wait_until
 EACH = 20
 """Records that each partition has from the start."""
 
-STAYS = {"session_timeout_ms": 30_000}
-"""A session that outlasts every outage here, so that nobody is evicted by chance."""
+STAYS = {"session_timeout_ms": 30_000, "reconnect_backoff_max_ms": 1000}
+"""
+A session that outlasts every outage here, so that nobody is evicted by chance; and a
+broker that is back is asked soon, however long it was away.
+"""
 
 PATIENCE = 30.0
 """Seconds: a resume may fall into an outage and into finding the broker again."""

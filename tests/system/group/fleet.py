@@ -19,6 +19,8 @@ LIMIT = 60.0
 class Fleet:
     """
     Starts, stops and kills members of one team. A context manager: it ends them all.
+
+    Members read the control topics that many seconds ``late``; None: once they are let.
     """
 
     def __init__(
@@ -27,7 +29,7 @@ class Fleet:
         size: int = 6,
         *,
         barrier: bool = True,
-        late: float = 0.0,
+        late: float | None = 0.0,
         cooperative: bool = False,
     ) -> None:
         self.team = team
@@ -80,6 +82,13 @@ class Fleet:
         )
         self.members.append(made)
         return made
+
+    def let_read(self) -> None:
+        """
+        Let all members read the control topics.
+        """
+        for one in self.members:
+            one.tell("read")
 
     def stop(self, one: Process) -> None:
         """

@@ -59,13 +59,19 @@ def spoil(options: dict[str, Any]) -> None:
     Make the control view late, and leave the barrier out, if asked to.
     """
     late = options["late"]
-    if late:
+    if late != 0:
         run = Reader._run
+        told = threading.Event()
 
         def run_late(self: Reader) -> None:
-            time.sleep(late)
+            told.wait(late)
             run(self)
 
+        def listen() -> None:
+            sys.stdin.readline()
+            told.set()
+
+        threading.Thread(target=listen, daemon=True).start()
         Reader._run = run_late  # type: ignore[method-assign]  # a planted delay
     if not options["barrier"]:
 

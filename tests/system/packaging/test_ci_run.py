@@ -18,10 +18,11 @@ esac
 BROKERS = """#!/usr/bin/env bash
 [ "$1" = start ] || exit 0
 echo > "$PREPARING"
-sleep 60
+sleep 300
 """
 PROGRAMS = ["apt-get", "mypy", "pip", "pytest", "python", "python3", "pyenv", "ruff"]
 PROGRAMS += [
+    "renice",
     "check-jsonschema",
     "lint-imports",
     "safeconsumer",
@@ -57,7 +58,7 @@ def test_a_failure_ends_the_preparation_of_brokers(tmp_path: Path) -> None:
             capture_output=True,
             check=False,
             text=True,
-            timeout=50,
+            timeout=100,
         )
         os.close(its)
         ended, _, _ = select.select(

@@ -12,7 +12,7 @@ from tests.system.soak.run import soak
 from tests.system.soak.settings import Settings
 from tests.system.soak.topics import Topics
 
-pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
 def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pysp
     """
     frame = spark.readStream.format("safekafka").option("subscribe", topic)
     frame = frame.option("kafka.bootstrap.servers", bootstrap)
-    frame = frame.option("holds.decisionTimeoutMs", "300")
+    frame = frame.option("holds.decisionTimeoutMs", "5000")
     written = frame.load().writeStream.format("noop")
     return written.trigger(processingTime="20 milliseconds").start()
 

@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -37,7 +38,7 @@ from tests.harness.processes import logged
 from tests.harness.spark import connector, sink
 from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
-from tests.harness.waiting import looks
+from tests.harness.waiting import looks, wait_for
 
 PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
 
@@ -193,6 +194,14 @@ def test_what_the_last_plan_left_is_said_at_the_end() -> None:
     progress.end(run)
     (event,) = told
     assert (event.name, event.held, event.lag) == ("spark_query_ended_held", 1, 4)
+
+
+def catches(pid: int, number: int) -> bool:
+    """
+    Tell whether a process has a handler of its own for a signal; Linux says so.
+    """
+    (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 @pytest.mark.spark
@@ -425,7 +434,11 @@ class TestOnSpark:
                 broker.freeze()
                 try:
                     program.send_signal(signal.SIGTERM)
-                    time.sleep(1)  # two of them at once are one
+                    # Two of them at once are one; the first restores the default.
+                    wait_for(
+                        lambda: not catches(program.pid, signal.SIGTERM),
+                        "the first to be taken",
+                    )
                     assert program.poll() is None, log.read_text()[-3000:]
                     program.send_signal(signal.SIGTERM)
                     assert program.wait(10) == -signal.SIGTERM

@@ -386,17 +386,22 @@ def requests_per_trigger(lake: Lake, format_: str) -> float:
     Count what the admin client of a stream sends, by its own metric, over 50 triggers.
     """
     known = admins(lake)
-    query = lake.start(
-        format_=format_,
-        trigger={"processingTime": "50 milliseconds"},
-        maxOffsetsPerTrigger="1000",
-    )
-    until(lambda: len(query.recentProgress) > 10, query)
-    (admin,) = admins(lake) - known
-    first, sent = triggers(query), requests(lake, admin)
-    until(lambda: triggers(query) >= first + 50, query)
-    counted = triggers(query) - first, requests(lake, admin) - sent
-    query.stop()
+    kept = "spark.sql.streaming.numRecentProgressUpdates"
+    lake.spark.conf.set(kept, "10000")  # however far it gets between two looks
+    try:
+        query = lake.start(
+            format_=format_,
+            trigger={"processingTime": "50 milliseconds"},
+            maxOffsetsPerTrigger="1000",
+        )
+        until(lambda: len(query.recentProgress) > 10, query)
+        (admin,) = admins(lake) - known
+        first, sent = triggers(query), requests(lake, admin)
+        until(lambda: triggers(query) >= first + 50, query)
+        counted = triggers(query) - first, requests(lake, admin) - sent
+        query.stop()
+    finally:
+        lake.spark.conf.unset(kept)
     return counted[1] / counted[0]
 
 

@@ -12,7 +12,7 @@ from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab
 from tests.unit.holds.test_outbox import PATIENCE, Slow
 
 pytestmark = [
-    pytest.mark.timeout(30),
+    pytest.mark.timeout(120),
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
 ]
 

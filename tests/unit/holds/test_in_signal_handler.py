@@ -110,7 +110,7 @@ class Endless:
         ANSWERS.append(in_signal_handler())
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 def test_a_handler_that_only_looks_like_a_partial() -> None:
     """
     Asking ends, and is right.

@@ -17,7 +17,7 @@ from safeconsumer.holds.scope import Scope
 from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
 from tests.unit.holds.signals import handled_by, send
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 BOOM = ("boom", 0)
 

@@ -14,7 +14,7 @@ from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
 from tests.unit.holds.signals import handled_by, send
 
-pytestmark = pytest.mark.timeout(30)  # a deadlock ends here
+pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
 
 Act = Callable[[LedgerLab], None]
 
@@ -178,6 +178,7 @@ def test_a_handler_while_another_thread_holds_the_lock() -> None:
     assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().state}
 
 
+@pytest.mark.timeout(300)  # its timer counts its own processor time
 @pytest.mark.parametrize("rounds", [400])
 def test_signals_at_any_moment(rounds: int) -> None:
     """

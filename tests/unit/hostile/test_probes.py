@@ -21,7 +21,7 @@ class Alive:
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(probes, "PATIENCE", 0.5)
+    monkeypatch.setattr(probes, "PATIENCE", 3.0)
     monkeypatch.setattr(
         probes, "_metrics", lambda _: lambda _: (200, "text/plain", b"")
     )

@@ -232,6 +232,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
     raises=AssertionError,
     reason="kafka-python 3.0.12: a batch whose generator has raised is asked for ever",
 )
+@pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_the_stock_client_returns_too(kind: int) -> None:
     """
@@ -241,7 +242,7 @@ def test_the_stock_client_returns_too(kind: int) -> None:
         [sys.executable, "-W", "ignore", "-c", _STOCK, str(kind)],
         capture_output=True,
         text=True,
-        timeout=19,
+        timeout=150,
         check=False,
     )
     if done.stdout not in {"raised\nreturned\n", "raised\nspins\n"}:

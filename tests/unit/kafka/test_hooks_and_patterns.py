@@ -151,8 +151,10 @@ class SlowPattern:
     """
 
     pattern = "(x+)+y|orders"
+    asked = 0
 
     def fullmatch(self, string: str, /) -> object | None:
+        self.asked += 1
         time.sleep(0.12)
         return re.fullmatch("orders", string)
 
@@ -163,15 +165,16 @@ def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> No
     """
     consumer = safe()
     assigned(consumer, A)
-    consumer.pause(SlowPattern())
+    pattern = SlowPattern()
+    consumer.pause(pattern)
     (slow,) = told.of(PatternIsSlow)
     assert (slow.pattern, slow.topic) == ("re:(x+)+y|orders", "orders")
     assert slow.seconds >= 0.12
-    start = time.monotonic()
+    asked = pattern.asked
     for _ in range(20):
         consumer.poll(0)
     assert consumer.paused() == {A}
-    assert time.monotonic() - start < 1
+    assert pattern.asked == asked
     assert len(told.of(PatternIsSlow)) == 1
 
 
@@ -228,7 +231,7 @@ def test_a_pattern_that_raises_is_not_placed(safe: Maker) -> None:
     assert offsets(consumer.poll(0)) == {0: [0]}
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_a_signal_handler_may_pause_and_resume(safe: Maker, told: Told) -> None:
     """
     No lock is taken there; the next poll obeys it and tells it.

@@ -13,7 +13,7 @@ from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = pytest.mark.timeout(120)
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TEN = batch(0, 10)

@@ -224,7 +224,7 @@ def _told_by_child(consumer: SafeConsumer, call: str) -> str:
 
 def _report(consumer: SafeConsumer, call: str, write: int) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(5)  # a child that waits for threads it has not got dies here
+    signal.alarm(60)  # a child that waits for threads it has not got dies here
     answer = "nothing raised"
     try:
         CALLS[call](consumer)

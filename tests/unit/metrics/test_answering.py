@@ -59,6 +59,7 @@ def test_who_says_nothing_is_sent_away(
     with serve(0, safe()) as server, talking(server.port) as one:
         assert one.recv(1) == b""
         wait_for(is_nobody_waited_for, "its thread to end")
+        monkeypatch.setattr(prometheus._Handler, "timeout", answering.PATIENCE)
         assert "safeconsumer_holds" in scrape(server.port)
 
 

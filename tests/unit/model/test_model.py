@@ -24,7 +24,8 @@ from tests.unit.model.subject import StockSubject
 from tests.unit.model.truth import Violation
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
+# They only compute, and take long on a machine that does much else.
+pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
 
 HISTORIES, STEPS = 150, 40
 MUTANT_HISTORIES, MUTANT_STEPS = 300, 30

@@ -465,12 +465,12 @@ def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
 
 def test_a_thousand_records_take_no_second() -> None:
     """
-    Twice that is allowed for, on a machine that is busy.
+    Of the processor; twice that is allowed for, on a machine that is slow.
     """
-    began = time.monotonic()
+    began = time.thread_time()
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
     assert len(run.done) == 1000
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_a_pause_is_waited_for() -> None:

@@ -23,7 +23,7 @@ from tests.unit.kafka.decoding.compare import Aborted, Case, compared, errors_of
 from tests.unit.kafka.decoding.damage import case
 
 _HANGS_AFTER = 20.0
-_BETWEEN_ALARMS = 200
+_BETWEEN_ALARMS = 1.0
 _AT_LEAST = 100  # however slow the machine: they have damage of every kind
 _ROOM = 2**17
 
@@ -69,10 +69,11 @@ def main() -> int:
 def _run(seed: int, seconds: float, last: mmap.mmap) -> int:
     dice = random.Random(seed)  # noqa: S311 - no secret
     outcomes: Counter[str] = Counter()
-    until, count = time.monotonic() + seconds, 0
+    until, count, alarm_at = time.monotonic() + seconds, 0, 0.0
     while count < _AT_LEAST or time.monotonic() < until:
-        if count % _BETWEEN_ALARMS == 0:
+        if time.monotonic() >= alarm_at:
             faulthandler.dump_traceback_later(_HANGS_AFTER, exit=True)
+            alarm_at = time.monotonic() + _BETWEEN_ALARMS
         count += 1
         one = case(dice)
         line = to_json(one).encode()[:_ROOM]

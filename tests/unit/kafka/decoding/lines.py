@@ -99,7 +99,8 @@ def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterato
         metrics: where upstream counts.
     """
     near, far = _pair()
-    net = NetworkSelector()
+    # Otherwise a step that took 0.1 s, on a busy machine, is a warning.
+    net = NetworkSelector(slow_task_threshold_secs=0)
     connection = KafkaConnection(
         net, metrics=metrics, receive_message_max_bytes=100_000_000
     )

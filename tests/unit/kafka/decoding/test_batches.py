@@ -402,10 +402,13 @@ def test_nothing_is_kept(data: bytes) -> None:
     tracemalloc.start()
     try:
         often()
-        before, _ = tracemalloc.get_traced_memory()
-        often()
-        after, _ = tracemalloc.get_traced_memory()
+        grown = []
+        for _ in range(3):
+            before, _ = tracemalloc.get_traced_memory()
+            often()
+            grown.append(tracemalloc.get_traced_memory()[0] - before)
     finally:
         tracemalloc.stop()
     assert [sys.getrefcount(one) for one in given] == references
-    assert after - before < 2_000, "300 times a byte would be 300"
+    # Other threads keep something now and then; what is ours would be kept each time.
+    assert min(grown) < 2_000, "300 times a byte would be 300"

@@ -23,7 +23,8 @@ from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.sought import PythonRecords
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
+# They only compute, and take long on a machine that does much else.
+pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
 
 TP = TopicPartition("t", 3)
 Compiled: Any = choose("compiled").records
