@@ -2,6 +2,7 @@
 Uses a Kafka cluster that somebody else runs.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 # Kafka's own default for group.min.session.timeout.ms.
 _DEFAULT_MIN_SESSION_MS = 6000
 _QUICK_SESSION_MS = 2000
+# Longest wait until a broker tells of what its controller has made.
+_TOLD_WITHIN = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 
@@ -66,10 +69,18 @@ class ExistingCluster:
 
     def add_partitions(self, name: str, total: int) -> None:
         """
-        Let a topic grow to ``total`` partitions.
+        Let a topic grow to ``total`` partitions; return once its broker tells of all.
         """
+        from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
+
         with self.admin() as admin:
             admin.create_partitions({name: total})
+            deadline = time.monotonic() + _TOLD_WITHIN
+            while len(admin.describe_topics([name])[0]["partitions"]) < total:
+                if time.monotonic() > deadline:
+                    message = f"{name} has no {total} partitions yet"
+                    raise KafkaTimeoutError(message)
+                time.sleep(0.05)
 
     @contextmanager
     def admin(self) -> Iterator["KafkaAdminClient"]:

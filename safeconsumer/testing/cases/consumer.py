@@ -14,7 +14,7 @@ from safeconsumer.testing.cases.process import Process
 ROUND = 0.1
 """Seconds that a poll waits for records."""
 
-JOINING = 1.0
+JOINING = 3.0
 """Seconds that a poll waits in a rebalance: longer than one takes.
 
 kafka-python 3.0 forgets a join that outlasts its poll; one case is about that, and in

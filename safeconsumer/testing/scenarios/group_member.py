@@ -19,7 +19,8 @@ from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group.settings import Control
 
-_POLL_MS = 100
+# Longer than a join takes: the stock client forgets one that outlasts its poll.
+_POLL_MS = 1000
 
 
 class Program:

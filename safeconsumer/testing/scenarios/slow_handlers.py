@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer.testing.scenarios.stage import Stage
+from safeconsumer.testing.scenarios.stage import PATIENCE, Stage
 
 _SECONDS = 0.05
 _RECORDS = 40
 # Nothing comes any more: longer than it takes a broker to notice that a member died.
-_SILENCE = 6.0
+_SILENCE = 10.0
 # The first is killed when the group has committed so much that is not done, or when
 # it has done so much of what came last: of the 240 records of its two partitions.
 _AHEAD = 24
@@ -120,6 +120,7 @@ def slow_handlers(stage: Stage) -> None:
             not stage.tally.missing() or time.monotonic() - second.heard_at > _SILENCE
         ),
         "the second to do the rest",
+        3 * PATIENCE,
     )
     missing = stage.tally.missing()
     most = max(most, second.most_held)
@@ -132,14 +133,20 @@ def _ahead(stage: Stage, observer: KafkaConsumer, program: Program) -> int:
 
     Of the partitions whose last records this program works on.
     """
-    tps = tuple(program.last_of)
-    done = {tp: 4 * _RECORDS - stage.tally.missing(tp) for tp in tps}
-    return sum(max(0, (observer.committed(tp) or 0) - done[tp]) for tp in tps)
+    at = {tp: observer.committed(tp) or 0 for tp in tuple(program.last_of)}
+    # Counted after that: what is done meanwhile is not ahead.
+    done = {tp: 4 * _RECORDS - stage.tally.missing(tp) for tp in at}
+    return sum(max(0, at[tp] - done[tp]) for tp in at)
 
 
-def _until(stage: Stage, condition: Callable[[], bool], what: str) -> None:
+def _until(
+    stage: Stage,
+    condition: Callable[[], bool],
+    what: str,
+    patience: float = PATIENCE,
+) -> None:
     def turn() -> None:
         stage.rest(0.02)
         stage.show(None)
 
-    stage.until(condition, what, turn)
+    stage.until(condition, what, turn, patience)

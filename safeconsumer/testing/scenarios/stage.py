@@ -30,7 +30,7 @@ from safeconsumer.testing.scenarios.tally import Row, Tally
 
 # Longest wait for anything a broker or a group does by itself. A rebalance takes
 # 1 to 3 s on the brokers used here, an eviction one session timeout more.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 # The first poll of a member that leads its group. It often joins twice, because the
 # topic's metadata comes late; a stock leader forgets the second join if its poll ends

@@ -68,7 +68,8 @@ def _pool(topic: str, config: dict[str, Any], seconds: float) -> None:
     is_ready = False
     futures: list[Any] = []
     while True:
-        batches = consumer.poll(100)
+        # The first ones are long: this client forgets a join that outlasts its poll.
+        batches = consumer.poll(100 if is_ready else 2000)
         if consumer.assignment() and not is_ready:
             is_ready = True
             _tell("ready")

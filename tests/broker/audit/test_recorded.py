@@ -57,7 +57,7 @@ def came(consumer: Recorded, count: int) -> dict[TopicPartition, list[int]]:
     deadline = time.monotonic() + LIMIT
     while sum(map(len, got.values())) < count:
         assert time.monotonic() < deadline, got
-        collect(got, consumer.poll(100))
+        collect(got, consumer.poll(5_000))  # longer than a join takes
     return got
 
 
@@ -441,7 +441,7 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
     def writing() -> None:
         with journal._lock:
             is_held.set()
-            may_end.wait(LIMIT)
+            may_end.wait(2 * LIMIT)
 
     thread = threading.Thread(target=writing)
     thread.start()
@@ -449,7 +449,7 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(5)  # ends a child that waits for ever
+        signal.alarm(60)  # ends a child that waits for ever
         try:
             journal.write("call", {"op": "poll", "id": 1})
             os._exit(0)

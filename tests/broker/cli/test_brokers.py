@@ -59,7 +59,7 @@ def use_and_fail(bootstrap: str, stage: str) -> None:
         soon = {"metadata_max_age_ms": 500}
         consumer = clients.consumer(KafkaConsumer, topic, group=group, **soon)
         while not consumer.assignment():
-            consumer.poll(100)
+            consumer.poll(2_000)  # longer than a join takes
         clients.close()
         raise ZeroDivisionError
 

@@ -369,7 +369,7 @@ def test_a_group_of_somebody_elses_is_refused(
     post.put()
     group = f"g-{post.dead}"
     consumer = make_consumer(KafkaConsumer, post.dead, group=group)
-    wait_for(lambda: consumer.poll(200), "a record", 100)
+    wait_for(lambda: consumer.poll(10_000), "a record", 100)
     consumer.commit()
     ended = post.run("replay", f"--memory={group}")
     assert ended.exit_code == Status.USAGE, ended.output
@@ -465,8 +465,9 @@ def test_a_group_with_members_is_refused(
     Before anything is sent: its members commit, too.
     """
     post.put()
-    consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory)
-    wait_for(lambda: consumer.poll(200), "a record", 100)
+    stays = {"session_timeout_ms": 30_000}
+    consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory, **stays)
+    wait_for(lambda: consumer.poll(10_000), "a record", 100)
     ended = post.run("replay")
     assert ended.exit_code == Status.USAGE, ended.output
     assert "has members" in ended.stderr

@@ -97,13 +97,15 @@ def test_from_a_worker_and_back_to_it(
     failing = program.start(
         "handlers:refuse", f"--dead-letter={post.dead}", "--attempts=1"
     )
-    wait_for(lambda: len(post.back(post.dead)) == count, "all are dead letters")
+    wait_for(
+        lambda: len(post.back(post.dead)) == count, "all are dead letters", SECONDS * 2
+    )
     failing.send_signal(signal.SIGTERM)
     _, told = failing.communicate(timeout=SECONDS)
     assert failing.returncode == Status.DONE, told
     assert post.run("list", "--error=Invalid").stdout.endswith(f"{count} letters\n")
 
-    first = replay(post, "--rate=10/s")
+    first = replay(post, "--rate=2/s")
     wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
     first.send_signal(number)
     _, told = first.communicate(timeout=SECONDS)

@@ -1,7 +1,19 @@
 """
-Fixtures that tests of several folders share.
+Fixtures that tests of several folders share, and one of this folder.
 """
 
+import pytest
+
+from safeconsumer.console import api, changing
 from tests.harness.console.fixtures import served, team
 
-__all__ = ["served", "team"]
+__all__ = ["patience", "served", "team"]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let the console wait for its own readers, however slow the machine is.
+    """
+    monkeypatch.setattr(changing, "_SEEN_WITHIN", 20.0)
+    monkeypatch.setattr(api, "_ONE_LOOK", 20.0)

@@ -19,6 +19,7 @@ from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.harness.console.harness import commanded
 from tests.harness.group.team import Team
+from tests.harness.polling import poll_until
 
 
 def run(*arguments: str) -> Result:
@@ -160,6 +161,9 @@ def test_a_console_is_of_its_journals_cluster(team: Team, tmp_path: Path) -> Non
 @pytest.mark.any_broker
 def test_ctrl_c_ends_it_though_somebody_waits(team: Team) -> None:
     """Whose connection would not end for a minute; that was a traceback."""
+    # A member that never reports: its group is not quiet, however long that takes.
+    plain = team.subscribed("plain", control=None, session_timeout_ms=30_000)
+    poll_until(plain, team.has_all(plain))
     team.operator_holds(team.topic)
     settings = team.settings
     where = [

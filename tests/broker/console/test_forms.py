@@ -15,7 +15,7 @@ import pytest
 from attrs import evolve
 from kafka import OffsetAndMetadata
 
-from safeconsumer.console import asking, changing, lending
+from safeconsumer.console import changing, lending
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
@@ -181,8 +181,11 @@ def test_an_agreement_is_for_one_wish(team: Team, served: Served) -> None:
 
 
 @pytest.mark.embedded_broker
-def test_what_stands_is_read_before_it_is_replaced(team: Team, served: Served) -> None:
+def test_what_stands_is_read_before_it_is_replaced(
+    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The console's own reader hears nothing, and does not know it yet."""
+    monkeypatch.setattr(changing, "_SEEN_WITHIN", 2.0)  # it waits for it in vain
     wish = {"group": team.group, "scopes": team.topic, "reason": "a look", "for": "1s"}
     with team.broker.hold("Fetch", "safeconsumer-console") as silence:
         silence.wait()
@@ -268,14 +271,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """
     Tell when somebody who has gone was refused, who had got the connection.
     """
-    gone, refused = threading.Event(), threading.Event()
-
-    class Gone(threading.Event):
-        def set(self) -> None:
-            super().set()
-            gone.set()
-
-    carry_out = changing._carry_out
+    refused, carry_out = threading.Event(), changing._carry_out
 
     def carried_out(
         desk: Desk,
@@ -285,7 +281,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     ) -> Outcome:
         def decided(operator: Operator) -> changing._Decided:
             found = decide(operator)
-            assert gone.wait(LIMIT)
+            wait_for(lambda: not is_wanted(), "its client to be gone", LIMIT)
             return found
 
         try:
@@ -295,7 +291,6 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
                 refused.set()
             raise
 
-    monkeypatch.setattr(asking, "Event", Gone)
     monkeypatch.setattr(changing, "_carry_out", carried_out)
     monkeypatch.setattr(lending, "_BUSY", LIMIT)
     return refused

@@ -250,6 +250,7 @@ def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) 
     slots = served.desk.doctors
     free = slots._value
     gone(served, "doctor")
+    assert slow.is_asked.wait(20)  # it may be read later than it was given up
     wait_for(lambda: not served._server.server_state.tasks, "the end of the call")
     assert slots._value == free - 1
     slow.go_on.set()

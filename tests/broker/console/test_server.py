@@ -481,7 +481,12 @@ def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) ->
         team.operator_holds(f"{team.topic}:1", owner="bob")
         wait_for(lambda: bool(served.get("holds")["holds"]), "the hold")
         wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
-        wait_for(lambda: _preview(served, wish)["waiting"] == 12, "what waits")
+
+        def is_known() -> bool:
+            told = _preview(served, wish)
+            return told["waiting"] == 12 and len(told["disobeying"]) == 1
+
+        wait_for(is_known, "what waits")
         dry = run(
             team, "pause", f"{team.topic}:0-2", "--group", team.group,
             "--reason", "x", "--owner", "alice", "--dry-run", "--json",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real_broker
 
 VALUES = [b"0", b"1", b"2"]
 # Polls of half a second; it ends by itself long before.
-MOST_POLLS = 40
+MOST_POLLS = 120
 
 
 class EndedError(Exception):

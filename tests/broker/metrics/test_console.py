@@ -46,6 +46,14 @@ from tests.harness.metrics.scraping import PREFIX, needs_promtool, promtool
 from tests.harness.waiting import wait_for
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a scrape wait for the first answer, however slow the machine is.
+    """
+    monkeypatch.setattr(retention, "_MOMENT", 30.0)
+
+
 class Limited:
     """
     A cluster whose every topic keeps its records for an hour; it counts questions.
