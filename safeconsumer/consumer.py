@@ -300,8 +300,8 @@ class SafeConsumer(UpstreamConsumer):
         is_wrapped = UpstreamConsumer.__next__ is not _UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
-            running = self._safe_iteration.running()
-            if running is not None and not is_wrapped:
+            running = self._iterator
+            if running is not None and not is_wrapped and not self._closed:
                 for record in running:
                     return record
                 self._safe_iteration.is_over(running)

@@ -63,6 +63,8 @@ It is called with the gained partitions, already behind a gate, and their epochs
 # Seconds after which a polling consumer looks again which signal handlers there are.
 _HANDLERS_EVERY = 1.0
 
+_NEVER = math.inf
+
 _CONTROL_GATE = "waits until the control topics are read"
 
 _alive: weakref.WeakSet[PauseLedger] = weakref.WeakSet()
@@ -138,7 +140,9 @@ class PauseLedger:
         It first applies what signal handlers left and what has expired. The set never
         changes; call this again at the moment of use.
         """
-        if self._inbox or self._clock() >= self._deadlines.next:
+        due = self._deadlines.next
+        # Each step of an iteration asks; if nothing expires, no clock is needed.
+        if self._inbox or (due != _NEVER and self._clock() >= due):
             return self.view().quiet
         return self._view.quiet
 

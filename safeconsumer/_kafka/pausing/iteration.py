@@ -123,13 +123,6 @@ class Iteration:
             raise
         self._consumer._iterator = None
 
-    def running(self) -> Iterator[ConsumerRecord] | None:
-        """
-        Return the iterator that an earlier step left unfinished; None if there is none.
-        """
-        consumer = self._consumer
-        return None if consumer._closed else consumer._iterator
-
     def is_over(self, iterator: object) -> None:
         """
         Forget an iterator that has nothing more to yield.
