@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Kafka's own default for group.min.session.timeout.ms.
 _DEFAULT_MIN_SESSION_MS = 6000
 _QUICK_SESSION_MS = 2000
-# Longest wait until a broker tells of what its controller has made.
+# Longest wait until a broker reports what its controller has made.
 _TOLD_WITHIN = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
@@ -69,7 +69,7 @@ class ExistingCluster:
 
     def add_partitions(self, name: str, total: int) -> None:
         """
-        Let a topic grow to ``total`` partitions; return once its broker tells of all.
+        Let a topic grow to ``total`` partitions; return once its broker reports them all.
         """
         from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
 
