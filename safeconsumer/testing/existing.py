@@ -69,7 +69,7 @@ class ExistingCluster:
 
     def add_partitions(self, name: str, total: int) -> None:
         """
-        Let a topic grow to ``total`` partitions; return once its broker reports them all.
+        Let a topic grow to ``total`` partitions, and wait until its broker knows them.
         """
         from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
 

@@ -58,6 +58,7 @@ def read(
 
     what = f"{count} records"
     for _ in looks(are_there, what, limit, seen=lambda: len(records)):
-        for batch in consumer.poll(500).values():
+        # Long: kafka-python forgets a join that outlasts its poll.
+        for batch in consumer.poll(5_000).values():
             records.extend(batch)
     return records

@@ -2,7 +2,7 @@
 Fixtures that tests of several folders share.
 """
 
-from tests.harness.group.fixtures import secured, story
+from tests.harness.group.fixtures import secured, story, time_to_look
 from tests.harness.kafka.fixtures import safe, told
 
-__all__ = ["safe", "secured", "story", "told"]
+__all__ = ["safe", "secured", "story", "time_to_look", "told"]

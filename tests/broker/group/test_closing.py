@@ -15,7 +15,7 @@ from tests.harness.group.team import Team
 from tests.harness.kafka.offline import silent_broker
 
 # A machine with other things to do.
-SLACK = 0.7
+SLACK = 3.5
 
 
 @pytest.fixture
@@ -50,6 +50,7 @@ def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(clients, "producer", slowly)
     with silent_broker() as address:
+        before = set(control_threads())
         consumer = SafeConsumer(
             "orders",
             bootstrap_servers=address,
@@ -57,14 +58,15 @@ def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) ->
             group_id="g",
             control=Control(start_timeout=0.0, status_interval=0.2),
         )
-        status = next(one for one in control_threads() if "status" in one.name)
+        own = set(control_threads()) - before
+        status = next(one for one in own if "status" in one.name)
         assert making.wait(30)
         began = time.monotonic()
-        consumer.close(autocommit=False, timeout_ms=500)
+        consumer.close(autocommit=False, timeout_ms=4000)
         seconds = time.monotonic() - began
         go_on.set()
         status.join(30)
-    assert seconds < 0.5 + SLACK, seconds
+    assert seconds < 4.0 + SLACK, seconds
     assert made[0]._closed  # by the thread that came too late with it
 
 

@@ -29,7 +29,7 @@ from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
-pytestmark = pytest.mark.real_broker
+pytestmark = [pytest.mark.real_broker, pytest.mark.usefixtures("time_to_look")]
 
 
 @pytest.fixture

@@ -246,11 +246,11 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
     team: Team, path: Path, monkeypatch: pytest.MonkeyPatch, *, is_placing: bool
 ) -> None:
     """A broker that was frozen may take it up later; as where a command is killed."""
-    monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
-    monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
     hold = new_hold("x", None) if is_placing else None
     with operator(team, path) as here:
         here.write(OPERATOR, changes(team.group, "eve", ["warm"], None))
+        monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
+        monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
         team.broker.freeze()
         with pytest.raises(ControlWriteError):
             here.write(OPERATOR, changes(team.group, "eve", ["orders"], hold))

@@ -23,6 +23,7 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import LIMIT, Team, control_threads
 from tests.harness.polling import poll_until
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
@@ -97,13 +98,13 @@ def test_it_ends_by_itself(team: Team) -> None:
     """After its time and the skew; its neighbours never stop."""
     consumer = team.subscribed()
     team.settled(consumer)
-    team.operator_holds(f"{team.topic}:1", for_=1.0)
+    team.operator_holds(f"{team.topic}:1", for_=6.0)
     poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
     (hold,) = consumer.holds()
     poll_until(consumer, lambda: not consumer.paused())
     assert consumer.holds() == ()
     assert hold.expires_at is not None
-    assert hold.expires_at - hold.placed_at == pytest.approx(1.0)
+    assert hold.expires_at - hold.placed_at == pytest.approx(6.0)
 
 
 @pytest.mark.contract("G1")
@@ -259,7 +260,7 @@ def test_close_ends_every_thread(team: Team) -> None:
     team.settled(consumer)
     assert set(control_threads()) - before
     consumer.close()
-    assert set(control_threads()) - before == set()
+    wait_for(lambda: not set(control_threads()) - before, "their end")
 
 
 # ---------------------------------------------------------------- a late control view
@@ -405,10 +406,11 @@ def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What stands is not ended by what was only tried."""
-    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
     control = team.with_settings(status_topic=None, clock_skew=0.0)
     consumer = team.subscribed(control=control)
     consumer.pause_group(team.topic, reason="for good")
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr("safeconsumer.group.publisher._MARGIN", 20.0)
     assert sum(map(len, team.settled(consumer).values())) == 0
     shorter = threading.Thread(target=_tried, args=(consumer, team.topic))
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS", times=1000)
@@ -429,9 +431,10 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands on the topic, and every other member obeys it."""
-    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
+    consumer.resume_group("other")  # its client is made
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
     late = team.broker.hold("Produce", client_id="a-control")
     consumer.pause_group(team.topic)
     poll_until(consumer, team.is_quiet(consumer))
@@ -470,11 +473,11 @@ def test_a_resume_that_may_come_late_says_so(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would lift what is placed again meanwhile; one that was refused would not."""
-    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
-    monkeypatch.setattr("safeconsumer.group.member._FIND_SECONDS", 0.5)
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
     team.settled(consumer)
     consumer.pause_group(team.topic)
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    monkeypatch.setattr("safeconsumer.group.member._FIND_SECONDS", 0.5)
     team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
     with pytest.raises(ControlWriteError) as refused:
         consumer.resume_group(team.topic)
@@ -503,6 +506,7 @@ def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> 
     settings = team.with_settings(client_configs={}, status_interval=0.5)
     consumer = team.subscribed("idle", control=settings)
     team.settled(consumer)
+    began = time.monotonic()
     team.broker.clear_requests()
 
     def asked() -> list[str]:
@@ -511,5 +515,7 @@ def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> 
         ]
 
     poll_until(consumer, lambda: asked().count("Fetch") >= 6)
-    assert set(asked()) <= {"Fetch", "Produce", "Metadata"}
-    assert asked().count("Produce") <= asked().count("Fetch") + 1
+    apis, intervals = asked(), (time.monotonic() - began) / 0.5
+    assert set(apis) <= {"Fetch", "Produce", "Metadata"}
+    assert apis.count("Produce") <= intervals + 2
+    assert apis.count("Fetch") <= intervals + 2

@@ -125,13 +125,13 @@ def test_what_may_be_written_late_is_said_so(
     team: Team, monkeypatch: pytest.MonkeyPatch, *, is_placing: bool
 ) -> None:
     """A broker that was frozen may take up what it was sent."""
-    monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
-    monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
     wanted = (placing if is_placing else lifting)(team, "orders")
     would = "hold then" if is_placing else "lift what is placed again meanwhile"
     said = f"it may still be written later, and would {would}: check status"
     with operator(team) as here:
         here.write(OPERATOR, lifting(team, "warm"))
+        monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
+        monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
         team.broker.freeze()
         try:
             with pytest.raises(ControlWriteError, match=said):
@@ -220,11 +220,13 @@ def test_a_producer_does_not_spin_while_its_broker_is_silent(team: Team) -> None
         second = write(key=b"2")
         late.wait()  # it has a connection again, and no answer there
         producer._sender.run_once = look
+        began = time.monotonic()
         time.sleep(1)
+        seconds = time.monotonic() - began
         looks, cpu = len(looked), looked[-1] - looked[0]
         assert not second.is_done
     began = time.monotonic()
     second.get(LIMIT)
-    assert time.monotonic() - began < 1
-    assert 0 < looks <= 40  # twenty, and as many again
-    assert cpu < 0.1
+    assert time.monotonic() - began < 5  # it is given 10
+    assert 0 < looks <= 40 * seconds  # twenty, and as many again
+    assert cpu < 0.1 * seconds

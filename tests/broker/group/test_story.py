@@ -18,6 +18,7 @@ from tests.harness.group.secured import allow
 from tests.harness.group.story import OWNER, Story, played
 
 pytestmark = [
+    pytest.mark.usefixtures("time_to_look"),
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
     pytest.mark.skipif(
         choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"

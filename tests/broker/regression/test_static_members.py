@@ -29,16 +29,22 @@ def joined(lab: Lab, **config: Any) -> tuple[Reader, TopicPartition]:  # noqa: A
     return reader, p0
 
 
-def stall(reader: Reader, seconds: float) -> None:
-    """Let the IO thread do nothing, as in a listener that takes its time."""
-    stalled = threading.Event()
+def stall(reader: Reader, seconds: float = BOUND) -> threading.Event:
+    """
+    Let the IO thread do nothing, as in a listener that takes its time.
+
+    Returns:
+        Lets it go on.
+    """
+    stalled, go_on = threading.Event(), threading.Event()
 
     def wait() -> None:
         stalled.set()
-        threading.Event().wait(seconds)
+        go_on.wait(seconds)
 
     reader.consumer._net.call_soon_threadsafe(wait)
     assert stalled.wait(BOUND)
+    return go_on
 
 
 @any_broker
@@ -73,9 +79,10 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     consumer = reader.consumer
     coordinator = consumer._coordinator
     failed: list[Exception] = []
-    stall(reader, 0.3)
+    go_on = stall(reader)
     coordinator.commit_offsets_async({p0: at(4)}).add_errback(failed.append)
     consumer._subscription.unsubscribe()
+    go_on.set()
     reader.until(lambda: failed)
     assert isinstance(failed[0], CommitFailedError)
     consumer.unsubscribe()

@@ -270,7 +270,7 @@ def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
     poll_until([member], member.assignment)
     stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
-    ghost = Ghost(stranger, [name], [member], 2.0)
+    ghost = Ghost(stranger, [name], [member], 8.0)
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
         ghost.join()
     assert len(broker.members("g")) == 2  # it is a member for all that

@@ -29,7 +29,7 @@ def ready(make_consumer, make_producer, topic):
     producer.flush(10)
     consumer = make_consumer(KafkaConsumer, topic, group="g-" + topic)
     while len(consumer.assignment()) < 4:
-        consumer.poll(500, max_records=1)
+        consumer.poll(20_000, max_records=1)
     return consumer
 
 

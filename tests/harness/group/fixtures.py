@@ -21,6 +21,14 @@ def model_seconds(pytestconfig: pytest.Config) -> float:
     return seconds
 
 
+@pytest.fixture
+def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Give each look of a command that waits enough time on a busy machine.
+    """
+    monkeypatch.setattr("safeconsumer.cli.waiting._LEAST_LOOK", 20.0)
+
+
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredBroker]:
     """

@@ -103,6 +103,7 @@ class Team:
             **{
                 **self.broker.client_config,
                 **self.broker.group_config,
+                "session_timeout_ms": 10_000,  # whatever a busy machine does
                 "group_id": self.group,
                 "client_id": name,
                 "auto_offset_reset": "earliest",
