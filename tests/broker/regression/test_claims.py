@@ -55,3 +55,19 @@ def test_a_member_that_was_lost_claims_nothing(lab: Lab, client: str) -> None:
     here.reader.until(lambda: claimed(wire))
     assert claimed(wire)[0] == set()
     here.reader.until(here.alone())
+
+
+@pytest.mark.any_broker
+@matrix(stock=fails(STALE))
+def test_a_member_that_subscribes_again_claims_nothing(lab: Lab, client: str) -> None:
+    """
+    It has left its group meanwhile, and others own what it had.
+    """
+    here = group(lab, client, assignor=COOPERATIVE)
+    consumer, wire = here.reader.consumer, Wire(here.reader.consumer)
+    topics = [here.topic, here.witnesses[0].topic]
+    consumer.unsubscribe()
+    consumer.subscribe(topics)
+    here.reader.until(lambda: claimed(wire))
+    assert claimed(wire)[0] == set()
+    here.reader.until(here.alone())

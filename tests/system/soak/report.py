@@ -53,11 +53,20 @@ def _fault(name: str) -> Callable[[Result], object]:
     return lambda one: one["faults"].get(name, 0)
 
 
+def _fleet(result: Result) -> str:
+    said = f"`{result['consumer']}`"
+    if result.get("assignor", "range") != "range":
+        said += f", {result['assignor']}"
+    may_work = result["consumer"].startswith("safeconsumer.")
+    is_plain = may_work and result.get("workers") == 0
+    return f"{said}, plain loops" if is_plain else said
+
+
 def lines(results: list[Result]) -> Iterable[str]:
     """
     Yield a table: a column for each result, a row for each figure.
     """
-    yield f"| | {' | '.join('`' + one['consumer'] + '`' for one in results)} |"
+    yield f"| | {' | '.join(map(_fleet, results))} |"
     yield "|---|" + "---|" * len(results)
     rows: list[tuple[str, Callable[[Result], object]]] = [
         ("minutes of faults", lambda one: one["minutes"]),

@@ -29,6 +29,18 @@ def result(consumer: str, **more: object) -> report.Result:
     }
 
 
+def test_the_fleet_is_told_where_it_is_another() -> None:
+    """
+    By its assignor, and by its loops where it could have had workers.
+    """
+    ours = {"workers": 0, "assignor": "cooperative"}
+    both = result("safeconsumer.SafeConsumer", **ours), result("stock", workers=0)
+    (head, *_) = report.lines(list(both))
+    assert (
+        head == "| | `safeconsumer.SafeConsumer`, cooperative, plain loops | `stock` |"
+    )
+
+
 def test_results_stand_side_by_side() -> None:
     """
     A row for each figure, also where only one of them has it.
