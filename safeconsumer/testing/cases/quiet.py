@@ -11,7 +11,7 @@ from safeconsumer.testing.cases.consumer import Consumer, reaches, until
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import LeakedError, StarvedError, expect
 
-STARVES_AFTER = 15.0
+STARVES_AFTER = 5.0
 """Seconds in which a resumed partition must give what is there."""
 
 

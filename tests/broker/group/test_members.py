@@ -23,7 +23,6 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import LIMIT, Team, control_threads
 from tests.harness.polling import poll_until
-from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
@@ -260,7 +259,7 @@ def test_close_ends_every_thread(team: Team) -> None:
     team.settled(consumer)
     assert set(control_threads()) - before
     consumer.close()
-    wait_for(lambda: not set(control_threads()) - before, "their end")
+    assert set(control_threads()) - before == set()
 
 
 # ---------------------------------------------------------------- a late control view

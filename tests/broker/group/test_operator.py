@@ -196,7 +196,7 @@ def test_a_broker_that_never_answers() -> None:
                 began = time.monotonic()
                 with pytest.raises(KafkaTimeoutError, match=r"no answer in 0\.5 s"):
                     operator.look("g", timeout=0.5)
-                assert time.monotonic() - began < 15  # it was half a minute
+                assert time.monotonic() - began < 2.0
 
 
 def test_a_wait_on_a_frozen_broker_ends_in_time() -> None:
@@ -211,7 +211,7 @@ def test_a_wait_on_a_frozen_broker_ends_in_time() -> None:
                 *("--bootstrap", f"127.0.0.1:{port}"),
             ],
         )
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 6.0
     assert ended.exit_code == Status.UNREACHABLE
     assert ended.stderr.count("\n") == 1
 
@@ -256,7 +256,7 @@ def test_a_broker_that_freezes_while_a_scope_is_looked_up(team: Team) -> None:
                 )
         finally:
             team.broker.unfreeze()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 6.0
         assert asked
 
 

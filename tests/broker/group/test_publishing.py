@@ -227,6 +227,6 @@ def test_a_producer_does_not_spin_while_its_broker_is_silent(team: Team) -> None
         assert not second.is_done
     began = time.monotonic()
     second.get(LIMIT)
-    assert time.monotonic() - began < 5  # it is given 10
+    assert time.monotonic() - began < 1
     assert 0 < looks <= 40 * seconds  # twenty, and as many again
     assert cpu < 0.1 * seconds

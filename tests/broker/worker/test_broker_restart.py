@@ -74,7 +74,7 @@ def test_stop_is_bounded_without_a_broker(
             context.revoked.wait(60)
 
     drain = Drain(shutdown=1.0)
-    setting = Commit(every=60.0, timeout=60.0)
+    setting = Commit(every=60.0)
     control = Control(trust_topic=True, unavailable="run", run_after=0.1)
     for name in control.topics if is_controlled else ():
         broker.create_topic(name, 1)
@@ -91,7 +91,7 @@ def test_stop_is_bounded_without_a_broker(
     report = running.worker.stop()
     assert report is not None
     assert (report.done, report.committed) == (10, False)
-    assert seconds < 12, seconds  # 3 s, on a machine that is free
+    assert seconds < 1.0 + 2.0 + 1.0, seconds  # 1 s for a loaded machine
 
 
 def test_a_broker_that_restarts_during_commits(

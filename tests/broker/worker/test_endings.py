@@ -405,7 +405,7 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> N
     """
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"], 1: ["v"]})
-    setting = Commit(every=1000.0, timeout=60.0)
+    setting = Commit(every=1000.0, timeout=20.0)
     running = lab.run(
         handle,
         lab.consumer(client_id="w"),
@@ -430,7 +430,7 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> N
         took = time.monotonic() - began
         over.set()
     thread.join(30)
-    assert took < 20  # 2.5 s, on a machine that is free
+    assert took < 5  # 2.5 s, on a machine that is free
     assert running.report is not None
     assert not running.report.committed
 

@@ -284,7 +284,7 @@ def test_one_that_hangs_at_its_end_is_left_alone(
     HANG.clear()
     report = running.worker.stop()
     assert report is not None
-    assert report.seconds < 10  # 2.3 s, on a machine that is free
+    assert report.seconds < 0.3 + 2.0 + 1.0
     assert lab.committed() == {0: 3}
 
 
@@ -329,7 +329,7 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     go_on.set()
     assert running.error is None
     assert running.report is not None
-    assert running.report.seconds < 10  # 2.3 s, on a machine that is free
+    assert running.report.seconds < 0.3 + 2.0 + 1.0
 
 
 @frozen
@@ -368,7 +368,7 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     running.wait_end()
     assert running.error is None
     assert running.report is not None
-    assert running.report.seconds < 10  # 2.3 s, on a machine that is free
+    assert running.report.seconds < 0.3 + 2.0 + 1.0
     assert (running.report.dropped, running.report.given_up) == (1, 0)
     wait_for(
         lambda: set(multiprocessing.active_children()) <= before, "them to be gone"

@@ -675,7 +675,7 @@ def test_a_synchronous_loop_is_not_evicted(lab: Lab) -> None:
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 4})
     consumer = lab.consumer(
-        max_poll_records=2, max_poll_interval_ms=5_000, session_timeout_ms=6_000
+        max_poll_records=2, max_poll_interval_ms=3_000, session_timeout_ms=6_000
     )
     seen: list[int] = []
     drain = Drain(revoke=0.3)
@@ -683,7 +683,7 @@ def test_a_synchronous_loop_is_not_evicted(lab: Lab) -> None:
         membership, losses = pump._client.membership, []
         for batch in pump:
             losses.append(membership.losses)
-            until = time.monotonic() + (0.0 if seen else 6.0)
+            until = time.monotonic() + 4.5
             wait_for(lambda: time.monotonic() > until, "longer than it may be away")  # noqa: B023
             seen += offsets(batch)
             batch.done()

@@ -253,7 +253,7 @@ def test_a_record_of_a_poll_that_ran_the_rebalance_is_kept(
 @pytest.mark.contract("W2")
 def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
     """
-    W2: twice as slow, the member keeps its generation and the loop polls on.
+    W2: ten times as slow, the member keeps its generation and the loop polls on.
     """
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
@@ -263,17 +263,17 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
         begun.set()
         assert never.wait(60)
 
-    config = {"max_poll_interval_ms": 5_000, "session_timeout_ms": 6000}
+    config = {"max_poll_interval_ms": 1_500, "session_timeout_ms": 6000}
     running = start(lab, handle, {}, config=config, drain=Drain(revoke=0.2))
     assert begun.wait(LIMIT)
     before = joins(running)
     engine, since = running.worker._engine, time.monotonic()
-    wait_for(lambda: engine.polled_at > since + 11, "the loop to poll on", 60)
+    wait_for(lambda: engine.polled_at > since + 15, "the loop to poll on", 60)
     assert joins(running) == before
     never.set()
     running.wait_done(1)
     assert joins(running) == before
-    assert running.worker.stats().poll_gap < 5
+    assert running.worker.stats().poll_gap < 1.5
     running.end()
     assert lab.committed() == {0: 1}
 

@@ -40,7 +40,7 @@ def test_any_number_of_tabs(team: Team, served: Served, browser: Browser) -> Non
         team.operator_holds(team.topic)
         for one in tabs:
             quiet = one.get_by_text("All 4 held partitions are quiet.")
-            expect(quiet).to_be_visible()
+            expect(quiet).to_be_visible(timeout=5000)
         tabs[0].get_by_role("link", name="Hold something…").click()
         tabs[0].wait_for_url(f"{served.url}/place?**")
 
@@ -61,11 +61,11 @@ def test_a_console_that_stopped_answering_is_said_to(
 
         page.route("**/group?**", keep)
         said = page.get_by_text("The console does not answer.")
-        expect(said).to_be_visible(timeout=30_000)
-        expect(page.locator("body.old")).to_be_visible(timeout=30_000)
+        expect(said).to_be_visible(timeout=10_000)
+        expect(page.locator("body.old")).to_be_visible(timeout=15_000)
         assert "grayscale" in filter_of(page, "main .verdict")
         page.unroute("**/group?**")
-        expect(said).to_be_hidden(timeout=30_000)
+        expect(said).to_be_hidden(timeout=10_000)
         expect(page.locator("body.old")).to_have_count(0)
         assert filter_of(page, "main .verdict") == "none"
 

@@ -197,7 +197,7 @@ def test_what_was_fetched_comes_after_the_resume_of_a_frozen_broker(
         reader.rounds(5)
         assert reader.consumer.position(tp) == 3
         reader.consumer.resume(tp)
-        reader.drain(lab.rest({tp: 3}))
+        reader.drain(lab.rest({tp: 3}), bound=2.0)
     reader.consumer.commit()
     assert reader.consumer.committed(tp) == EACH
     acknowledge(lab, journals, [tp])
@@ -216,9 +216,9 @@ def test_a_hold_ends_at_its_time_while_the_broker_is_frozen(
         began = time.monotonic()
         reader.consumer.pause(tp.topic, for_=1.0)
         while not reader.round():
-            assert time.monotonic() < began + 20
+            assert time.monotonic() < began + 3.0
         assert time.monotonic() >= began + 1.0
-        reader.drain(lab.rest({tp: reader.consumer.position(tp)}))
+        reader.drain(lab.rest({tp: reader.consumer.position(tp)}), bound=2.0)
     lab.produce(tp, 5)
     reader.drain(lab.rest({tp: EACH}))
     acknowledge(lab, journals, [tp])
@@ -242,7 +242,7 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(
         reader.consumer.pause(tp, for_=1.0)
         while reader.consumer.paused():
             assert reader.round() == stock.round() == []
-        assert 1.0 <= time.monotonic() - began < 20
+        assert 1.0 <= time.monotonic() - began < 3.0
         assert reader.rounds(20) == stock.rounds(20) == []
         assert reader.consumer.position(tp) == 3
     for one in (reader, stock):
@@ -261,15 +261,12 @@ def test_a_held_consumer_waits_as_long_as_asked_while_the_broker_is_away(
     reader.consumer.pause_all()
     with outage.lasting():
         reader.rounds(5)
-        taken, used = [], time.process_time()
+        began, used = time.monotonic(), time.process_time()
         for _ in range(4):
-            began = time.monotonic()
             assert reader.consumer.poll(500) == {}
-            taken.append(time.monotonic() - began)
-        used = time.process_time() - used
-    assert sum(taken) >= 1.9
-    assert min(taken) < 1.0  # how late it returns, now and then, is the machine's
-    assert used < 0.2 * sum(taken)
+        seconds, used = time.monotonic() - began, time.process_time() - used
+    assert 1.9 <= seconds < 3.0
+    assert used < 0.2 * seconds
 
 
 @pytest.mark.contract("P8")

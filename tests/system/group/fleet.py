@@ -20,7 +20,8 @@ class Fleet:
     """
     Starts, stops and kills members of one team. A context manager: it ends them all.
 
-    Members read the control topics that many seconds ``late``; None: once they are let.
+    ``late`` delays reading the control topics by so many seconds; None: until
+    :meth:`let_read` is called.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def result(consumer: str, **more: object) -> report.Result:
     }
 
 
-def test_the_fleet_is_told_where_it_is_another() -> None:
+def test_a_column_names_its_fleet() -> None:
     """
-    By its assignor, and by its loops where it could have had workers.
+    It names the assignor, and plain loops where there could have been workers.
     """
     ours = {"workers": 0, "assignor": "cooperative"}
     both = result("safeconsumer.SafeConsumer", **ours), result("stock", workers=0)

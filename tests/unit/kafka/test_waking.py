@@ -3,6 +3,7 @@ A waiting ``poll`` sees a lifted hold at once, and an expired one in time (P10).
 """
 
 import signal
+import statistics
 import threading
 import time
 from collections.abc import Callable
@@ -91,8 +92,7 @@ def test_a_resume_on_another_thread_ends_the_wait(
         seconds.append(waiting.seconds_after(lambda: consumer.resume(A)))
         assert waiting.result == {0: [number]}
         consumer.pause(A)
-    # The quickest: how soon a woken thread runs is the machine's business.
-    assert min(seconds) <= WOKEN_WITHIN, seconds
+    assert statistics.median(seconds) <= WOKEN_WITHIN, seconds
 
 
 @pytest.mark.parametrize("in_flight", [False, True], ids=["idle", "fetching"])
@@ -107,7 +107,7 @@ def test_an_expiry_ends_the_wait_and_never_early(
     consumer.pause(A, owner="timed", for_=0.3)
     consumer.resume(A)
     assert offsets(consumer.poll(60_000, max_records=1)) == {0: [0]}
-    assert 0.299 <= time.monotonic() - start < 30  # long before the poll would end
+    assert 0.299 <= time.monotonic() - start < 2.5  # long before the poll would end
     assert consumer.paused() == {B}
 
 
@@ -159,7 +159,7 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
     fetcher.send_fetches = resume_and_send
     start = time.monotonic()
     assert offsets(consumer.poll(60_000, max_records=1)) == {0: [0]}
-    assert time.monotonic() - start <= 30
+    assert time.monotonic() - start <= 6.0
 
 
 @pytest.mark.contract("P1")

@@ -465,7 +465,7 @@ def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
 
 def test_a_thousand_records_take_no_second() -> None:
     """
-    Of the processor; twice that is allowed for, on a machine that is slow.
+    A second of the processor; twice that is allowed for, on a machine that is slow.
     """
     began = time.thread_time()
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
