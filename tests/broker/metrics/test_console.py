@@ -376,10 +376,11 @@ def test_the_margin_of_what_was_renewed() -> None:
     """It counts from the first."""
     held = picture(0, is_held=True)
     (hold,) = held.standing
-    since = time.time() - 3000
-    body = evolve(hold.hold, since_ms=int(since * 1000))
+    assert held.now is not None
+    body = evolve(hold.hold, since_ms=int((held.now - 3000) * 1000))
     margin = margin_of(evolve(held, standing=(evolve(hold, hold=body),)))
-    assert 500 < margin <= 600
+    # A hold's time is in whole milliseconds.
+    assert margin == pytest.approx(600, abs=0.0011)
 
 
 def test_when_the_oldest_endless_hold_was_placed() -> None:
