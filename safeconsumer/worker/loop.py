@@ -194,13 +194,16 @@ class Brakes:
         room = max(1, self._credit(load))
         if self._share is None:
             return room
-        # All records that come may be of the partition that has most of those here: the
-        # room is that of one partition, which is also quicker to compute.
+        # All records that come may be of the partition that has most of those here, but
+        # for those that are held: the room is that of one partition, which is also
+        # quicker to compute. A hold of everything ends within the poll, with theirs.
         share = self._share.moving.high.records
         left = share - self._held.records
         if left < room:
-            epochs = tuple(self._held.epochs.values())
-            left = share - max((one.records for one in epochs), default=0)
+            throttled = () if self._is_throttled else self._throttled
+            epochs = tuple(self._held.epochs.items())
+            here = (one.records for tp, one in epochs if tp not in throttled)
+            left = share - max(here, default=0)
         most = max(1, (self._limits.records - self._held.records) // 2)
         return min(room, max(self._share.poll, left), most)
 

@@ -3,7 +3,7 @@ Polls that make hundreds of records do not start Python's garbage collector (008
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -99,6 +99,26 @@ def test_an_iteration_starts_none(safe: Maker) -> None:
     assert len(seen) <= 2
 
 
+def test_records_that_are_kept_for_a_while_start_none(safe: Maker) -> None:
+    """
+    As a worker keeps them, which takes up some polls and finishes them in one go.
+    """
+    consumer = _filled(safe, 60)
+    kept: list[object] = []
+
+    def wave() -> None:
+        for _ in range(10):
+            kept.extend(consumer.poll(max_records=300).values())
+        kept.clear()
+
+    for _ in range(3):
+        wave()
+    with _collections() as seen:
+        for _ in range(6):
+            wave()
+    assert len(seen) <= 2
+
+
 def test_with_a_deserializer_it_runs_as_ever(safe: Maker) -> None:
     """
     It may wait, and other threads' garbage must not stay meanwhile.
@@ -155,6 +175,21 @@ def test_two_polls_are_kept_and_no_more() -> None:
     kept = LastPolls()
     alive: list[int] = []
 
+    kept.turn([_made([1], alive)], 1)
+    kept.turn([_made([2], alive)], 1)
+    kept.turn([], 0)
+    assert alive == [1, 2]
+    kept.turn([_made([3], alive)], 1)
+    assert alive == [2, 3]
+    kept.clear()
+    assert not alive
+
+
+def _made(numbers: Iterable[int], alive: list[int]) -> list[object]:
+    """
+    Make objects that note themselves for as long as they are there.
+    """
+
     class Record:
         def __init__(self, number: int) -> None:
             self.number = number
@@ -163,14 +198,40 @@ def test_two_polls_are_kept_and_no_more() -> None:
         def __del__(self) -> None:
             alive.remove(self.number)
 
-    kept.turn([[Record(1)]], 1)
-    kept.turn([[Record(2)]], 1)
-    kept.turn([], 0)
-    assert alive == [1, 2]
-    kept.turn([[Record(3)]], 1)
-    assert alive == [2, 3]
+    return [Record(number) for number in numbers]
+
+
+def test_what_is_dropped_in_one_go_is_freed_as_others_come() -> None:
+    """
+    As many as came, at each turn; never those of the last two polls.
+    """
+    last, alive, kept = LastPolls(), [], []  # type: LastPolls, list[int], list[object]
+    for at in range(0, 50, 10):
+        kept.append(_made(range(at, at + 10), alive))
+        last.turn([kept[-1]], 1)
+    assert len(alive) == 50
     kept.clear()
-    assert not alive
+    assert len(alive) == 50
+    last.turn([_made(range(50, 60), alive)], 1)
+    assert alive == list(range(10, 60))
+    last.turn([_made(range(60, 85), alive)], 1)
+    assert alive == list(range(40, 85))
+    last.turn([_made(range(85, 105), alive)], 1)
+    assert alive == list(range(60, 105))
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "most"), [(2_500, 1, 10_000), (10, 512 * 1024, 40)]
+)
+def test_what_is_kept_is_bounded(records: int, size: int, most: int) -> None:
+    """
+    An application that never drops a record, for its memory is its own.
+    """
+    last, kept = LastPolls(), []  # type: LastPolls, list[object]
+    for _ in range(10):
+        kept.append([bytearray() for _ in range(records)])
+        last.turn([kept[-1]], size)
+    assert sum(len(some) for polled, *_ in last._polls for some in polled) == most
 
 
 @pytest.mark.parametrize("size", [1024 * 1024 + 1, 2**62])
@@ -181,7 +242,26 @@ def test_a_large_poll_is_not_kept(size: int) -> None:
     kept = LastPolls()
     records = [[bytearray(1)]]
     kept.turn(records, size)
-    assert kept._last == []
+    assert _kept(kept) == []
+
+
+def test_large_polls_free_what_was_kept() -> None:
+    """
+    They take the places of the last two.
+    """
+    last, alive = LastPolls(), []  # type: LastPolls, list[int]
+    last.turn([_made(range(3), alive)], 1)
+    last.turn([_made(range(3, 6), alive)], 2**62)
+    assert alive == [0, 1, 2]
+    last.turn([_made(range(6, 9), alive)], 2**62)
+    assert alive == []
+
+
+def _kept(last: LastPolls) -> list[Any]:
+    """
+    Return what is kept of the last poll.
+    """
+    return last._polls[-1][0]
 
 
 def test_large_records_are_freed_at_once(safe: Maker) -> None:
@@ -193,9 +273,9 @@ def test_large_records_are_freed_at_once(safe: Maker) -> None:
     answer(consumer, TP, 0, batch(0, 40, value=b"x" * 100_000))
     assert sum(map(len, consumer.poll(max_records=20).values())) == 20
     fetcher: Any = consumer._fetcher
-    assert fetcher._last_polls._last == []
+    assert _kept(fetcher._last_polls) == []
     assert sum(map(len, consumer.poll(max_records=5).values())) == 5
-    assert sum(map(len, fetcher._last_polls._last)) == 5
+    assert sum(map(len, _kept(fetcher._last_polls))) == 5
 
 
 def test_what_was_put_back_is_not_kept(safe: Maker) -> None:
@@ -210,7 +290,7 @@ def test_what_was_put_back_is_not_kept(safe: Maker) -> None:
     consumer.resume(TP)
     assert _read(consumer, 1) == 500  # and one of the batch behind them
     fetcher: Any = consumer._fetcher
-    assert fetcher._last_polls._last == []
+    assert _kept(fetcher._last_polls) == []
 
 
 def test_a_closed_consumer_keeps_none(safe: Maker) -> None:
@@ -221,4 +301,4 @@ def test_a_closed_consumer_keeps_none(safe: Maker) -> None:
     _read(consumer, 2)
     consumer.close()
     fetcher: Any = consumer._fetcher
-    assert fetcher._last_polls._last == fetcher._last_polls._older == []
+    assert not fetcher._last_polls._polls

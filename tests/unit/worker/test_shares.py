@@ -102,7 +102,15 @@ def test_what_idle_partitions_leave_is_used() -> None:
     assert share.records()[0] >= 20
 
 
-@pytest.mark.parametrize(("each", "room"), [((4, 4, 4, 4), MOST), ((16, 0, 0, 0), 5)])
+@pytest.mark.parametrize(
+    ("each", "room"),
+    [
+        ((4, 4, 4, 4), MOST),
+        ((16, 0, 0, 0), 5),
+        ((20, 0, 0, 0), MOST),  # none of its records come: it is held
+        ((20, 16, 0, 0), 5),
+    ],
+)
 def test_a_poll_is_small_only_if_one_could_pass_its_share(
     each: tuple[int, ...], room: int
 ) -> None:
@@ -114,7 +122,9 @@ def test_a_poll_is_small_only_if_one_could_pass_its_share(
     for tp, count in zip(EVERY, each, strict=True):
         records = [FakeRecord(*tp, offset) for offset in range(count)]
         if records:
-            held.admit(held.epochs[tp], records)  # type: ignore[arg-type]  # alike
+            epoch = held.epochs[tp]
+            chunk = held.admit(epoch, records)  # type: ignore[arg-type]  # alike
+            share.schedule.admit(epoch, chunk)
     share.client.log.update(dict.fromkeys(EVERY, LOG))  # so all of them share
     share.engine.brakes.place(is_draining=False)
     assert share.engine.brakes.room() == room
