@@ -191,6 +191,20 @@ bytes_or_none(const uint8_t *bytes, int64_t size)
     return PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)size);
 }
 
+/*
+ * Takes something from the collector, or NULL, and returns it. Bytes, numbers and texts
+ * lead back to nothing, and a record has nothing else: to look through thousands of them,
+ * again and again, would find nothing.
+ */
+static PyObject *
+untracked(PyObject *made)
+{
+    if (made != NULL) {
+        PyObject_GC_UnTrack(made);
+    }
+    return made;
+}
+
 static PyObject *
 not_as_written(void)
 {
@@ -209,7 +223,7 @@ make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
     PyObject *pair = content ? PyTuple_Pack(2, name, content) : NULL;
     Py_XDECREF(name);
     Py_XDECREF(content);
-    return pair;
+    return untracked(pair);
 }
 
 /*
@@ -238,7 +252,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
         Py_XDECREF(pair);
         *size += key_size + (value_size > 0 ? value_size : 0);
     }
-    return headers;
+    return untracked(headers);
 }
 
 /* Gets the part of a buffer behind `at`; 0 with an exception. */
@@ -372,8 +386,8 @@ make_arguments(PyObject *topic, PyObject *partition, PyObject *epoch,
         Py_XDECREF(fields);
         return NULL;
     }
-    PyObject_GC_UnTrack(arguments);
-    PyObject_GC_UnTrack(fields);
+    untracked(arguments);
+    untracked(fields);
     PyTuple_SetItem(arguments, 0, fields);
     if (put_same(fields, TOPIC, topic) && put_same(fields, PARTITION, partition)
         && put_same(fields, LEADER_EPOCH, epoch)
@@ -408,15 +422,15 @@ PyDoc_STRVAR(read_doc,
 "    timestamp: of the batch.\n"
 "    append_time: the time of all of them, if the broker has set it, else None.\n\n"
 "Returns:\n"
-"    The records; the bytes that they have; where the next one begins; how many\n"
-"    headers they have.");
+"    The records, of which the collector does not know; the bytes that they have;\n"
+"    where the next one begins.");
 
 static PyObject *
 read_(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *data, *kind, *topic, *partition, *epoch, *append_time;
     Py_ssize_t at, count;
-    long long offset, timestamp, size = 0, headers = 0;
+    long long offset, timestamp, size = 0;
     Py_buffer view;
     if (!PyArg_ParseTuple(args, "OnnO!OOOLLO", &data, &at, &count, &PyType_Type, &kind,
                           &topic, &partition, &epoch, &offset, &timestamp, &append_time)) {
@@ -449,10 +463,9 @@ read_(PyObject *Py_UNUSED(module), PyObject *args)
                 || put(fields, TIMESTAMP, sum(timestamp, record.timestamp_delta)))) {
             one = new_tuple((PyTypeObject *)kind, arguments, NULL);
         }
-        is_sound = one != NULL && PyList_Append(made, one) == 0;
+        is_sound = untracked(one) != NULL && PyList_Append(made, one) == 0;
         Py_XDECREF(one);
         size += record.size;
-        headers += record.header_count;
     }
     at = is_sound ? p - (const uint8_t *)view.buf : 0;
     PyBuffer_Release(&view);
@@ -461,7 +474,7 @@ read_(PyObject *Py_UNUSED(module), PyObject *args)
         Py_XDECREF(made);
         return NULL;
     }
-    return Py_BuildValue("NLnL", made, size, at, headers);
+    return Py_BuildValue("NLn", made, size, at);
 }
 
 static PyMethodDef functions[] = {

@@ -16,11 +16,6 @@ from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
-from safeconsumer._kafka.decoding.collector import (
-    AT_ONCE,
-    UNKNOWN_SIZE,
-    uncollected,
-)
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -33,9 +28,6 @@ log = logging.getLogger(Fetcher.__module__)
 
 # Bytes before the records, https://kafka.apache.org/documentation/#recordbatch.
 HEADER = 61
-
-# Bytes: what the objects of one header take, about, beside their data.
-_HEADER_OBJECTS = 200
 
 # Kafka 0.11's record format, the first that the compiled decoder reads.
 COMPILED_MAGIC = 2
@@ -52,13 +44,6 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     ``take`` makes records out of one batch, from where it stopped; the next batch is
     uncompressed when that one is used up.
-    """
-
-    bytes_taken: int
-    """
-    How many bytes the records taken so far had in uncompressed batches, and 200 for
-    each header, about what its objects take; 0 with deserializers. Records read by
-    upstream's decoder count as ``UNKNOWN_SIZE``.
     """
 
     def __init__(
@@ -80,7 +65,6 @@ class CompiledRecords(Fetcher.PartitionRecords):
         self._batch: Any = None
         self._data: Buffer = b""  # the current batch's records, uncompressed
         self._at = self._left = 0  # where the next one begins; how many there are
-        self.bytes_taken = 0
         self._fallback: Any = None
         self._skipping = True
         self._failed = False
@@ -129,21 +113,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
     def _fill(self, taken: list[ConsumerRecord], n: int | None) -> None:
         # After an error nothing more comes, as from a generator.
         while not self._failed and (n is None or len(taken) < n):
-            left = None if n is None else n - len(taken)
-            if self._deserializes():
-                is_more = self._read_on(taken, left)
-            else:
-                is_more = uncollected(self._read_batches, taken, left)
-            if not is_more:
+            if not self._read_on(taken, None if n is None else n - len(taken)):
                 return
-
-    def _read_batches(self, taken: list[ConsumerRecord], left: int | None) -> bool:
-        # So many at once that the collector, which may run in between, rarely does.
-        end = len(taken) + (AT_ONCE if left is None else min(left, AT_ONCE))
-        while (room := end - len(taken)) > 0:
-            if not self._read_on(taken, room):
-                return False
-        return True
 
     def _read_on(self, taken: list[ConsumerRecord], left: int | None) -> bool:
         # Read the current batch, else the next one; False if there is no more.
@@ -234,9 +205,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
         if self._deserializes():
             self._take_deserialized(taken, limit)
             return
-        records, size, end, headers = self._read(self._left if limit is None else limit)
+        records, size, end = self._read(self._left if limit is None else limit)
         taken.extend(records)
-        self.bytes_taken += end - self._at + headers * _HEADER_OBJECTS
         self._note_read(len(records), size, end, records[-1].offset)
 
     def _take_deserialized(
@@ -246,11 +216,11 @@ class CompiledRecords(Fetcher.PartitionRecords):
         for _ in range(self._left if limit is None else min(self._left, limit)):
             if not self._left:
                 return  # the deserializer had the rest thrown away: it closed us, say
-            (record,), size, end, _ = self._read(1)
+            (record,), size, end = self._read(1)
             taken.append(self._deserialized(record))
             self._note_read(1, size, end, record.offset)
 
-    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int, int]:
+    def _read(self, count: int) -> tuple[list[ConsumerRecord], int, int]:
         batch = self._batch
         topic, partition = self.topic_partition
         append_time = batch.max_timestamp if batch.timestamp_type else None
@@ -300,7 +270,6 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
         before = len(taken)
-        self.bytes_taken += UNKNOWN_SIZE
         try:
             taken.extend(itertools.islice(self._fallback, limit))
         except _BatchIsReadError:

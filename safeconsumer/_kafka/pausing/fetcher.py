@@ -21,13 +21,6 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.decoding.collector import (
-    AT_ONCE,
-    UNKNOWN_SIZE,
-    LastPolls,
-    uncollected,
-)
-from safeconsumer._kafka.decoding.records import CompiledRecords
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -123,8 +116,6 @@ class PauseSafeFetcher(Fetcher):
             parked_max_bytes,
         )
         self._reports_delivery = reports_delivery
-        self._last_polls = LastPolls()
-        self._bytes_drained = 0
         # of what an iteration takes: whose it is, and where that stood
         self.drained_from: dict[
             TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
@@ -246,10 +237,7 @@ class PauseSafeFetcher(Fetcher):
             if self._ours is not None:
                 self._ours.pin()
             self._raise_pending()
-            if self._makes_records_fast(max_records):
-                drained = uncollected(self._drain_and_free, max_records, update_offsets)
-            else:
-                drained = self._drain(max_records, update_offsets)
+            drained = self._drain(max_records, update_offsets)
         finally:
             if self._ours is not None:
                 self._ours.unpin()
@@ -294,22 +282,6 @@ class PauseSafeFetcher(Fetcher):
             position = self._subscriptions.position(pending.partition)
         if position.offset == pending.fetched_offset:
             raise pending.exception
-
-    def _makes_records_fast(self, max_records: int) -> bool:
-        # A deserializer may wait, and so may whatever makes records by other code.
-        config = self.config
-        return (
-            max_records <= AT_ONCE
-            and config["key_deserializer"] is None
-            and config["value_deserializer"] is None
-            and issubclass(self.PartitionRecords, CompiledRecords)
-        )
-
-    def _drain_and_free(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
-        self._bytes_drained = 0
-        drained = self._drain(max_records, update_offsets)
-        self._last_polls.turn(drained.values(), self._bytes_drained)
-        return drained
 
     def _drain(self, max_records: int, update_offsets: bool) -> Drained:  # noqa: FBT001
         drained: Drained = defaultdict(list)
@@ -400,7 +372,6 @@ class PauseSafeFetcher(Fetcher):
         if state is None:
             part.drain()
             return 0
-        before = getattr(part, "bytes_taken", 0)
         try:
             records = part.take(max_records)  # user code: under no lock
         except BaseException:
@@ -419,9 +390,6 @@ class PauseSafeFetcher(Fetcher):
             if records:
                 self._note_taken(part, state)
                 drained[tp].extend(records)
-                # What was put back has an unknown size, and counts as too large.
-                after = getattr(part, "bytes_taken", UNKNOWN_SIZE)
-                self._bytes_drained += after - before
             if update_offsets or not records:
                 state.position = (
                     end  # otherwise the iteration moves it, record by record
@@ -589,7 +557,6 @@ class PauseSafeFetcher(Fetcher):
         self._completed_fetches.clear()
         self._next_partition_records = None
         self.parked.clear()
-        self._last_polls.clear()
         self._sizes.clear()
         self._held_back = frozenset()
 

@@ -82,6 +82,7 @@ def test_a_stop_does_not_wait_for_a_process_to_begin() -> None:
         made.admit(1)
         children: Any = made.runner
         wait_for(lambda: children._children, "the process")
+        made.schedule.halt()  # first, as a worker does, or it would be claimed again
         made.runner.recall()
         wait_for(lambda: not made.held.running, "the record to be given back")
         assert made.events == []

@@ -4,7 +4,6 @@ The compiled decoder answers as upstream's does, whatever the batches are.
 """
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -246,27 +245,3 @@ def test_another_word_is_refused(wanted: Any) -> None:
     """
     with pytest.raises(ValueError, match="auto, python, compiled"):
         choose(wanted)
-
-
-def test_the_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Enabled again after an error too, and left alone where it was disabled.
-    """
-    import gc  # noqa: PLC0415 - only here
-
-    part = Compiled(
-        0,
-        TP,
-        MemoryRecords(_write([(2, 0, [(1, None, b"\x07", [], 0)], 0, "plain")])),
-        value_deserializer=Upper(),
-    )
-    with pytest.raises(ValueError, match="x07"):
-        part.take(1)
-    assert gc.isenabled()
-    enabled: list[Callable[[], None]] = []
-    monkeypatch.setattr(gc, "isenabled", lambda: False)
-    monkeypatch.setattr(gc, "enable", lambda: enabled.append(gc.enable))
-    Compiled(
-        0, TP, MemoryRecords(_write([(2, 0, [(1, None, b"", [], 0)], 0, "plain")]))
-    ).take(1)
-    assert enabled == []

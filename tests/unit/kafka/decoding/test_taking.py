@@ -1,0 +1,100 @@
+"""
+Taking records that ends early, by an error, Ctrl-C or a drain.
+"""
+
+import sys
+from typing import Any
+
+import pytest
+from kafka.record import MemoryRecords
+from kafka.serializer import Deserializer
+
+from safeconsumer._kafka.decoding.decoders import choose
+from tests.unit.kafka.decoding.batches import Frame, Row, written
+from tests.unit.kafka.decoding.compare import TP
+
+
+class Raising(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Leaves the bytes, and raises when it is told to.
+    """
+
+    def __init__(
+        self, error: type[BaseException] | BaseException | None = None
+    ) -> None:
+        self.error = error
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        del topic, headers
+        if self.error is not None:
+            raise self.error
+        return data
+
+
+def _part(deserializer: Deserializer) -> Any:  # noqa: ANN401 - our subclass
+    data, _ = written(0, [Row(value=b"v")] * 3, Frame())
+    return choose("compiled").records(
+        0, TP, MemoryRecords(data), value_deserializer=deserializer
+    )
+
+
+def test_nothing_more_comes_after_ctrl_c() -> None:
+    """
+    As from upstream's generator: what was taken and lost is fetched again.
+    """
+    raising = Raising()
+    part = _part(raising)
+    assert len(part.take(1)) == 1
+    raising.error = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        part.take()
+    raising.error = None
+    assert part.take() == []
+    assert part.next_fetch_offset == 1
+
+
+@pytest.mark.parametrize("codec", [0, 1, 3, 4])
+def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
+    """
+    In the middle of a batch only its uncompressed bytes stay, after a drain nothing.
+    """
+    data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
+    before = sys.getrefcount(data)
+    part = choose("compiled").records(0, TP, MemoryRecords(data))
+    part.take(1)
+    assert codec == 0 or len(part._batch._buffer) == 0
+    part.drain()
+    assert sys.getrefcount(data) == before
+    assert part._batch is None
+    assert part.take() == []
+
+
+def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    In the log and in the error, as with kafka-python.
+    """
+    stop = StopIteration("next() of mine")
+    with pytest.raises(RuntimeError) as caught:
+        _part(Raising(stop)).take()
+    assert caught.value.__context__ is stop
+    (logged,) = caplog.records
+    assert (logged.name, logged.exc_info[1]) == ("kafka.consumer.fetcher", stop)
+
+
+def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
+    """
+    It closes the consumer, say: the record comes, and nothing after it.
+    """
+
+    class Closing(Deserializer):  # type: ignore[misc]  # upstream is untyped
+        def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+            del topic, headers
+            part.drain()
+            return data
+
+    part = _part(Closing())
+    assert [record.offset for record in part.take()] == [0]
+    assert part.take() == []
+    assert part.next_fetch_offset == 1
