@@ -251,6 +251,7 @@ def test_a_journal_that_cannot_go_on_stays_whole(
     assert numbers(tmp_path) == list(range(1, 81))
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path: Path) -> None:
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     polls(writer, 30)

@@ -155,10 +155,10 @@ def test_wrong_usage_is_status_2(arguments: Sequence[str]) -> None:
 def test_no_broker_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that names it, status 3, and nothing on stdout."""
     monkeypatch.setattr(brokers, "_REACH_MS", 300)
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-
-    ended = run("--bootstrap", address)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = run("--bootstrap", address)
 
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
     assert ended.stderr == f"safeconsumer: no Kafka broker answers at {address}\n"

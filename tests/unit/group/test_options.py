@@ -183,9 +183,10 @@ def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
 
 def test_nobody_answers() -> None:
     """One line, status 3."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-    ended = CliRunner().invoke(safeconsumer, ["history", "--bootstrap", address])
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = CliRunner().invoke(safeconsumer, ["history", "--bootstrap", address])
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert "ECONNREFUSED" in ended.stderr
     assert "check --bootstrap" in ended.stderr

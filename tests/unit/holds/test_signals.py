@@ -155,8 +155,9 @@ def test_a_handler_while_another_thread_holds_the_lock() -> None:
 
     def look() -> None:
         if threading.current_thread() is not threading.main_thread():
+            gate = release  # first: another one is next
             inside.set()
-            assert release.wait(20)
+            assert gate.wait(20)
 
     other = threading.Thread(target=lab.hold, args=(AUDIT,))
     with handled_by(_in_handler(lab, lambda lab: lab.hold(ORDERS, owner="signal"))):

@@ -138,6 +138,7 @@ class Slotted(SafeConsumer):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", [SafeConsumer, Slotted, Listening])
 def test_a_forked_child_of_any_subclass_says_so(kind: type[SafeConsumer]) -> None:
     """

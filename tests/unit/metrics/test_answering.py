@@ -77,9 +77,10 @@ def test_a_fork_lets_go_of_the_port(safe: Maker) -> None:
 
     assert is_true_in_child(is_let_go)
     assert "safeconsumer_holds" in scrape(server.port)
+    consumer = safe()  # first: the port is free for a moment
     server.close()
     server.close()
-    with serve(server.port, safe()) as again:
+    with serve(server.port, consumer) as again:
         assert again.port == server.port
 
 

@@ -280,7 +280,8 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -
         assert any("has ended" in one for one in reasons(made))
         assert exhausted(made) == []
         assert made.held.records == 2
-    assert set(multiprocessing.active_children()) == before
+    # A thread may be at its process still, which is on no list any more.
+    wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
 
 def _end_at_once() -> None:
@@ -394,7 +395,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
         assert exhausted(made) == []
         runner: Any = made.runner
         assert runner._children == {}
-    assert set(multiprocessing.active_children()) == before
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(

@@ -3,6 +3,7 @@ How work comes to threads: who is roused, which lanes are kept, what an outcome 
 """
 
 import itertools
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -71,10 +72,17 @@ def test_who_rested_last_is_roused_and_all_end() -> None:
         assert not thread.is_alive()
 
 
-def test_one_is_roused_for_quick_work_however_much_comes_meanwhile() -> None:
+def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
+    request: pytest.FixtureRequest,
+) -> None:
     """
     The others would find nothing, and only get in its way.
     """
+    # A second one, roused when the first has finished some, is given the interpreter
+    # only if that one takes a second for them.
+    interval = sys.getswitchinterval()
+    request.addfinalizer(lambda: sys.setswitchinterval(interval))
+    sys.setswitchinterval(1)
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     resting = Resting(desk, 3)
