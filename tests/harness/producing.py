@@ -16,13 +16,21 @@ def write(
     """
     Write records, each as the arguments of ``send``; return their metadata, in order.
 
+    Those of a partition are one batch, if they fit: nothing is sent before the last.
+
     Args:
         producer: kafka-python's; it stays open.
         records: to be written.
         limit: seconds for all of them to be sent, and for each to be acknowledged.
     """
-    sent = [producer.send(**one) for one in records]
-    producer.flush(limit)
+    config = producer._accumulator.config
+    before = config["linger_ms"]
+    config["linger_ms"] = 60_000
+    try:
+        sent = [producer.send(**one) for one in records]
+        producer.flush(limit)
+    finally:
+        config["linger_ms"] = before
     return [one.get(limit) for one in sent]
 
 

@@ -94,7 +94,7 @@ def _loop(reader: Reader, until: Condition) -> list[Any]:
 LEVELS: dict[str, Any] = {
     "topic": lambda here: here.reader.consumer.pause(here.topic),
     "pattern": lambda here: here.reader.consumer.pause(
-        re.compile(f"{here.topic[:6]}.*")
+        re.compile(re.escape(here.topic[:-1]) + ".*")
     ),
     "consumer": lambda here: here.reader.consumer.pause_all(),
 }

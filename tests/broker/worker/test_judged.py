@@ -151,11 +151,10 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
     """
     journaled = Journaled(lab, tmp_path / "journals", asks_what_runs=asks)
     journaled.produce(["", ""])
-    writing, paused = journaled.writer.write, threading.Event()
+    writing, first = journaled.writer.write, iter([True])
 
     def write(event: str, fields: Any) -> None:  # noqa: ANN401 - a mapping
-        if event == "handle" and not paused.is_set():
-            paused.set()
+        if event == "handle" and next(first, False):
             journaled.consumer.pause(f"{fields['tp']}")
         writing(event, fields)
 

@@ -130,8 +130,9 @@ def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
     running = lab.run(fails, dead_letter=sink, retry=ONCE)
     assert taken.wait(30)
     running.worker.stop()
-    wait_for(lambda: running.worker.stats().state == "draining", "the drain")
-    assert not running.worker._engine.is_drained()
+    engine = running.worker._engine
+    wait_for(lambda: engine.departures.deadline is not None, "the drain")
+    assert not engine.is_drained()
     answer.set_result(None)
     running.wait_end()
     assert running.report is not None

@@ -43,8 +43,11 @@ class Log:
         plan, freeze = Stream.plan, Stream.freeze
 
         def on_plan(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
-            self._began = self.toggle
-            return plan(stream, facts)
+            began = self.toggle
+            answer = plan(stream, facts)
+            # Else it may have looked for holds after resume() was called.
+            self._began = began if self.toggle == began else None
+            return answer
 
         def on_freeze(stream: Stream, facts: Any) -> Any:  # noqa: ANN401 - what is asked
             answer = freeze(stream, facts)

@@ -2,6 +2,7 @@
 What a hold does to event time, and the remedy.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -12,10 +13,14 @@ from tests.harness.spark.lake import LIMIT, Lake, progress
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
+# Where windows of ten seconds begin, and not so long ago that a broker deletes it.
+BASE = int(time.time()) // 10 * 10 - 86_400
+
+
 def write(lake: Lake, topic: str, *seconds: int) -> None:
     producer = KafkaProducer(**lake.broker.client_config)
     for at in seconds:
-        producer.send(topic, b"x", partition=0, timestamp_ms=at * 1000).get(10)
+        producer.send(topic, b"x", partition=0, timestamp_ms=(BASE + at) * 1000).get(10)
     producer.close()
 
 
