@@ -21,8 +21,8 @@ def free_port(host: str = "127.0.0.1") -> int:
     Find a port nobody listens on, between 20,000 and 30,000.
 
     Below 32,768, where Linux's outgoing connections begin: so no such connection
-    takes the port while its broker is down for a moment. It is none of the last hundred
-    that this process was given.
+    takes the port while its broker is down for a moment. The last hundred that this
+    process was given are not given again.
 
     Raises:
         OSError: none was found in 200 tries.
