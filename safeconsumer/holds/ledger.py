@@ -412,7 +412,8 @@ class PauseLedger:
         there, so a ``poll`` that waits counts as alive.
         """
         at = self._polled_at
-        return None if at is None else self._wall() - (self._clock() - at)
+        now = self._clock()  # first: what is returned is never before the poll
+        return None if at is None else self._wall() - (now - at)
 
     def end_call(self) -> None:
         """

@@ -314,7 +314,8 @@ class Engine:
         """
         Return when it last turned, in seconds since the epoch; any thread.
         """
-        return time.time() - (self._clock() - self.polled_at)
+        ago = self._clock() - self.polled_at  # first: it is never before that turn
+        return time.time() - ago
 
     def turn(self) -> None:
         """

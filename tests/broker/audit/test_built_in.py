@@ -32,6 +32,7 @@ from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
+from tests.harness.producing import write
 
 
 @pytest.fixture
@@ -44,10 +45,14 @@ def clients(kafka_broker: Any) -> Iterator[Clients]:  # noqa: ANN401 - any kind
 def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
     topic = clients.topic(partitions)
     producer = KafkaProducer(**clients._broker.client_config)
-    for partition in range(partitions):
-        for _ in range(records):
-            producer.send(topic, b"x", partition=partition)
-    producer.flush(10)
+    write(
+        producer,
+        (
+            {"topic": topic, "value": b"x", "partition": partition}
+            for partition in range(partitions)
+            for _ in range(records)
+        ),
+    )
     producer.close()
     return topic
 

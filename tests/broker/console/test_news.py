@@ -149,6 +149,7 @@ def test_wait_looks_once_however_short_its_patience(
     """And it does not wait for the turn of the next survey."""
     monkeypatch.setattr(follower, "_SURVEY_EVERY", 1000.0)
     survey = quiet.desk.follower._survey
+    quiet.desk.follower.ask_now()  # its rest may have begun
     wait_for(lambda: quiet.desk.follower._survey is not survey, "the last survey")
     answer = asked(quiet, "wait", group=team.group, timeout="0")
     assert answer.status_code == 200

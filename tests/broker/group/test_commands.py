@@ -470,6 +470,14 @@ def test_doctor_is_content(team: Team) -> None:
     consumer = team.subscribed()
     team.settled(consumer)
     with Polled(consumer):
+        with Operator(team.broker.client_config, team.settings) as operator:
+            wait_for(
+                lambda: any(
+                    one.generation is not None and one.generation >= 1
+                    for one in operator.reports(team.group)
+                ),
+                "its report of the join",
+            )
         ended = run(team, "doctor", "--group", team.group, "--json")
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}

@@ -15,6 +15,7 @@ from kafka.errors import CoordinatorNotAvailableError
 from safeconsumer.group import clients, report_wire, topics
 from safeconsumer.group import follower as module
 from safeconsumer.group import operator as operator_module
+from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
@@ -157,7 +158,16 @@ def test_the_broker_away_and_back(team: Team) -> None:
     """The last snapshot stays, and grows older."""
     team.operator_holds(team.topic)
     with follower(team) as following:
-        known = until(following, lambda one: is_well(one) and one.records, "the hold")
+        # Another survey could find out more of the group.
+        known = until(
+            following,
+            lambda one: (
+                is_well(one)
+                and one.records
+                and one.pictures[team.group].facts.state != UNKNOWN
+            ),
+            "the hold",
+        )
         team.broker.down()
         lost = until(following, lambda one: one.trouble is not None, "trouble")
         assert lost.trouble is not None
@@ -249,6 +259,7 @@ def test_whoever_waits_has_the_cluster_asked_at_once(
         until(following, is_well, "the first snapshot")
         monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
         survey = following._survey
+        following.ask_now()  # its rest may have begun
         wait_for(lambda: following._survey is not survey, "the last survey")
         for _ in range(3):
             at = time.monotonic()
@@ -320,6 +331,7 @@ def test_reports_are_published_together_and_holds_at_once(
         monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
         monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
         survey = following._survey
+        following.ask_now()  # its rest may have begun
         wait_for(lambda: following._survey is not survey, "the last survey")
         sends_report(team, "a")
         wait_for(lambda: "a-x" in following._reports, "the report")

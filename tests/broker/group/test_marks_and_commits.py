@@ -26,6 +26,7 @@ from tests.harness.kafka.fixtures import Maker
 from tests.harness.polling import poll_until
 from tests.harness.regression.members import InListener
 from tests.harness.regression.wire import Wire
+from tests.harness.waiting import wait_for
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
@@ -474,8 +475,8 @@ def test_a_mark_that_a_transaction_wipes_is_written_again(
     assert stored(team, first) == (4, True)
     producer.begin_transaction()
     producer.send_offsets_to_transaction(given, consumer.group_metadata())
-    producer.commit_transaction()
-    assert stored(team, first) == (4, False)
+    producer.commit_transaction()  # it is answered before the group's offsets are there
+    wait_for(lambda: stored(team, first) == (4, False), "the transaction's end")
     poll_until(consumer, lambda: stored(team, first)[1])
     poll_until(consumer, lambda: consumer._coordinator.handover._is_marked(first))
     assert stored(team, first) == (4, True)
@@ -494,7 +495,7 @@ def test_a_partition_that_departs_in_an_open_transaction_is_told_of(
     producer.commit_transaction()
     told = team.told[id(consumer)].of(PauseNotHandedOver)
     assert [one.partitions for one in told] == [(first,)]
-    assert stored(team, first) == (4, False)
+    wait_for(lambda: stored(team, first) == (4, False), "the transaction's end")
 
 
 @real_broker
@@ -508,7 +509,7 @@ def test_a_paused_partition_in_a_transaction_is_handed_over(
     sent(producer, consumer, {first: at(4)})
     producer.commit_transaction()
     consumer.close()
-    assert stored(team, first) == (4, True)
+    wait_for(lambda: stored(team, first) == (4, True), "the transaction's end")
     assert team.told[id(consumer)].of(PauseNotHandedOver) == []
     after = joined(team, "b")
     assert after.paused() == {first}

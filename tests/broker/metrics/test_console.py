@@ -119,8 +119,15 @@ def test_from_flowing_to_quiet(kafka_broker: Any) -> None:  # noqa: ANN401 - any
         members = settled(team, "billing-1", "billing-2")
         with Polled(*members):
             until_settled(served, team.group, members=2, reporting=2)
-            wait_for(lambda: read(text(served)).get("group_members obeys") == 2, "both")
-            flowing = read(text(served))
+            flowing: dict[str, float] = {}
+
+            def is_flowing() -> bool:
+                flowing.clear()
+                flowing.update(read(text(served)))
+                both = flowing.get("group_members obeys") == 2
+                return both and flowing.get("group_partitions flowing") == 4
+
+            wait_for(is_flowing, "both to read")
             answer = served.pause(
                 group=team.group, scopes=team.topic, reason="r", **{"for": "1h"}
             )

@@ -11,6 +11,7 @@ from uuid import uuid4
 from attrs import evolve
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients, topics, wire
@@ -19,6 +20,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
+from tests.harness.waiting import retried
 
 LIMIT = 20.0
 
@@ -57,7 +59,12 @@ class Team:
         for name in self.settings.topics:
             self.create(name, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
-        broker.create_topic(self.topic, partitions)
+        # One with a name of its own may be another test's, which deletes it at its end.
+        retried(
+            lambda: broker.create_topic(self.topic, partitions),
+            TopicAlreadyExistsError,
+            limit=60,
+        )
         if topic is not None and self.is_real:
             self._closing.callback(broker.delete_topic, topic)
         self.producer = KafkaProducer(**broker.client_config)
