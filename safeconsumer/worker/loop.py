@@ -196,16 +196,23 @@ class Brakes:
             return room
         # All records that come may be of the partition that has most of those here, but
         # for those that are held: the room is that of one partition, which is also
-        # quicker to compute. A hold of everything ends within the poll, with theirs.
+        # quicker to compute.
         share = self._share.moving.high.records
         left = share - self._held.records
         if left < room:
-            throttled = () if self._is_throttled else self._throttled
+            throttled = self._throttled
             epochs = tuple(self._held.epochs.items())
             here = (one.records for tp, one in epochs if tp not in throttled)
             left = share - max(here, default=0)
         most = max(1, (self._limits.records - self._held.records) // 2)
         return min(room, max(self._share.poll, left), most)
+
+    def fitting(self, records: list[Record]) -> list[Record]:
+        """
+        Return those of the records that may be held now: the first ones.
+        """
+        free = max(0, self._limits.records - self._held.records)
+        return records if len(records) <= free else records[:free]
 
     def learn(self, sizes: Sequence[int]) -> None:
         """
@@ -500,10 +507,14 @@ class Engine:
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
-            if not self.commits.has_floor(epoch):
-                self._client.go_back(tp, records[0].offset)
+            # More than there was room for come if a hold of ours was lifted in the poll
+            # by somebody else, or by a thread that has seen the low mark long ago.
+            fits = self.brakes.fitting(records) if self.commits.has_floor(epoch) else []
+            if len(fits) < len(records):
+                self._client.go_back(tp, records[len(fits)].offset)
+            if not fits:
                 continue
-            chunk = self.held.admit(epoch, records)
+            chunk = self.held.admit(epoch, fits)
             self.brakes.learn(chunk.sizes)
             self._work.admit(epoch, chunk)
 

@@ -106,8 +106,8 @@ class Share:
     Attributes:
         moving: the limit while one of its records can be worked on.
         waiting: the limit while none can, because a failed record waits or blocks.
-        poll: records of one poll, at most, or one poll would take much more than its
-            share.
+        poll: how many records a poll may take although they may all be of a partition
+            that has its share already.
     """
 
     moving: Marks

@@ -193,8 +193,8 @@ bytes_or_none(const uint8_t *bytes, int64_t size)
 
 /*
  * Takes something from the collector, or NULL, and returns it. Bytes, numbers and texts
- * lead back to nothing, and a record has nothing else: to look through thousands of them,
- * again and again, would find nothing.
+ * lead back to nothing, and a record has nothing else unless its list of headers is
+ * changed: to look through thousands of them, again and again, would find nothing.
  */
 static PyObject *
 untracked(PyObject *made)

@@ -261,12 +261,13 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
     def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
         topic = self.topic_partition.topic
-        headers = record.headers
+        headers = [*record.headers]  # of the collector, as what refers to it may be
         key = self._deserialize(self._keys, topic, headers, record.key)
         value = self._deserialize(self._values, topic, headers, record.value)
         # Their size is measured after the deserializers, which may have changed them.
         size = _header_bytes(headers) if headers else -1
-        return _new(ConsumerRecord, (*record[:6], key, value, *record[8:-1], size))
+        fields = (*record[:6], key, value, headers, *record[9:-1], size)
+        return _new(ConsumerRecord, fields)
 
     def _take_fallback(self, taken: list[ConsumerRecord], limit: int | None) -> None:
         before = len(taken)

@@ -92,11 +92,12 @@ def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
 
 def test_what_is_deserialized_is_looked_at_as_ever(safe: Maker) -> None:
     """
-    A value of the application's may lead back to its record.
+    A value of the application's may lead back to its record, or to its headers.
     """
     consumer = _filled(safe, 450, value_deserializer=Wrapping())
     (records,) = consumer.poll(max_records=450).values()
     assert all(map(gc.is_tracked, records))
+    assert all(gc.is_tracked(one.headers) for one in records)
 
 
 def test_no_poll_switches_the_collector_off(

@@ -3,7 +3,7 @@ W1: partitions share what may be held, and what waits leaves room to the others.
 """
 
 from collections import Counter
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from kafka.structs import TopicPartition
@@ -27,9 +27,11 @@ class Share:
     A worker without handlers, on partitions that all have more than may be held.
     """
 
-    def __init__(self, limits: Limits, busy: int = len(EVERY)) -> None:
+    def __init__(
+        self, limits: Limits, busy: int = len(EVERY), most: int = MOST
+    ) -> None:
         self.clock = Clock()
-        self.client = FakeClient(self.clock, cooperative=False, most=MOST)
+        self.client = FakeClient(self.clock, cooperative=False, most=most)
         self.engine = StandingEngine(
             self.client,
             limits=limits,
@@ -128,6 +130,51 @@ def test_a_poll_is_small_only_if_one_could_pass_its_share(
     share.client.log.update(dict.fromkeys(EVERY, LOG))  # so all of them share
     share.engine.brakes.place(is_draining=False)
     assert share.engine.brakes.room() == room
+
+
+@pytest.mark.parametrize("share", [None, "fair"])
+@pytest.mark.parametrize("who", ["late", "application"])
+def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
+    share: Literal["fair"] | None, who: str
+) -> None:
+    """
+    In the middle of a poll: a thread that saw the low mark long ago, or somebody else.
+
+    What does not fit is polled again, and comes once.
+    """
+    full = Share(Limits(records=100, partition_share=share), most=500)
+    held, client = full.engine.held, full.client
+    client.log.update(dict.fromkeys(EVERY, 1_000))
+    full.turns(10)
+    lift, late = held.when_low, [False]
+    held.when_low = lambda: late.append(True)
+    while not late[-1]:
+        full.schedule.complete(
+            [all_done(task, 0.001) for task in full.schedule.queue.claim()]
+        )
+        held.tell_low()
+    full.turns(40)  # it goes on by itself, until it is full again
+    poll = client.poll
+
+    def lifted(timeout: float, records: int) -> Any:  # noqa: ANN401 - what was polled
+        if who == "application":
+            client.lift_all(BACKPRESSURE)
+        elif late.pop():
+            lift()
+        return poll(timeout, records)
+
+    client.poll = lifted  # type: ignore[method-assign]  # nothing else can come between
+    most = []
+    for _ in range(len(late)):
+        full.turns(1)
+        most.append(held.records)
+    assert max(most) <= 100
+    client.poll = poll  # type: ignore[method-assign]  # as it was
+    held.when_low = lift
+    full.work(frozenset(), 6_000)
+    ends = {tp: epoch.progress.next_offset for tp, epoch in held.epochs.items()}
+    assert ends == dict.fromkeys(EVERY, 1_000)
+    assert held.done == sum(ends.values())
 
 
 @pytest.mark.parametrize("records", [40, 100])
