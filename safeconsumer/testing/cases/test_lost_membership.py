@@ -13,7 +13,8 @@ from safeconsumer.testing.cases.quiet import Pause
 from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over lost membership"
-_NO_POLL = 2.5
+# Seconds; longer than one poll waits in a rebalance.
+_NO_POLL = 5.0
 _SHORT = 0.1
 _SLOW = 2.0
 _SETTLED_AFTER = 30.0
