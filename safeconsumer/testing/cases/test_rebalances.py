@@ -92,6 +92,7 @@ def test_another_member_went_on_meanwhile(lab: Lab) -> None:
     here.reads_one_more()
     paused = here.pause()  # with the rest of the 300 of each in its buffers
     other = here.joined()
+    paused.expect_nothing()  # or it has committed what the other is to read
     theirs = set(here.tps) - here.mine()
     lasts = {(tp, lab.end(tp) - 1) for tp in theirs}
     until(
