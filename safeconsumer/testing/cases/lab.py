@@ -21,6 +21,10 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
+# Seconds at least: a machine that stands still for less evicts nobody. It is less than
+# any case's longest time between polls, as confluent-kafka wants it.
+_SESSION = 4.0
+
 
 class Lab:
     """
@@ -158,7 +162,7 @@ class Lab:
             "group": group,
             "api_version": self.broker.client_config.get("api_version"),
             "protocol": self._protocol,
-            "session": quick["session_timeout_ms"] / 1000,
+            "session": max(_SESSION, quick["session_timeout_ms"] / 1000),
             "heartbeat": quick["heartbeat_interval_ms"] / 1000,
             "max_poll_interval": 300.0,
             "auto_commit": False,

@@ -42,7 +42,8 @@ def test_evicted_for_being_frozen(lab: Lab) -> None:
     kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
     confluent-kafka passes.
     """
-    here = team(lab, each=0)
+    session = lab.broker.group_config["session_timeout_ms"] / 1000
+    here = team(lab, each=0, session=session)
     other = here.joined()
     paused = here.pause(here.mine())
     lab.produce(here.tps, 20)
