@@ -507,10 +507,13 @@ class Engine:
             if self.brakes.leaks(tp, owned[tp]):
                 self.leaked += len(records)
             epoch = self._epoch(tp, owned[tp], records[0])
-            # More than there was room for come if a hold of ours was lifted in the poll
-            # by somebody else, or by a thread that has seen the low mark long ago.
-            fits = self.brakes.fitting(records) if self.commits.has_floor(epoch) else []
+            if not self.commits.has_floor(epoch):
+                self._client.go_back(tp, records[0].offset)
+                continue
+            fits = self.brakes.fitting(records)
             if len(fits) < len(records):
+                # A hold of ours was lifted in the poll by somebody else, or by a thread
+                # that has seen the low mark long ago.
                 self._client.go_back(tp, records[len(fits)].offset)
             if not fits:
                 continue

@@ -330,8 +330,7 @@ def test_reports_are_published_together_and_holds_at_once(
         until(following, is_well, "the first snapshot")
         monkeypatch.setattr(module, "_PUBLISH_EVERY", 1000.0)
         monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
-        # A survey that had begun is published, and the next is asked for: after that of
-        # the last one nothing is due.
+        # Once what is asked for here is published, nothing else is due.
         at = time.monotonic()
         following.ask_now()
         until(following, lambda one: one.heard_at > at, "the last survey")
