@@ -1,6 +1,4 @@
-"""
-What hatchling asks us for when it builds: compiled code, and links that work.
-"""
+"""What hatchling asks us for when it builds: compiled code, and links that work."""
 
 import os
 import re
@@ -20,9 +18,7 @@ _PURE = "SAFECONSUMER_PURE_PYTHON"
 
 
 class CompilingHook(BuildHookInterface[Any]):
-    """
-    Compiles the decoder and the shim into the wheel, or says what it is without.
-    """
+    """Compiles the decoder and the shim into the wheel, or says what it is without."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """
@@ -105,9 +101,7 @@ class CompilingHook(BuildHookInterface[Any]):
         build_data: dict[str, Any],  # noqa: ARG002
         artifact_path: str,  # noqa: ARG002
     ) -> None:
-        """
-        Remove what was compiled.
-        """
+        """Remove what was compiled."""
         self._scratch.cleanup()
 
 
@@ -121,9 +115,7 @@ class LinksHook(MetadataHookInterface):
     """
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """
-        Set the README and the addresses.
-        """
+        """Set the README and the addresses."""
         text = Path(self.root, "README.md").read_text("utf-8")
         metadata["urls"] = {}
         if repository := os.environ.get("GITHUB_REPOSITORY"):
@@ -146,9 +138,7 @@ def _addresses(home: str) -> dict[str, str]:
 
 
 def _absolute(text: str, raw: str, shown: str) -> str:
-    """
-    Pictures are at ``raw``, what is linked at ``shown``; both end in a slash.
-    """
+    """Pictures are at ``raw``, what is linked at ``shown``; both end in a slash."""
     relative = r"\]\((?![a-z]+:|#)"
     text = re.sub(rf"(!\[[^]]*){relative}", rf"\1]({raw}", text)
     return re.sub(relative, f"]({shown}", text)

@@ -1,6 +1,4 @@
-"""
-How Sphinx builds the site: ``sphinx-build -W -n docs build/site``.
-"""
+"""How Sphinx builds the site: ``sphinx-build -W -n docs build/site``."""
 
 import sys
 from importlib.metadata import version as version_of
@@ -75,9 +73,7 @@ _ROOMS = (
 
 
 def _by_public_name(app: Any, env: Any, node: Any, contnode: Any) -> Any:  # noqa: ANN401 - Sphinx's
-    """
-    Link ``safeconsumer.holds.hold.Lifetime`` or ``Lifetime`` to where it is public.
-    """
+    """Link ``safeconsumer.holds.hold.Lifetime`` or ``Lifetime`` to where it is public."""
     target = node.get("reftarget", "")
     name = target if target[:1].isupper() else target.rpartition(".")[2]
     objects = env.get_domain("py").objects
@@ -90,9 +86,7 @@ def _by_public_name(app: Any, env: Any, node: Any, contnode: Any) -> Any:  # noq
 
 
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """
-    Have asterisks of a help text be asterisks: ``ssl.*`` begins no emphasis.
-    """
+    """Have asterisks of a help text be asterisks: ``ssl.*`` begins no emphasis."""
     lines[:] = [
         line if line.lstrip().startswith("..") else line.replace("*", "\\*")
         for line in lines
@@ -100,24 +94,18 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
 
 
 def _to_design(_app: Any, _page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """
-    Have links to design records, as they are right in the repository, work here.
-    """
+    """Have links to design records, as they are right in the repository, work here."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
 
 
 def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
-    """
-    Leave out the methods by which our own parts call each other.
-    """
+    """Leave out the methods by which our own parts call each other."""
     _app, _what, name, _found, skips, _options = about
     return skips or name in _INSIDE or None
 
 
 def setup(app: Any) -> None:  # noqa: ANN401 - Sphinx's
-    """
-    Let Sphinx call what is above.
-    """
+    """Let Sphinx call what is above."""
     app.connect("source-read", _to_design)
     app.connect("missing-reference", _by_public_name)
     app.connect("sphinx-click-process-description", _plain)

@@ -1,6 +1,4 @@
-"""
-Writes the pages of the reference that are made from tables in the code.
-"""
+"""Writes the pages of the reference that are made from tables in the code."""
 
 import importlib
 import inspect
@@ -32,9 +30,7 @@ The same for every command; `--help` of a command lists those that it ends with.
 
 
 def write(folder: Path) -> None:
-    """
-    Write all of them, and delete what is none; what would be the same is left alone.
-    """
+    """Write all of them, and delete what is none; what would be the same is left alone."""
     folder.mkdir(exist_ok=True)
     pages = {
         "api.md": "\n".join(_api()) + "\n",

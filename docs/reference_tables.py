@@ -1,6 +1,4 @@
-"""
-Makes the tables of settings, options, formats, calls and versions out of the code.
-"""
+"""Makes the tables of settings, options, formats, calls and versions out of the code."""
 
 import inspect
 import re
@@ -51,9 +49,7 @@ _ROOMS = {
 
 
 def settings_page() -> str:
-    """
-    Return the page of what is given to constructors.
-    """
+    """Return the page of what is given to constructors."""
     lines = [_SETTINGS, *_table_of(safeconsumer.SafeConsumer)]
     for name, how in _ROOMS.items():
         lines += [f"\n## `{name}`\n", f"{how}\n"]
@@ -192,9 +188,7 @@ With `pause_handover="assignor"` marks travel behind the assignor's user data: t
 
 
 def formats_page() -> str:
-    """
-    Return the page of what stands in Kafka, with examples made by what writes them.
-    """
+    """Return the page of what stands in Kafka, with examples made by what writes them."""
     return _control() + _reports() + _letters() + _of_marks()
 
 
@@ -297,9 +291,7 @@ What `safeconsumer console` serves under `/api/v1`. `GET` takes its values in th
 
 
 def rest_page() -> str:
-    """
-    Return the page of the console's calls.
-    """
+    """Return the page of the console's calls."""
     calls = [f"| {' | '.join(_call(one))} |" for one in api.CALLS]
     return _REST + "\n".join(calls) + "\n"
 
@@ -351,9 +343,7 @@ The tests run on Spark {oldest} to {newest}. An older one is refused; a newer on
 
 
 def spark_page() -> str:
-    """
-    Return the page of Spark's options and versions.
-    """
+    """Return the page of Spark's options and versions."""
     ours = [
         f"| `{name}` | {f'`{default}`' if default else ''} | {what} |"
         for name, (default, what) in options.OPTIONS.items()
@@ -395,9 +385,7 @@ Another kafka-python fails with `UnsupportedKafkaPythonError`, which names what 
 
 
 def compatibility_page() -> str:
-    """
-    Return the page of versions, as the package's metadata has them.
-    """
+    """Return the page of versions, as the package's metadata has them."""
     about = metadata("safeconsumer")
     prefix = "Programming Language :: Python :: 3."
     minors = [

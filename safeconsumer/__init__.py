@@ -1,6 +1,4 @@
-"""
-A drop-in ``KafkaConsumer`` whose ``pause()`` lasts until it is resumed.
-"""
+"""A drop-in ``KafkaConsumer`` whose ``pause()`` lasts until it is resumed."""
 
 from importlib import import_module
 from types import ModuleType

@@ -1,6 +1,4 @@
-"""
-Validators of settings: each refuses an impossible value and names the allowed ones.
-"""
+"""Validators of settings: each refuses an impossible value and names the allowed ones."""
 
 import sys
 
@@ -10,36 +8,28 @@ from safeconsumer.errors import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """
-    Tell whether it is a finite number, as a float can hold it, and no bool.
-    """
+    """Tell whether it is a finite number, as a float can hold it, and no bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     # Not isfinite(): it raises for whole numbers beyond every float. NaN is not below.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number
 
 
 def positive(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """
-    Take a number of seconds above 0.
-    """
+    """Take a number of seconds above 0."""
     if not is_number(value) or value <= 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number above 0, not {value!r}"
         raise WorkerSettingError(message)
 
 
 def not_negative(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """
-    Take a number of seconds, 0 too.
-    """
+    """Take a number of seconds, 0 too."""
     if not is_number(value) or value < 0:  # type: ignore[operator]  # it is a number
         message = f"{attribute.name} must be a finite number, 0 or more, not {value!r}"
         raise WorkerSettingError(message)
 
 
 def positive_int(_self: object, attribute: "Attribute[int]", value: object) -> None:
-    """
-    Take a whole number, 1 or more.
-    """
+    """Take a whole number, 1 or more."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         message = f"{attribute.name} must be a whole number, 1 or more, not {value!r}"
         raise WorkerSettingError(message)
@@ -50,9 +40,7 @@ def exception_types(
     attribute: "Attribute[tuple[type[Exception], ...]]",
     value: object,
 ) -> None:
-    """
-    Take a tuple of exception classes.
-    """
+    """Take a tuple of exception classes."""
     if not isinstance(value, tuple) or not all(
         isinstance(one, type) and issubclass(one, Exception) for one in value
     ):
@@ -63,9 +51,7 @@ def exception_types(
 
 
 def share_of_one(_self: object, attribute: "Attribute[float]", value: object) -> None:
-    """
-    Take a part of the whole: 0 or more and less than 1.
-    """
+    """Take a part of the whole: 0 or more and less than 1."""
     if not is_number(value) or not 0 <= value < 1:  # type: ignore[operator]  # a number
         message = (
             f"{attribute.name} must be 0 or more and less than 1, not {value!r}: "

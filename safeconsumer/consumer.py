@@ -1,6 +1,4 @@
-"""
-``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold.
-"""
+"""``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
 
 import itertools
 import os
@@ -213,16 +211,12 @@ class SafeConsumer(UpstreamConsumer):
 
     @cached_property  # a subclass may set it, unlike a property
     def decoder(self) -> str:
-        """
-        The reader of record batches that is in use, ``"compiled"`` or ``"python"``.
-        """
+        """The reader of record batches that is in use, ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """
-        How often each hook raised, by its ``repr``; empty if none did. Any thread.
-        """
+        """How often each hook raised, by its ``repr``; empty if none did. Any thread."""
         return self._safe_ledger.hook_failures()
 
     # ------------------------------------------------------------ records
@@ -534,9 +528,7 @@ class SafeConsumer(UpstreamConsumer):
         return {TopicPartition(*tp) for tp in self._safe_ledger.view().paused()}
 
     def holds(self) -> tuple[Hold, ...]:
-        """
-        Return every hold, also those that cover nothing assigned here now.
-        """
+        """Return every hold, also those that cover nothing assigned here now."""
         return tuple(sorted(self._safe_ledger.view().state, key=_by_scope_and_owner))
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
@@ -772,9 +764,7 @@ class SafeConsumer(UpstreamConsumer):
 
 
 class _ForkedConsumer(SafeConsumer):
-    """
-    The class of a consumer in a forked child: all public names and iteration raise.
-    """
+    """The class of a consumer in a forked child: all public names and iteration raise."""
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
         if not name.startswith("_") and name != "config":
@@ -802,15 +792,11 @@ KafkaConsumer = SafeConsumer
 
 
 class Attached(Protocol):
-    """
-    The running group control of one consumer.
-    """
+    """The running group control of one consumer."""
 
     @property
     def is_caught_up(self) -> bool:
-        """
-        Whether the control topics are read to their end.
-        """
+        """Whether the control topics are read to their end."""
 
     def pause(
         self,
@@ -820,30 +806,20 @@ class Attached(Protocol):
         reason: str | None,
         for_: object,
     ) -> None:
-        """
-        Hold the targets for the whole group.
-        """
+        """Hold the targets for the whole group."""
 
     def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
-        """
-        Lift group holds; return what still covers the targets.
-        """
+        """Lift group holds; return what still covers the targets."""
 
     def close(self, seconds: float | None = None) -> None:
-        """
-        End it within so many seconds; None: within the usual limit.
-        """
+        """End it within so many seconds; None: within the usual limit."""
 
 
 class Attachable(Protocol):
-    """
-    Settings that can begin to control a consumer; :class:`safeconsumer.Control` is it.
-    """
+    """Settings that can begin to control a consumer; :class:`safeconsumer.Control` is it."""
 
     def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> Attached:
-        """
-        Begin, before anything is assigned.
-        """
+        """Begin, before anything is assigned."""
 
 
 def _journaling(

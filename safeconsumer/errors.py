@@ -10,9 +10,7 @@ from typing import Any
 
 
 class SafeConsumerError(Exception):
-    """
-    Parent of every error that this package raises by itself.
-    """
+    """Parent of every error that this package raises by itself."""
 
 
 class ScopeSyntaxError(SafeConsumerError, ValueError):
@@ -24,21 +22,15 @@ class ScopeSyntaxError(SafeConsumerError, ValueError):
 
 
 class TargetTypeError(SafeConsumerError, TypeError):
-    """
-    A target is neither a partition, nor a topic name, nor a compiled pattern.
-    """
+    """A target is neither a partition, nor a topic name, nor a compiled pattern."""
 
 
 class HookTypeError(SafeConsumerError, TypeError):
-    """
-    A hook is not callable, or ``hooks`` is no sequence of hooks.
-    """
+    """A hook is not callable, or ``hooks`` is no sequence of hooks."""
 
 
 class DecoderSettingError(SafeConsumerError, ValueError):
-    """
-    The value of ``decoder`` is not one of ``auto``, ``python`` and ``compiled``.
-    """
+    """The value of ``decoder`` is not one of ``auto``, ``python`` and ``compiled``."""
 
 
 class HoldSettingError(SafeConsumerError, ValueError):
@@ -77,9 +69,7 @@ class WorkerSettingError(SafeConsumerError, ValueError):
 
 
 class WorkerStateError(SafeConsumerError, RuntimeError):
-    """
-    A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one.
-    """
+    """A ``Worker`` or ``Pump`` was used after its end, run twice, or beside another one."""
 
 
 class UnansweredBatchError(SafeConsumerError, RuntimeError):
@@ -91,9 +81,7 @@ class UnansweredBatchError(SafeConsumerError, RuntimeError):
 
 
 class ControlSettingError(SafeConsumerError, ValueError):
-    """
-    A setting of group control is not acceptable, or it is off where it is needed.
-    """
+    """A setting of group control is not acceptable, or it is off where it is needed."""
 
 
 class ControlTopicError(SafeConsumerError, RuntimeError):
@@ -118,9 +106,7 @@ class ControlWriteError(SafeConsumerError, RuntimeError):
 
 
 class ClientPropertyError(SafeConsumerError, ValueError):
-    """
-    A Java client property cannot be carried over to kafka-python; the message names it.
-    """
+    """A Java client property cannot be carried over to kafka-python; the message names it."""
 
 
 class SparkSettingError(SafeConsumerError, ValueError):
@@ -132,27 +118,19 @@ class SparkSettingError(SafeConsumerError, ValueError):
 
 
 class SparkSetupError(SafeConsumerError, RuntimeError):
-    """
-    A Spark session lacks what ``safekafka`` needs; the message says where to get it.
-    """
+    """A Spark session lacks what ``safekafka`` needs; the message says where to get it."""
 
 
 class SparkRunError(SafeConsumerError, RuntimeError):
-    """
-    A run on Spark failed; the message says why, and Spark's log has the details.
-    """
+    """A run on Spark failed; the message says why, and Spark's log has the details."""
 
 
 class NotQuietError(SafeConsumerError, TimeoutError):
-    """
-    Streams still read, or may read, held partitions; the message says which and why.
-    """
+    """Streams still read, or may read, held partitions; the message says which and why."""
 
 
 class HoldsUnreadableError(SafeConsumerError, RuntimeError):
-    """
-    The holds cannot be read now, so everything counts as held; the message says why.
-    """
+    """The holds cannot be read now, so everything counts as held; the message says why."""
 
 
 class MetricsSourceError(SafeConsumerError, TypeError):
@@ -164,12 +142,8 @@ class MetricsSourceError(SafeConsumerError, TypeError):
 
 
 class HeldDataLostError(SafeConsumerError, RuntimeError):
-    """
-    The next records of held partitions are gone; the message names the partitions.
-    """
+    """The next records of held partitions are gone; the message names the partitions."""
 
 
 class JournalError(SafeConsumerError, ValueError):
-    """
-    A delivery journal cannot be read; the message names the file and the line.
-    """
+    """A delivery journal cannot be read; the message names the file and the line."""

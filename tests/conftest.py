@@ -1,6 +1,4 @@
-"""
-The suite's brokers, options and markers.
-"""
+"""The suite's brokers, options and markers."""
 
 import signal
 import sys
@@ -41,9 +39,7 @@ CHOICE = pytest.StashKey[choice.Choice]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add the options of the whole suite, those of its parts included.
-    """
+    """Add the options of the whole suite, those of its parts included."""
     group = parser.getgroup("kafka")
     group.addoption(
         "--kafka",
@@ -70,9 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its profile
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Choose the broker; it is started by the first test that uses it.
-    """
+    """Choose the broker; it is started by the first test that uses it."""
     markers.register(config)
     chance.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -89,9 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """
-    Tell which broker was chosen and why, and where draws begin.
-    """
+    """Tell which broker was chosen and why, and where draws begin."""
     chosen = config.stash[CHOICE]
     version = f", Apache Kafka {KAFKA_VERSION}" * (chosen.kind is choice.Kind.JAVA)
     header = f"kafka broker: {chosen.kind}{version} ({chosen.reason})"
@@ -101,27 +93,21 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_terminal_summary(
     terminalreporter: "pytest.TerminalReporter", config: pytest.Config
 ) -> None:
-    """
-    Say how to play again what failed in a random run.
-    """
+    """Say how to play again what failed in a random run."""
     chance.pytest_terminal_summary(terminalreporter, config)
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """
-    Skip what does not fit the broker.
-    """
+    """Skip what does not fit the broker."""
     markers.apply(items, config.stash[CHOICE])
     spark_options.pytest_collection_modifyitems(items)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """
-    Lend the broker that was chosen, for the whole session.
-    """
+    """Lend the broker that was chosen, for the whole session."""
     kind = pytestconfig.stash[CHOICE].kind
     lent = shared.lent_to(pytestconfig, kind)
     if lent is not None:

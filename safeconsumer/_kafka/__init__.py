@@ -1,3 +1,1 @@
-"""
-Adapts kafka-python: the only package that uses its private names.
-"""
+"""Adapts kafka-python: the only package that uses its private names."""

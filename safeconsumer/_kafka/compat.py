@@ -521,9 +521,7 @@ def _name_problems() -> Iterator[str]:
 
 
 def receiving_problems() -> Iterator[str]:
-    """
-    Yield the differences from what our way of receiving expects; opens nothing.
-    """
+    """Yield the differences from what our way of receiving expects; opens nothing."""
     yield from _method_problems(RECEIVING_METHODS)
     yield from _coroutine_problems(RECEIVING_COROUTINES)
     if transport.KafkaSSLTransport.__mro__[1] is not transport.KafkaTCPTransport:

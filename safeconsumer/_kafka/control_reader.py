@@ -1,6 +1,4 @@
-"""
-Reads control topics, and asks the broker where they end.
-"""
+"""Reads control topics, and asks the broker where they end."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,16 +27,12 @@ class HeardFetcher(PauseSafeFetcher):
     """
 
     def prepare_hearing(self) -> None:
-        """
-        Make the attributes that this class needs beyond its parent's.
-        """
+        """Make the attributes that this class needs beyond its parent's."""
         self.heard_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """
-        Return the seconds since the last good answer of the partition waiting longest.
-        """
+        """Return the seconds since the last good answer of the partition waiting longest."""
         heard = [
             self.heard_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
@@ -79,21 +73,15 @@ class ControlReader:
         self._fetcher.prepare_hearing()
 
     def wake(self) -> None:
-        """
-        End the wait of a ``poll`` under way. Any thread may call it.
-        """
+        """End the wait of a ``poll`` under way. Any thread may call it."""
         self._fetcher.wake()
 
     def silence(self) -> float:
-        """
-        Return the seconds since all partitions were last fetched without an error.
-        """
+        """Return the seconds since all partitions were last fetched without an error."""
         return float(self._fetcher.silence())
 
     def positions(self) -> dict[TopicPartition, int]:
-        """
-        Return the offsets up to which all was polled, past compacted records too.
-        """
+        """Return the offsets up to which all was polled, past compacted records too."""
         assignment = self._consumer._subscription.assignment
         return {
             tp: state.position.offset
@@ -137,9 +125,7 @@ class EndOffsets:
 def topic_ids(
     consumer: KafkaConsumer, topics: Sequence[str]
 ) -> dict[str, object | None]:
-    """
-    Return the topics' ids; None for a topic whose broker reports no id.
-    """
+    """Return the topics' ids; None for a topic whose broker reports no id."""
     return {name: consumer._cluster.topic_id(name) for name in topics}
 
 

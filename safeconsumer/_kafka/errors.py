@@ -1,6 +1,4 @@
-"""
-Defines errors that are also children of kafka-python's, so that old handlers fit.
-"""
+"""Defines errors that are also children of kafka-python's, so that old handlers fit."""
 
 from kafka.errors import IllegalStateError
 

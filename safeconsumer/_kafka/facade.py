@@ -1,6 +1,4 @@
-"""
-Facade over kafka-python's private objects: the only calls our classes make into them.
-"""
+"""Facade over kafka-python's private objects: the only calls our classes make into them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
@@ -25,14 +23,10 @@ Records = dict[TopicPartition, list[Any]]
 
 
 class Journal(CommitJournal, FetchJournal, PositionJournal, Protocol):
-    """
-    The calls by which the parts of a consumer report to a journal; any thread.
-    """
+    """The calls by which the parts of a consumer report to a journal; any thread."""
 
     def reassigned(self, change: Reassignment) -> None:
-        """
-        Note a change of the assignment, under upstream's lock; it must not raise.
-        """
+        """Note a change of the assignment, under upstream's lock; it must not raise."""
 
 
 class Facade:
@@ -57,17 +51,13 @@ class Facade:
     # ------------------------------------------------------------ a poll
 
     def without_quiet(self, records: Records) -> Records:
-        """
-        Make the final check of a ``poll``: put back records that are quiet now.
-        """
+        """Make the final check of a ``poll``: put back records that are quiet now."""
         if records:
             records = self._fetcher.return_quiet(records)
         return records
 
     def delivered(self) -> None:
-        """
-        Note that the records of this poll are the application's now.
-        """
+        """Note that the records of this poll are the application's now."""
         self._fetcher.delivered()
 
     # ------------------------------------------------------------ listeners
@@ -82,9 +72,7 @@ class Facade:
         refuse_in_listener(self._consumer, call)
 
     def is_in_listener(self) -> bool:
-        """
-        Tell whether this is the thread on which rebalance listeners run.
-        """
+        """Tell whether this is the thread on which rebalance listeners run."""
         return is_on_io_thread(self._consumer)
 
     # ------------------------------------------------------------ positions
@@ -99,30 +87,22 @@ class Facade:
         return None if position is None else int(position.offset)
 
     def assigned(self) -> set[TopicPartition]:
-        """
-        Return upstream's assignment; takes no lock.
-        """
+        """Return upstream's assignment; takes no lock."""
         return set(self._subscription.assignment)
 
     def known_partitions(self, topic: str) -> set[int] | None:
-        """
-        Return the partitions of a topic from cached metadata; None: it is not cached.
-        """
+        """Return the partitions of a topic from cached metadata; None: it is not cached."""
         found = self._cluster.partitions_for_topic(topic)
         return None if found is None else set(found)
 
     # ------------------------------------------------------------ what is consumed
 
     def consumes_anything(self) -> bool:
-        """
-        Tell whether there is a subscription or a manual assignment.
-        """
+        """Tell whether there is a subscription or a manual assignment."""
         return bool(self._subscription.subscription_type)
 
     def known_topics(self) -> Iterator[str]:
-        """
-        Yield the topics known now that this consumer would consume.
-        """
+        """Yield the topics known now that this consumer would consume."""
         names = {tp.topic for tp in tuple(self._subscription.assignment)}
         names.update(self._subscription.subscription or ())
         pattern = self._subscription.subscribed_pattern
@@ -151,16 +131,12 @@ class Facade:
                     pass  # what they cover is decided topic by topic
 
     def refuse_unassigned(self, scope: Scope) -> NoReturn:
-        """
-        Raise because a target is not assigned and ``strict_pause`` demands that it is.
-        """
+        """Raise because a target is not assigned and ``strict_pause`` demands that it is."""
         message = f"{scope} covers nothing assigned now, and strict_pause is on"
         raise NotConsumedError(message)
 
     def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
-        """
-        Raise because a hold, placed before anything was consumed, is of something else.
-        """
+        """Raise because a hold, placed before anything was consumed, is of something else."""
         message = (
             f"{hold.scope} was paused before {call}, which does not include it: either "
             f"lift it with {hold.lifted_by()} or include it; nothing was changed"
@@ -211,28 +187,20 @@ class Facade:
     # ------------------------------------------------------------ leaving, handing over
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
-        """
-        Warn of quiet partitions that departed uncommitted and that no join reported.
-        """
+        """Warn of quiet partitions that departed uncommitted and that no join reported."""
         self._coordinator.tell_departed(quiet_before)
 
     def hand_over(self) -> None:
-        """
-        Write marks for the partitions just paused or resumed, if marks are handed over.
-        """
+        """Write marks for the partitions just paused or resumed, if marks are handed over."""
         self._coordinator.handover.changed()
 
     def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
-        """
-        Return offsets with the marks that a commit of them must have.
-        """
+        """Return offsets with the marks that a commit of them must have."""
         found: dict[TopicPartition, Any] = self._coordinator.marked_offsets(offsets)
         return found
 
     def clear_buffers(self) -> None:
-        """
-        Throw away the buffered data of a closed consumer; nobody may be polling.
-        """
+        """Throw away the buffered data of a closed consumer; nobody may be polling."""
         self._fetcher.close()
 
     def close_network(self) -> None:
@@ -246,9 +214,7 @@ class Facade:
     # ------------------------------------------------------------ a member of a group
 
     def epochs(self) -> Mapping[TopicPartition, int]:
-        """
-        Return the owned partitions with their epochs; a new object when it changes.
-        """
+        """Return the owned partitions with their epochs; a new object when it changes."""
         epochs: Mapping[TopicPartition, int] = (
             self._subscription.ledger.ownership().epochs
         )
@@ -256,17 +222,13 @@ class Facade:
 
     @property
     def ledger(self) -> PauseLedger:
-        """
-        The consumer's holds.
-        """
+        """The consumer's holds."""
         ledger: PauseLedger = self._subscription.ledger
         return ledger
 
     @property
     def losses(self) -> int:
-        """
-        The number of times that this member has lost its generation.
-        """
+        """The number of times that this member has lost its generation."""
         return int(self._coordinator.losses)
 
     def is_lost(self) -> bool:
@@ -279,15 +241,11 @@ class Facade:
         return bool(needs_one and self._coordinator._generation.is_lost())
 
     def is_joining(self) -> bool:
-        """
-        Tell whether a join is under way and not applied yet.
-        """
+        """Tell whether a join is under way and not applied yet."""
         return bool(self._coordinator.rejoining)
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
-        """
-        Return the owned partitions that are given up as soon as a join begins.
-        """
+        """Return the owned partitions that are given up as soon as a join begins."""
         owned = frozenset(self._subscription.assigned_partitions())
         if self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER:
             return owned
@@ -296,16 +254,12 @@ class Facade:
 
     @property
     def is_cooperative(self) -> bool:
-        """
-        Whether one join revokes partitions and the next one gives them away.
-        """
+        """Whether one join revokes partitions and the next one gives them away."""
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
-        """
-        Return kafka-python's deserializers of keys and of values; None: there is none.
-        """
+        """Return kafka-python's deserializers of keys and of values; None: there is none."""
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
@@ -323,16 +277,12 @@ class Facade:
 
     @property
     def is_logged(self) -> bool:
-        """
-        Whether events become lines of the log.
-        """
+        """Whether events become lines of the log."""
         return bool(getattr(self._consumer, "_safe_is_logged", True))
 
     @property
     def is_taken(self) -> bool:
-        """
-        Whether another object, such as a worker, polls and commits.
-        """
+        """Whether another object, such as a worker, polls and commits."""
         return self._subscription.refusal is not None
 
     def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
@@ -356,9 +306,7 @@ class Facade:
         self._coordinator.note_partitions()
 
     def consumes(self, topic: str) -> bool:
-        """
-        Tell whether the topic is subscribed to, or a partition of it is assigned.
-        """
+        """Tell whether the topic is subscribed to, or a partition of it is assigned."""
         return self.consumes_anything() and self._is_consumed(topic)
 
     def why_nothing(self) -> str | None:
@@ -381,9 +329,7 @@ class Facade:
         return None
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether an owned partition certainly has no committed offset in the group.
-        """
+        """Tell whether an owned partition certainly has no committed offset in the group."""
         return bool(self._coordinator.commits.without(frozenset((tp,))))
 
     def reset_number(self, tp: TopicPartition) -> int:
@@ -433,9 +379,7 @@ class Facade:
     # ------------------------------------------------------------ figures
 
     def figures(self) -> Figures:
-        """
-        Return the object that reads the consumer's figures, on any thread.
-        """
+        """Return the object that reads the consumer's figures, on any thread."""
         return Figures(
             self._subscription.ledger,
             self._fetcher.parked_bytes,
@@ -444,9 +388,7 @@ class Facade:
         )
 
     def report_figures(self) -> None:
-        """
-        Register the figures without labels with upstream's metrics and their reporters.
-        """
+        """Register the figures without labels with upstream's metrics and their reporters."""
         metrics = self._consumer._metrics
         if metrics is not None:  # metrics_enabled=False
             self.figures().report_to(metrics)
@@ -458,18 +400,14 @@ class Facade:
     # ------------------------------------------------------------ a journal
 
     def keep_journal(self, journal: Journal) -> None:
-        """
-        Have all parts report to a journal from now on.
-        """
+        """Have all parts report to a journal from now on."""
         self._fetcher.journal = journal
         self._coordinator.journal = journal
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """
-        Return the generation of the group; -1 outside of a group.
-        """
+        """Return the generation of the group; -1 outside of a group."""
         return int(self._coordinator._generation.generation_id)
 
     def membership(self) -> tuple[str, int]:
@@ -485,9 +423,7 @@ class Facade:
         return str(generation.member_id), int(generation.generation_id)
 
     def has_lost(self) -> bool:
-        """
-        Tell whether the membership is lost at this moment.
-        """
+        """Tell whether the membership is lost at this moment."""
         return bool(self._coordinator._generation.is_lost())
 
     def next_position(self, tp: TopicPartition) -> int | None:

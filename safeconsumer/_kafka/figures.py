@@ -1,6 +1,4 @@
-"""
-Reads a consumer's figures, and registers them with kafka-python's metrics.
-"""
+"""Reads a consumer's figures, and registers them with kafka-python's metrics."""
 
 import logging
 from collections import Counter
@@ -59,15 +57,11 @@ class Figures:
 
     @property
     def has_control(self) -> bool:
-        """
-        Whether the consumer obeys control topics.
-        """
+        """Whether the consumer obeys control topics."""
         return self._is_control_ready() is not None
 
     def read(self, name: str) -> Value:
-        """
-        Return the value of a metric, by its name in the table.
-        """
+        """Return the value of a metric, by its name in the table."""
         return _READ[name](self)
 
     def report_to(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's

@@ -28,9 +28,7 @@ def watch(living: object, in_child: type) -> None:
 
 
 def run_in_child(action: Callable[[], object]) -> None:
-    """
-    Call ``action`` first in every process forked from this one.
-    """
+    """Call ``action`` first in every process forked from this one."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=action)
 

@@ -1,6 +1,4 @@
-"""
-Knows which kafka-python is supported, and explains one that cannot be imported.
-"""
+"""Knows which kafka-python is supported, and explains one that cannot be imported."""
 
 import re
 from importlib import import_module
@@ -16,17 +14,13 @@ SUPPORTED = "kafka-python>=3.0.9,<3.1"
 
 
 def is_supported(version: str) -> bool:
-    """
-    Tell whether a version of kafka-python is in the supported range.
-    """
+    """Tell whether a version of kafka-python is in the supported range."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     return OLDEST <= numbers < FIRST_UNSUPPORTED
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
-    """
-    Make the error: what was found, why it is not supported, what to install.
-    """
+    """Make the error: what was found, why it is not supported, what to install."""
     message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
     return UnsupportedKafkaPythonError(message)
 

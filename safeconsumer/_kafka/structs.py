@@ -1,6 +1,4 @@
-"""
-Gives kafka-python's values types for type checkers: it ships none itself.
-"""
+"""Gives kafka-python's values types for type checkers: it ships none itself."""
 
 from typing import TYPE_CHECKING
 
@@ -9,17 +7,13 @@ if TYPE_CHECKING:
     from typing import Any, NamedTuple
 
     class TopicPartition(NamedTuple):
-        """
-        The same as ``kafka.TopicPartition``.
-        """
+        """The same as ``kafka.TopicPartition``."""
 
         topic: str
         partition: int
 
     class ConsumerRecord(NamedTuple):
-        """
-        The same as kafka-python's; keys and values are the deserializers' results.
-        """
+        """The same as kafka-python's; keys and values are the deserializers' results."""
 
         topic: str
         partition: int

@@ -102,9 +102,7 @@ def made_anew(
 
 
 def is_one_topic(epoch: Epoch, skew: float) -> bool:
-    """
-    Return whether an ownership saw one topic, as brokers' times never go back.
-    """
+    """Return whether an ownership saw one topic, as brokers' times never go back."""
     is_told = bool(epoch.dated) and all(one.is_brokers for one in epoch.dated)
     return is_told and made_anew([epoch], (), skew) is None
 

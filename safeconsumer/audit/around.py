@@ -1,6 +1,4 @@
-"""
-Collects the journal entries around a violation, to show them to people.
-"""
+"""Collects the journal entries around a violation, to show them to people."""
 
 import math
 from collections import deque
@@ -107,9 +105,7 @@ def _held(
 
 
 class _Shows:
-    """
-    Decides whether an entry shows a violation.
-    """
+    """Decides whether an entry shows a violation."""
 
     def __init__(self, finding: Finding) -> None:
         self._finding = finding
@@ -149,9 +145,7 @@ def _around(
 
 
 def lines(found: Iterable[Excerpt]) -> Sequence[str]:
-    """
-    Return excerpts as text; lines that show the violation begin with ``>``.
-    """
+    """Return excerpts as text; lines that show the violation begin with ``>``."""
     said = []
     for excerpt in found:
         of = f" of {excerpt.group}" if excerpt.group else ""

@@ -1,6 +1,4 @@
-"""
-Writes calls and their returns as entries of a journal.
-"""
+"""Writes calls and their returns as entries of a journal."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -73,13 +71,9 @@ class Calls:
 
 
 class Answer(Protocol):
-    """
-    Writes the return of a call, once.
-    """
+    """Writes the return of a call, once."""
 
     def __call__(
         self, *, is_done: bool, seen: Mapping[str, object] | None = None
     ) -> None:
-        """
-        Raise JournalError if it could not be written.
-        """
+        """Raise JournalError if it could not be written."""

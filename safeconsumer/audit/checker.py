@@ -193,9 +193,7 @@ class Trial:
             return True
 
     def share(self, written: fleet.Acknowledged) -> None:
-        """
-        Take what producers wrote for all groups, instead of single facts about it.
-        """
+        """Take what producers wrote for all groups, instead of single facts about it."""
         self._acked = written
 
     def verdict(self, written: Container[str] = ()) -> Verdict:
@@ -441,9 +439,7 @@ class Court:
         known.take(fact)
 
     def verdicts(self) -> dict[Address, Verdict]:
-        """
-        Return the verdict on each case, once all journals were taken.
-        """
+        """Return the verdict on each case, once all journals were taken."""
         found: dict[Address, Verdict] = {}
         known = [*self._trials, *self._shared, *self._written]
         written = written_to(known)
@@ -480,9 +476,7 @@ def check(
 def findings_of(
     verdicts: Mapping[Address, Verdict],
 ) -> dict[TopicPartition, tuple[Finding, ...]]:
-    """
-    Return the findings about each partition, in any group.
-    """
+    """Return the findings about each partition, in any group."""
     found: dict[TopicPartition, tuple[Finding, ...]] = {}
     for case, verdict in verdicts.items():
         tp = case.topic, case.partition

@@ -1,6 +1,4 @@
-"""
-Writes delivered records as entries of a journal.
-"""
+"""Writes delivered records as entries of a journal."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -29,15 +27,11 @@ class Deliveries:
         self.next: dict[str, int] = {}
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Note the position from which reading begins or continues.
-        """
+        """Note the position from which reading begins or continues."""
         self.next[tp_text(tp)] = offset
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Forget the positions of partitions whose ownership begins or ends.
-        """
+        """Forget the positions of partitions whose ownership begins or ends."""
         for tp in partitions:
             self.next.pop(tp_text(tp), None)
 

@@ -37,9 +37,7 @@ class Address:
 
     @property
     def is_case(self) -> bool:
-        """
-        Return whether it is one group and one partition, which can be judged.
-        """
+        """Return whether it is one group and one partition, which can be judged."""
         return self.group is not None and self.topic != ""
 
 
@@ -68,9 +66,7 @@ class Fact:
     polls: int = 0
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
-        """
-        Return a field; None if it is not there.
-        """
+        """Return a field; None if it is not there."""
         return self.fields.get(name)
 
 
@@ -121,9 +117,7 @@ def docket(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """
-    Return the topics for which a journal or the topic itself says what was written.
-    """
+    """Return the topics for which a journal or the topic itself says what was written."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

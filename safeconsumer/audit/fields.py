@@ -1,6 +1,4 @@
-"""
-Checks the fields of each kind of entry, so that readers of a journal can rely on them.
-"""
+"""Checks the fields of each kind of entry, so that readers of a journal can rely on them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -44,9 +42,7 @@ def _refuse(event: str, name: str, what: str, value: object) -> NoReturn:
 
 
 def is_time(value: object) -> bool:
-    """
-    Return whether a value is a point in time or a duration: a finite number.
-    """
+    """Return whether a value is a point in time or a duration: a finite number."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False
     return abs(value) <= _MAX_OFFSET and math.isfinite(value)

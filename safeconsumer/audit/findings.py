@@ -1,6 +1,4 @@
-"""
-Defines the judge's findings and the evidence on which they rest.
-"""
+"""Defines the judge's findings and the evidence on which they rest."""
 
 from enum import StrEnum
 
@@ -10,9 +8,7 @@ from safeconsumer.audit.facts import Address
 
 
 class Basis(StrEnum):
-    """
-    The evidence on which a finding rests; the value describes it for people.
-    """
+    """The evidence on which a finding rests; the value describes it for people."""
 
     ORDER = "the order of one process's entries"
     OFFSETS = "offsets"

@@ -49,9 +49,7 @@ class Acknowledged:
     _offsets: "_Least | None" = None
 
     def add(self, fact: Fact) -> None:
-        """
-        Add a run, or the first offset of the log.
-        """
+        """Add a run, or the first offset of the log."""
         if fact.event == "kept":
             self.least = max(self.least, fact["first"])
             return
@@ -66,17 +64,13 @@ class Acknowledged:
 
     @property
     def untold(self) -> int:
-        """
-        The offset below which nothing says what was written; 0 if everything is known.
-        """
+        """The offset below which nothing says what was written; 0 if everything is known."""
         told_from = min((start for start, _ in self.runs), default=self.least)
         return self.least if told_from >= self.least else 0
 
     @property
     def runs(self) -> Iterator[Stretch]:
-        """
-        The offsets of the records, without their times.
-        """
+        """The offsets of the records, without their times."""
         return chain.from_iterable(self.told.values())
 
     def time_of(self, offset: int) -> float | None:
@@ -104,9 +98,7 @@ class Acknowledged:
 
 
 class _Least:
-    """
-    Finds the least value of all keys from a given one on, without a scan.
-    """
+    """Finds the least value of all keys from a given one on, without a scan."""
 
     def __init__(
         self, kinds: str, keys: Sequence[float], values: Sequence[float]
@@ -173,9 +165,7 @@ def _missing(
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """
-    Return what positions went over, records or not.
-    """
+    """Return what positions went over, records or not."""
     return merged((run.start, run.end) for one in epochs for run in one.runs)
 
 
@@ -254,9 +244,7 @@ def slow_resumes(
 
 
 class _Reached:
-    """
-    Finds how far members had read or committed in ownerships that began before.
-    """
+    """Finds how far members had read or committed in ownerships that began before."""
 
     def __init__(self, members: Iterable[Replay]) -> None:
         epochs = [epoch for one in members for epoch in one.epochs]
@@ -331,18 +319,14 @@ def _though_held(
 
 
 def binds(span: Span, epoch: Epoch, skew: float) -> bool:
-    """
-    Return whether an ownership certainly began under a hold of the group.
-    """
+    """Return whether an ownership certainly began under a hold of the group."""
     return epoch.owned_since > span.start + skew
 
 
 def delivered_though_held(
     case: Address, members: Members, spans: Sequence[Span], skew: float
 ) -> Iterator[Finding]:
-    """
-    Yield deliveries from ownerships that began after a hold was acknowledged (G2).
-    """
+    """Yield deliveries from ownerships that began after a hold was acknowledged (G2)."""
     epochs = [epoch for one in members.values() for epoch in one.epochs]
     for epoch in sorted(epochs, key=lambda one: one.at):
         if epoch.first is None:
@@ -477,9 +461,7 @@ def taken_for_expired(
 
 
 class _Standing:
-    """
-    Finds holds that lasted longer than a member thought, without a scan.
-    """
+    """Finds holds that lasted longer than a member thought, without a scan."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._own: dict[tuple[str, str], list[Span]] = {}

@@ -62,9 +62,7 @@ class Handled:
     # ------------------------------------------------------------ ownership
 
     def gained(self, *, is_given_back: bool) -> None:
-        """
-        Start again, unless nobody else can have had the partition in between.
-        """
+        """Start again, unless nobody else can have had the partition in between."""
         if not is_given_back:
             self._stint += 1
             self._over = self._newest
@@ -75,16 +73,12 @@ class Handled:
             self._lettered.clear()
 
     def sought(self) -> None:
-        """
-        Forget delivered records: they are dropped, and may come again.
-        """
+        """Forget delivered records: they are dropped, and may come again."""
         self._open.clear()
         self._lanes.clear()
 
     def delivered(self, fact: Fact) -> None:
-        """
-        Expect the records of a run to be handled.
-        """
+        """Expect the records of a run to be handled."""
         if self._next is not None and fact["from"] < self._next:
             self._lanes.clear()
         self._next, at = fact["next"], fact["first"]
@@ -96,15 +90,11 @@ class Handled:
     # ------------------------------------------------------------ handlers
 
     def at_work(self) -> Iterator[int]:
-        """
-        Yield the offsets whose handlers have begun and not ended.
-        """
+        """Yield the offsets whose handlers have begun and not ended."""
         return (task.offset for task in self._running.values())
 
     def began(self, fact: Fact) -> None:
-        """
-        Judge a start.
-        """
+        """Judge a start."""
         offset, lane, epoch = fact["offset"], fact["lane"], fact["epoch"]
         self.begun.add(fact.at, offset)
         for other in self._running.values():
@@ -136,9 +126,7 @@ class Handled:
             self._doubt(last, self._find("W7", fact, offset, said))
 
     def ended(self, fact: Fact) -> None:
-        """
-        Note the end of a handler; a record whose handler returned is complete.
-        """
+        """Note the end of a handler; a record whose handler returned is complete."""
         task = self._running.pop(fact["id"], None)
         if task is not None and fact["ok"]:
             self.done.add(task.offset, task.offset + 1)
@@ -146,9 +134,7 @@ class Handled:
                 self._open.discard(task.offset)
 
     def completed(self, fact: Fact) -> None:
-        """
-        Note a record that is complete although its handler failed.
-        """
+        """Note a record that is complete although its handler failed."""
         offset = fact["offset"]
         self._open.discard(offset)
         self.done.add(offset, offset + 1)
@@ -161,9 +147,7 @@ class Handled:
     # ------------------------------------------------------------ commits
 
     def committing(self, fact: Fact, offset: int) -> None:
-        """
-        Judge a commit when it is asked for.
-        """
+        """Judge a commit when it is asked for."""
         left = [one for one in self._open if one < offset]
         if left:
             first = min(left)

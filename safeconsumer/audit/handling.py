@@ -1,6 +1,4 @@
-"""
-Journals handlers and dead letters, so that a worker can be judged.
-"""
+"""Journals handlers and dead letters, so that a worker can be judged."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -63,9 +61,7 @@ class Handling:
         self._journal.running = running
 
     def letters(self, producer: Any) -> Any:  # noqa: ANN401 - upstream's
-        """
-        Return a producer for a :class:`DeadLetter` that journals acknowledged letters.
-        """
+        """Return a producer for a :class:`DeadLetter` that journals acknowledged letters."""
         return _Letters(producer, self._journal)
 
     def _lane(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's
@@ -76,9 +72,7 @@ class Handling:
 
 class _Sends(Protocol):
     def send(self, topic: str, **said: Any) -> Any:  # noqa: ANN401 - upstream's
-        """
-        As kafka-python's producer.
-        """
+        """As kafka-python's producer."""
 
 
 class _Letters:
@@ -90,9 +84,7 @@ class _Letters:
         return getattr(self._producer, name)
 
     def send(self, topic: str, **said: Any) -> Any:  # noqa: ANN401 - upstream's
-        """
-        Send it; its acknowledgement is journaled before the worker learns of it.
-        """
+        """Send it; its acknowledgement is journaled before the worker learns of it."""
         headers = dict(said["headers"])
         future = self._producer.send(topic, **said)
         return future.add_callback(lambda _: self._arrived(headers))
@@ -108,9 +100,7 @@ class _Letters:
 
 
 def skips_hook(journal: JournalWriter) -> Callable[[Any], None]:
-    """
-    Make a hook for ``Worker(on_event=...)`` that journals skipped records.
-    """
+    """Make a hook for ``Worker(on_event=...)`` that journals skipped records."""
 
     def write(event: Any) -> None:  # noqa: ANN401 - any event
         if getattr(event, "then", None) == "skip":

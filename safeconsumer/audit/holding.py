@@ -63,15 +63,11 @@ class Placed:
 
     @property
     def key(self) -> Key:
-        """
-        Its scope and owner.
-        """
+        """Its scope and owner."""
         return self.scope, self.owner
 
     def is_ended_by(self, lift: Fact) -> bool:
-        """
-        Return whether an entry about an end concerns this hold, and is plausible.
-        """
+        """Return whether an entry about an end concerns this hold, and is plausible."""
         if self.is_remote:
             return True
         if lift["why"] == EXPIRED or self.is_for_good:  # when it expires is known
@@ -79,18 +75,14 @@ class Placed:
         return lift["departed"] is not None and lift["departed"] > self.asked
 
     def ended(self, fact: Fact) -> "Placed":
-        """
-        Return it with the moment at which a resume or a reported end ended it.
-        """
+        """Return it with the moment at which a resume or a reported end ended it."""
         end = fact.at
         if fact.event == "lift":
             end = ended_at(fact) if self.is_remote else float(fact["departed_at"])
         return evolve(self, until=min(self.until, end))
 
     def is_over(self, lift: Fact, fact: Fact) -> bool:
-        """
-        Return whether an earlier fact comes after the end that is reported now.
-        """
+        """Return whether an earlier fact comes after the end that is reported now."""
         if not self.is_ended_by(lift):
             return False
         if self.is_remote:
@@ -114,9 +106,7 @@ class Change:
 
 
 class Holds:
-    """
-    Follows the holds of one member over one partition.
-    """
+    """Follows the holds of one member over one partition."""
 
     def __init__(self) -> None:
         self._standing: dict[Key, Placed] = {}
@@ -155,9 +145,7 @@ class Holds:
         return Change()
 
     def standing(self, at: float, before: float = math.inf) -> list[Placed]:
-        """
-        Return the holds over the partition at a moment, if placed before an entry.
-        """
+        """Return the holds over the partition at a moment, if placed before an entry."""
         found = []
         for key, one in self._standing.items():
             if at >= one.until:
@@ -211,17 +199,13 @@ class Holds:
 
 
 def keys(fact: Fact) -> Iterator[Key]:
-    """
-    Yield the scopes of a fact that cover the partition, each with the owner.
-    """
+    """Yield the scopes of a fact that cover the partition, each with the owner."""
     for scope in fact["scopes"] or ():
         yield scope, fact["owner"] or ""
 
 
 def ended_at(lift: Fact) -> float:
-    """
-    Return when a hold from elsewhere ended, by the fact that reports it.
-    """
+    """Return when a hold from elsewhere ended, by the fact that reports it."""
     return min(lift.at, float(lift["since"] or lift.at))
 
 

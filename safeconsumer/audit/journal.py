@@ -123,9 +123,7 @@ class Entry:
     fields: Mapping[str, Any] = field(factory=dict)
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of any kind
-        """
-        Return a field; None if it is not there.
-        """
+        """Return a field; None if it is not there."""
         return self.fields.get(name)
 
 
@@ -171,36 +169,26 @@ class Head:
 
 @frozen
 class Tail:
-    """
-    The end of a part: its last entry, and the number of the next part, if it has one.
-    """
+    """The end of a part: its last entry, and the number of the next part, if it has one."""
 
     last: int
     next: int | None
 
 
 class Source(Protocol):
-    """
-    Any source of one member's entries.
-    """
+    """Any source of one member's entries."""
 
     @property
     def member(self) -> str:
-        """
-        The name of the process.
-        """
+        """The name of the process."""
 
     @property
     def group(self) -> str:
-        """
-        Its consumer group.
-        """
+        """Its consumer group."""
 
     @property
     def entries(self) -> Iterable[Entry]:
-        """
-        Its entries in order; they may be read again.
-        """
+        """Its entries in order; they may be read again."""
 
 
 def read(path: Path) -> Journal:

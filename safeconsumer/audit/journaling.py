@@ -1,6 +1,4 @@
-"""
-Makes a consumer keep its own journal, for ``SafeConsumer(journal=...)``.
-"""
+"""Makes a consumer keep its own journal, for ``SafeConsumer(journal=...)``."""
 
 import logging
 import os
@@ -76,9 +74,7 @@ class Journaling:
         self._parts: Facade | None = None
 
     def begin(self, consumer: SafeConsumer) -> None:
-        """
-        Make an adopted consumer, which has nothing assigned yet, keep the journal.
-        """
+        """Make an adopted consumer, which has nothing assigned yet, keep the journal."""
         self._parts = Facade(consumer)
         self._parts.keep_journal(self)
         own = type(consumer)
@@ -87,17 +83,13 @@ class Journaling:
         consumer.__dict__["_safe_journaling"] = self
 
     def end(self) -> None:
-        """
-        Stop writing; a second call does nothing.
-        """
+        """Stop writing; a second call does nothing."""
         self._has_ended = True
         if self._is_ours:
             self.writer.close()
 
     def undo(self) -> None:
-        """
-        End, because the consumer could not be made; leave no journal that says nothing.
-        """
+        """End, because the consumer could not be made; leave no journal that says nothing."""
         self.end()
         if self._is_ours and not self.writer.number:
             with suppress(OSError):
@@ -116,40 +108,30 @@ class Journaling:
     # ------------------------------------------------------------ what parts tell
 
     def hook(self, event: events.Event) -> None:
-        """
-        Journal holds from elsewhere.
-        """
+        """Journal holds from elsewhere."""
         self._quietly(lambda: self._write_holds(event))
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
     ) -> AbstractContextManager[object]:
-        """
-        Write a commit, and before it how far positions moved without records.
-        """
+        """Write a commit, and before it how far positions moved without records."""
         for tp, offset in offsets.items():
             self._moved(tp, offset)
         said = {tp_text(tp): offset for tp, offset in offsets.items()}
         return self.around("commit", {"offsets": said})
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
-        """
-        Write which fetched data was thrown away.
-        """
+        """Write which fetched data was thrown away."""
         said = {"tp": tp_text(tp), "count": count, "why": why}
         self._quietly(lambda: self.writer.write("purged", said))
 
     def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
-        """
-        Write which data is parked for a resume.
-        """
+        """Write which data is parked for a resume."""
         said = {"tp": tp_text(tp), "bytes": size, "limit": limit}
         self._quietly(lambda: self.writer.write("parked", said))
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Write a position that was set.
-        """
+        """Write a position that was set."""
         self.came.begins_at(tp, offset)
         said = {"tp": tp_text(tp), "offset": offset}
         self._quietly(lambda: self.writer.write("begins", said))
@@ -164,9 +146,7 @@ class Journaling:
         self.came.begins_at(tp, offset)
 
     def reassigned(self, change: Reassignment) -> None:
-        """
-        Write that an ownership begins or ends, at that moment.
-        """
+        """Write that an ownership begins or ends, at that moment."""
         self.came.forget((*change.departed, *change.gained))
         parts = self._parts
         generation = -1 if parts is None else parts.generation()
@@ -225,9 +205,7 @@ class Journaling:
         *,
         is_peek: bool,
     ) -> None:
-        """
-        Write the records that a ``poll`` returns; a peek does not move the position.
-        """
+        """Write the records that a ``poll`` returns; a peek does not move the position."""
         for tp, several in records.items():
             if is_peek:
                 self.came.peeked(tp, several, poll=call)
@@ -265,9 +243,7 @@ class JournalingConsumer(SafeConsumer):
         max_records: int | None = None,
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """
-        As the parent.
-        """
+        """As the parent."""
         if self._safe_iteration.is_stepping():  # the step writes its records
             return super().poll(timeout_ms, max_records, update_offsets)
         journal = self._safe_journaling
@@ -279,9 +255,7 @@ class JournalingConsumer(SafeConsumer):
         return records
 
     def __next__(self) -> ConsumerRecord:
-        """
-        As the parent.
-        """
+        """As the parent."""
         journal = self._safe_journaling
         journal.check()
         after, asked = journal.writer.number, journal.writer.now()
@@ -306,24 +280,18 @@ class JournalingConsumer(SafeConsumer):
     # ------------------------------------------------------------ calls
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """
-        As the parent.
-        """
+        """As the parent."""
         with self._safe_seeking({partition: offset}):
             super().seek(partition, offset)
             self._safe_journaling.came.begins_at(partition, offset)  # upstream does not
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """
-        As the parent.
-        """
+        """As the parent."""
         with self._safe_seeking(dict.fromkeys(partitions or self.assignment())):
             super().seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """
-        As the parent.
-        """
+        """As the parent."""
         with self._safe_seeking(dict.fromkeys(partitions or self.assignment())):
             super().seek_to_end(*partitions)
 
@@ -340,9 +308,7 @@ class JournalingConsumer(SafeConsumer):
         reason: str | None = None,
         for_: float | timedelta | None = None,
     ) -> None:
-        """
-        As the parent.
-        """
+        """As the parent."""
         seconds = checked_duration(for_)
         call = uuid.uuid4().hex[:12]
         # Its duration counts from the broker's time of its record, which is later.
@@ -358,9 +324,7 @@ class JournalingConsumer(SafeConsumer):
         self._safe_tell_group("group-hold", targets, owner, until=until, id=call)
 
     def resume_group(self, *targets: Any, owner: str = APP) -> tuple[Hold, ...]:  # noqa: ANN401 - the parent's
-        """
-        As the parent.
-        """
+        """As the parent."""
         call = uuid.uuid4().hex[:12]
         self._safe_tell_group("group-lift", targets, owner, id=call)
         try:
@@ -385,9 +349,7 @@ class JournalingConsumer(SafeConsumer):
             journal.tell(event, {**said, "source": "group", **known})
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
-        """
-        As the parent.
-        """
+        """As the parent."""
         try:
             super().close(autocommit=autocommit, timeout_ms=timeout_ms)
         finally:

@@ -81,9 +81,7 @@ class Span:
         return is_same and self.source in {None, source}
 
     def if_held(self) -> "Span":
-        """
-        Return it for a partition of which it is unknown whether the scope covers it.
-        """
+        """Return it for a partition of which it is unknown whether the scope covers it."""
         return evolve(self, end=self.start, is_sure=False)
 
 
@@ -160,9 +158,7 @@ def _by(seconds: float, skew: float) -> str:
 
 
 def outcomes(control: Iterable[Fact]) -> dict[object, Fact]:
-    """
-    Return the outcome of each call that has an id, if it is known.
-    """
+    """Return the outcome of each call that has an id, if it is known."""
     return {
         call_of(one): one
         for one in control
@@ -234,9 +230,7 @@ class _Call:
         return len({source, self.source} - {None}) <= 1
 
     def order(self, other: "_Call", skew: float) -> _Order:
-        """
-        Return where another call stands: before this one, or after it.
-        """
+        """Return where another call stands: before this one, or after it."""
         if self._precedes(other, skew):
             return _Order.AFTER
         if other._precedes(self, skew):  # noqa: SLF001 - its own kind
@@ -426,9 +420,7 @@ class _Ends:
     again: float = math.inf
 
     def with_call(self, one: _Call) -> "_Ends":
-        """
-        Return it with one more call, asked for before the others.
-        """
+        """Return it with one more call, asked for before the others."""
         if not one.is_hold:
             if not one.is_known:
                 return self.perhaps(one)
@@ -441,9 +433,7 @@ class _Ends:
         return _Ends(known.lift, known.done, known.limit, sure, again)
 
     def perhaps(self, one: _Call) -> "_Ends":
-        """
-        Return it with one more call, of which it is unknown whether it counts.
-        """
+        """Return it with one more call, of which it is unknown whether it counts."""
         lift, limit = self.lift, self.limit
         if one.is_hold:
             limit = min(limit, one.until)

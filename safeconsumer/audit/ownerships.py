@@ -1,6 +1,4 @@
-"""
-Records a member's ownerships of a partition, their deliveries and commits.
-"""
+"""Records a member's ownerships of a partition, their deliveries and commits."""
 
 import math
 from array import array
@@ -14,9 +12,7 @@ from safeconsumer.audit.spans import Spans
 
 @frozen(kw_only=True)
 class Delivered:
-    """
-    Runs of delivered records without a gap between; ``at`` is when the first came.
-    """
+    """Runs of delivered records without a gap between; ``at`` is when the first came."""
 
     start: int
     end: int
@@ -25,24 +21,18 @@ class Delivered:
 
 @define
 class Moments:
-    """
-    Times of events with their offsets; each takes sixteen bytes.
-    """
+    """Times of events with their offsets; each takes sixteen bytes."""
 
     at: "array[float]" = field(factory=lambda: array("d"))
     offset: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, at: float, offset: int) -> None:
-        """
-        Take note of one.
-        """
+        """Take note of one."""
         self.at.append(at)
         self.offset.append(offset)
 
     def between(self, start: float, end: float) -> Iterator[tuple[float, int]]:
-        """
-        Yield the events between two moments.
-        """
+        """Yield the events between two moments."""
         for number in range(bisect_right(self.at, start), len(self.at)):
             if self.at[number] >= end:
                 return
@@ -51,32 +41,24 @@ class Moments:
 
 @define
 class Commits:
-    """
-    Requested commits and their answers, in order; each takes seventeen bytes.
-    """
+    """Requested commits and their answers, in order; each takes seventeen bytes."""
 
     at: "array[float]" = field(factory=lambda: array("d"))
     offset: "array[int]" = field(factory=lambda: array("q"))
     is_sure: bytearray = field(factory=bytearray)
 
     def add(self, at: float, offset: int, *, is_sure: bool) -> None:
-        """
-        Add a commit; without an answer it may still have been done.
-        """
+        """Add a commit; without an answer it may still have been done."""
         self.at.append(at)
         self.offset.append(offset)
         self.is_sure.append(is_sure)
 
     def __iter__(self) -> Iterator[tuple[float, int, bool]]:
-        """
-        Yield the time and offset of each, and whether it was answered.
-        """
+        """Yield the time and offset of each, and whether it was answered."""
         return zip(self.at, self.offset, map(bool, self.is_sure), strict=True)
 
     def until(self, at: float) -> "Commits":
-        """
-        Return the commits up to a moment.
-        """
+        """Return the commits up to a moment."""
         if not self.at or self.at[-1] <= at:
             return self
         end = bisect_right(self.at, at)
@@ -84,24 +66,18 @@ class Commits:
 
     @property
     def last(self) -> int | None:
-        """
-        The offset that was certainly committed last; None if there was no commit.
-        """
+        """The offset that was certainly committed last; None if there was no commit."""
         found = self.is_sure.rfind(1)
         return None if found < 0 else self.offset[found]
 
     @property
     def least(self) -> int | None:
-        """
-        The lowest offset that was certainly committed.
-        """
+        """The lowest offset that was certainly committed."""
         return min((offset for _, offset, sure in self if sure), default=None)
 
     @property
     def most(self) -> int:
-        """
-        The highest offset that may have been committed; -1 if there is none.
-        """
+        """The highest offset that may have been committed; -1 if there is none."""
         return max(self.offset, default=-1)
 
 
@@ -183,28 +159,20 @@ class Epoch:
 
     @property
     def end(self) -> int:
-        """
-        The highest position that it reached; -1 if nothing came.
-        """
+        """The highest position that it reached; -1 if nothing came."""
         return max((run.end for run in self.runs), default=-1)
 
     @property
     def was_sought(self) -> bool:
-        """
-        Whether a seek chose where it begins.
-        """
+        """Whether a seek chose where it begins."""
         return self.seeks > 0
 
     @property
     def is_numbered(self) -> bool:
-        """
-        Whether the group's generation at its begin is known.
-        """
+        """Whether the group's generation at its begin is known."""
         return self.generation is not None and self.generation >= 0
 
     @property
     def delivered_at(self) -> float:
-        """
-        When its first record came, or when it began.
-        """
+        """When its first record came, or when it began."""
         return self.runs[0].at if self.runs and self.runs[0].at < math.inf else self.at

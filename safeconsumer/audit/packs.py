@@ -74,27 +74,19 @@ OF_JOURNALS = {
 
 
 class Packable(Source, Protocol):
-    """
-    A journal that can be packed.
-    """
+    """A journal that can be packed."""
 
     @property
     def began(self) -> float:
-        """
-        When its first part began, seconds since the epoch.
-        """
+        """When its first part began, seconds since the epoch."""
 
     @property
     def size(self) -> int:
-        """
-        How many bytes its parts have.
-        """
+        """How many bytes its parts have."""
 
     @property
     def is_shared(self) -> bool:
-        """
-        Return whether one process after the other appends to it.
-        """
+        """Return whether one process after the other appends to it."""
 
 
 @frozen(kw_only=True)
@@ -150,17 +142,13 @@ def is_pack(path: Path) -> bool:
 
 @lru_cache(maxsize=4096)
 def address_text(address: Address) -> str:
-    """
-    Return the name of an address in packs.
-    """
+    """Return the name of an address in packs."""
     return json.dumps([address.group, address.topic, address.partition])
 
 
 @lru_cache(maxsize=4096)
 def address_of(text: str) -> Address:
-    """
-    Return the address with this name in packs.
-    """
+    """Return the address with this name in packs."""
     return Address(*json.loads(text))
 
 
@@ -185,9 +173,7 @@ def newest(known: Iterable[Known]) -> dict[str, Known]:
 def missing(
     known: Mapping[str, Known], found: Mapping[tuple[str, str], int]
 ) -> Iterator[str]:
-    """
-    Yield the faults in the numbers of facts, by member and run.
-    """
+    """Yield the faults in the numbers of facts, by member and run."""
     for one in known.values():
         count = found.get((one.member, one.run), 0)
         if count != one.facts:
@@ -353,9 +339,7 @@ def _tidy(folder: Path, runs: set[str]) -> None:
 
 
 class _Writing:
-    """
-    One run of packing, with its collected rows and its files.
-    """
+    """One run of packing, with its collected rows and its files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -404,9 +388,7 @@ class _Writing:
         return self._uncounted >= _ROWS
 
     def flush(self) -> None:
-        """
-        Write the collected rows, and then the record with which they count.
-        """
+        """Write the collected rows, and then the record with which they count."""
         self._flush_facts()
         if self._journals:
             rows = [
@@ -440,9 +422,7 @@ class _Writing:
 
 
 def row_of(address: Address, fact: Fact, run: str, seq: int) -> tuple[object, ...]:
-    """
-    Return a fact as a row with :data:`COLUMNS`.
-    """
+    """Return a fact as a row with :data:`COLUMNS`."""
     fields = json.dumps(dict(fact.fields), separators=(",", ":"))
     place = (address_text(address), fact.member, run, seq)
     return (
@@ -566,18 +546,14 @@ class Packs:
 
 
 def is_about(address: Address, tp: TopicPartition) -> bool:
-    """
-    Return whether facts concern a partition: its own, and those of operators.
-    """
+    """Return whether facts concern a partition: its own, and those of operators."""
     return not address.topic or (address.topic, address.partition) == tp
 
 
 def journals_of(
     told: Told, tp: TopicPartition, known: Mapping[str, Known]
 ) -> list[Journal]:
-    """
-    Return journals with the facts about a partition, and operators' about its groups.
-    """
+    """Return journals with the facts about a partition, and operators' about its groups."""
     found: dict[str, list[Entry]] = {name: [] for name in known}
     for address, fact in told:
         found[fact.member].append(_entry(address, fact, tp_text(tp)))

@@ -37,9 +37,7 @@ Covers = Callable[[TopicPartition], bool]
 
 
 def tp_text(tp: TopicPartition) -> str:
-    """
-    Return the name of a partition in journals.
-    """
+    """Return the name of a partition in journals."""
     return f"{tp[0]}:{tp[1]}"
 
 
@@ -59,9 +57,7 @@ def tp_of(text: str) -> TopicPartition:
 
 @lru_cache(maxsize=4096)
 def is_topic(name: str) -> bool:
-    """
-    Return whether Kafka allows a topic of this name.
-    """
+    """Return whether Kafka allows a topic of this name."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
@@ -114,9 +110,7 @@ def covering_for_group(scope: str) -> Covers:
 
 
 def may_be_scope(scope: str) -> bool:
-    """
-    Return whether a text is a scope of a group's hold, perhaps one only for RE2.
-    """
+    """Return whether a text is a scope of a group's hold, perhaps one only for RE2."""
     if scope.startswith(_PATTERN):
         return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
     try:
@@ -160,17 +154,13 @@ def covered(
 
 
 def is_partition(scope: str) -> bool:
-    """
-    Return whether a scope is a single partition.
-    """
+    """Return whether a scope is a single partition."""
     is_pattern = scope.startswith(_PATTERN) and not _OF_RE.fullmatch(scope)
     return ":" in scope and not is_pattern
 
 
 def scope_text(scope: object) -> str:
-    """
-    Return the name of a scope in journals.
-    """
+    """Return the name of a scope in journals."""
     topic, number = getattr(scope, "topic", None), getattr(scope, "partition", None)
     is_of_re = topic == "re" and number is not None
     return f"{_PATTERN}{topic}:{number}" if is_of_re else str(scope)

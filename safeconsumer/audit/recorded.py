@@ -1,6 +1,4 @@
-"""
-Journals the deliveries, calls and ownerships of any client's consumer.
-"""
+"""Journals the deliveries, calls and ownerships of any client's consumer."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,9 +66,7 @@ class Recorded:
     # ------------------------------------------------------------ records
 
     def poll(self, *args: Any, **kwargs: Any) -> Mapping[Any, Any]:  # noqa: ANN401 - the consumer's
-        """
-        Poll, and journal the runs of records that came.
-        """
+        """Poll, and journal the runs of records that came."""
         with self._calls.around("poll") as call:
             polled: Mapping[Any, Any] = self._consumer.poll(*args, **kwargs)
             moves_on = [*args[2:], kwargs.get("update_offsets", True)][0]
@@ -91,35 +87,27 @@ class Recorded:
     # ------------------------------------------------------------ calls
 
     def pause(self, *targets: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
-        """
-        Pause, and journal when it was called and when it returned.
-        """
+        """Pause, and journal when it was called and when it returned."""
         named = scopes_text(targets)
         with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
             self._consumer.pause(*targets, **kwargs)
             self._journal.write_running()
 
     def pause_all(self, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
-        """
-        Pause the whole consumer, and journal it as :meth:`pause` does.
-        """
+        """Pause the whole consumer, and journal it as :meth:`pause` does."""
         named = ["@all"]
         with self._calls.around("pause", self._hold(named, kwargs), self._seen(named)):
             self._consumer.pause_all(**kwargs)
             self._journal.write_running()
 
     def resume(self, *targets: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Resume, and journal when it was called and when it returned.
-        """
+        """Resume, and journal when it was called and when it returned."""
         named = scopes_text(targets)
         with self._calls.around("resume", self._hold(named, kwargs), self._seen(named)):
             return self._consumer.resume(*targets, **kwargs)
 
     def resume_all(self, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Lift every hold of an owner, and journal it as :meth:`resume` does.
-        """
+        """Lift every hold of an owner, and journal it as :meth:`resume` does."""
         owner = kwargs.get("owner", "app")
         held = [
             scope_text(one.scope)
@@ -157,25 +145,19 @@ class Recorded:
         return said
 
     def seek(self, partition: Any, offset: int, *args: Any) -> None:  # noqa: ANN401 - the consumer's
-        """
-        Seek, and journal it.
-        """
+        """Seek, and journal it."""
         name = f"{partition[0]}:{partition[1]}"
         with self._calls.around("seek", {"offsets": {name: offset}}):
             self._consumer.seek(partition, offset, *args)
         self._came.begins_at(partition, offset)
 
     def seek_to_beginning(self, *partitions: Any) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Seek to the first records, of all partitions if none is named.
-        """
+        """Seek to the first records, of all partitions if none is named."""
         with self._seeking(partitions):
             return self._consumer.seek_to_beginning(*partitions)
 
     def seek_to_end(self, *partitions: Any) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Seek behind the last records, of all partitions if none is named.
-        """
+        """Seek behind the last records, of all partitions if none is named."""
         with self._seeking(partitions):
             return self._consumer.seek_to_end(*partitions)
 
@@ -190,16 +172,12 @@ class Recorded:
         self._sought.update(tps)
 
     def commit(self, offsets: Any = None, **kwargs: Any) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Commit, and journal the committed offsets.
-        """
+        """Commit, and journal the committed offsets."""
         with self._calls.around("commit", {"offsets": self._offsets(offsets)}):
             return self._consumer.commit(offsets, **kwargs)
 
     def commit_async(self, offsets: Any = None, callback: Any = None) -> Any:  # noqa: ANN401 - the consumer's
-        """
-        Commit without waiting; the return is journaled when the answer comes.
-        """
+        """Commit without waiting; the return is journaled when the answer comes."""
         answer = self._calls.begin("commit", {"offsets": self._offsets(offsets)})
 
         def answered(given: Any, result: Any) -> None:  # noqa: ANN401 - upstream's
@@ -255,16 +233,12 @@ class Recorded:
     # ------------------------------------------------------------ ownership
 
     def subscribe(self, *args: Any, listener: Any = None, **kwargs: Any) -> None:  # noqa: ANN401 - the consumer's
-        """
-        Subscribe; journal assigned, revoked and lost partitions.
-        """
+        """Subscribe; journal assigned, revoked and lost partitions."""
         telling = _listener(self._owned, listener)
         self._consumer.subscribe(*args, listener=telling, **kwargs)
 
     def assign(self, partitions: Iterable[Any]) -> None:
-        """
-        Assign by hand, which counts as ownership.
-        """
+        """Assign by hand, which counts as ownership."""
         before, after = set(self._consumer.assignment()), set(partitions)
         if before - after:
             self._owned("revoked", before - after)
@@ -326,9 +300,7 @@ def holds_hook(journal: JournalWriter) -> Hook:
 
 
 def purges_hook(journal: JournalWriter) -> Hook:
-    """
-    Make a hook for ``SafeConsumer(hooks=...)`` that journals data that was thrown away.
-    """
+    """Make a hook for ``SafeConsumer(hooks=...)`` that journals data that was thrown away."""
 
     def write(event: events.Event) -> None:
         match event:
@@ -354,9 +326,7 @@ def _named(hold: Hold) -> dict[str, object]:
 
 
 def scopes_text(targets: Iterable[Any]) -> list[str]:
-    """
-    Return the targets of ``pause`` by their names in journals.
-    """
+    """Return the targets of ``pause`` by their names in journals."""
     return [scope_text(scopes.of(one)) for one in targets]
 
 
@@ -364,9 +334,7 @@ def _listener(tell: Any, inner: Any) -> Any:  # noqa: ANN401 - kafka-python's ty
     from kafka import ConsumerRebalanceListener  # noqa: PLC0415 - reading needs no Kafka
 
     class Telling(ConsumerRebalanceListener):  # type: ignore[misc]  # it has no types
-        """
-        Journals ownerships, and passes them on.
-        """
+        """Journals ownerships, and passes them on."""
 
         def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401 - upstream's
             tell("revoked", revoked)

@@ -1,6 +1,4 @@
-"""
-Follows the facts of one member about one partition, one by one.
-"""
+"""Follows the facts of one member about one partition, one by one."""
 
 import math
 from collections import Counter
@@ -127,9 +125,7 @@ class _Asked:
 
 @frozen
 class _Sought:
-    """
-    The state before a seek, which is restored if the seek fails.
-    """
+    """The state before a seek, which is restored if the seek fails."""
 
     epoch: Epoch
     position: int | None
@@ -145,9 +141,7 @@ class _Resumed:
 
 @define(eq=False)
 class _Suspicion:
-    """
-    A violation, unless a later entry shows that the holds had ended before.
-    """
+    """A violation, unless a later entry shows that the holds had ended before."""
 
     finding: Callable[[Placed], Finding]
     fact: Fact
@@ -246,9 +240,7 @@ class Replay:
         }
 
     def take(self, fact: Fact) -> None:
-        """
-        Follow one fact; events that concern no check change nothing.
-        """
+        """Follow one fact; events that concern no check change nothing."""
         taker = self._takers.get(fact.event)
         if taker is not None:
             taker(fact)
@@ -256,9 +248,7 @@ class Replay:
                 self.epochs[-1].over = fact.at
 
     def findings(self) -> Iterator[Finding]:
-        """
-        Yield the promises that it broke by itself, once all facts were taken.
-        """
+        """Yield the promises that it broke by itself, once all facts were taken."""
         yield from self._findings
         for one in self._suspicions:
             yield one.finding(one.holds[0])
@@ -270,23 +260,17 @@ class Replay:
 
     @property
     def is_owned(self) -> bool:
-        """
-        Whether the member has the partition now.
-        """
+        """Whether the member has the partition now."""
         return self._is_owned
 
     @property
     def holds(self) -> Holds:
-        """
-        The holds over the partition.
-        """
+        """The holds over the partition."""
         return self._holds
 
     @property
     def let(self) -> Sequence[Let]:
-        """
-        Holds from elsewhere that it took for over, if nothing has come since.
-        """
+        """Holds from elsewhere that it took for over, if nothing has come since."""
         return self._let
 
     # ------------------------------------------------------------ calls
@@ -376,9 +360,7 @@ class Replay:
 
     @property
     def unplaced(self) -> Iterator[tuple[Epoch, int]]:
-        """
-        The commits at unknown positions, each with its ownership.
-        """
+        """The commits at unknown positions, each with its ownership."""
         for asked in (*self._unplaced, *self._blind):
             if asked.is_sure and asked.epoch is not None:
                 yield asked.epoch, asked.offset

@@ -1,6 +1,4 @@
-"""
-Turns verdicts into a report with one row per check and partition.
-"""
+"""Turns verdicts into a report with one row per check and partition."""
 
 from collections.abc import Iterable
 
@@ -47,16 +45,12 @@ class Row:
     at: float | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """
-        Return the row as plain JSON values.
-        """
+        """Return the row as plain JSON values."""
         return asdict(self)
 
 
 def rows_of(verdict: Verdict) -> tuple[Row, ...]:
-    """
-    Return one row for every check of one group and partition.
-    """
+    """Return one row for every check of one group and partition."""
     return tuple(_row(verdict, name) for name in CHECKS)
 
 

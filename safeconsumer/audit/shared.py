@@ -233,9 +233,7 @@ class SharedJournal:
         raise JournalError(message)
 
     def _end(self, file: int, path: Path, part: int = 1) -> "_End | None":
-        """
-        Return the end of a part without half a line; None if the part is empty.
-        """
+        """Return the end of a part without half a line; None if the part is empty."""
         begins, ends, size = _ends_of(file)
         if not size and begins[: len(_BEGINS)] == _BEGINS[: len(begins)]:
             return None
@@ -298,9 +296,7 @@ class SharedJournal:
         return found
 
     def _go_on(self, end: "_End") -> "_End | None":
-        """
-        Begin the next part; None if another journal has its name: this one grows then.
-        """
+        """Begin the next part; None if another journal has its name: this one grows then."""
         # The steps are those of JournalWriter: a process may be killed after any.
         follows = {"part": end.head.get("part", 1) + 1, "after": end.last}
         path = self._part(follows["part"])

@@ -1,6 +1,4 @@
-"""
-Keeps ranges of offsets in little memory, merges them, and finds what is missing.
-"""
+"""Keeps ranges of offsets in little memory, merges them, and finds what is missing."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -23,9 +21,7 @@ class Spans:
     ends: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, start: int, end: int) -> None:
-        """
-        Add a range; an empty one changes nothing.
-        """
+        """Add a range; an empty one changes nothing."""
         if start >= end:
             return
         if self.ends and self.ends[-1] == start:
@@ -35,9 +31,7 @@ class Spans:
             self.ends.append(end)
 
     def __iter__(self) -> Iterator[Span]:
-        """
-        Yield the start and end of each range.
-        """
+        """Yield the start and end of each range."""
         return zip(self.starts, self.ends, strict=True)
 
     def __len__(self) -> int:
@@ -45,9 +39,7 @@ class Spans:
 
 
 def merged(spans: Iterable[Span]) -> Spans:
-    """
-    Return the union of spans, in order and without spans that touch.
-    """
+    """Return the union of spans, in order and without spans that touch."""
     kept = Spans()
     is_sorted, last = True, -1
     for start, end in spans:
@@ -63,9 +55,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
-    """
-    Yield the parts of merged spans that other merged spans lack, in one pass.
-    """
+    """Yield the parts of merged spans that other merged spans lack, in one pass."""
     at, many = 0, len(covered)
     for start, end in spans:
         while at < many and covered.ends[at] <= start:
@@ -81,9 +71,7 @@ def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
 
 
 def between(spans: Spans, bottom: int, top: int) -> Spans:
-    """
-    Return the parts of merged spans that lie between two offsets.
-    """
+    """Return the parts of merged spans that lie between two offsets."""
     found = Spans()
     for start, end in spans:
         found.add(max(start, bottom), min(end, top))

@@ -48,9 +48,7 @@ class Start:
 
 
 def basis_of(epochs: Iterable[Epoch]) -> Basis:
-    """
-    Return the evidence for which of a case's ownerships was earlier.
-    """
+    """Return the evidence for which of a case's ownerships was earlier."""
     epochs = list(epochs)
     if len({one.member for one in epochs}) <= 1:
         return Basis.ORDER
@@ -89,9 +87,7 @@ def starts_of(
 def wrong_starts(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
-    """
-    Yield ownerships that began after or before the committed offset (A4, A6).
-    """
+    """Yield ownerships that began after or before the committed offset (A4, A6)."""
     for start in starts:
         epoch = start.epoch
         if not epoch.runs or epoch.was_sought or _is_kept(start):
@@ -110,9 +106,7 @@ def wrong_starts(
 def wrong_commits(
     case: Address, starts: Iterable[Start], basis: Basis
 ) -> Iterator[Finding]:
-    """
-    Yield commits below the committed offset, or above it without a delivery (A5).
-    """
+    """Yield commits below the committed offset, or above it without a delivery (A5)."""
     for start in starts:
         epoch = start.epoch
         if epoch.sure is None or not epoch.was_assigned or start.may_be_anew:
@@ -141,9 +135,7 @@ def _is_kept(start: Start) -> bool:
 
 @define
 class _Known:
-    """
-    The known state of everything earlier.
-    """
+    """The known state of everything earlier."""
 
     low: int | None = None
     most: int = -1
@@ -151,9 +143,7 @@ class _Known:
     before: Epoch | None = None
 
     def start(self, epoch: Epoch, maybe: Iterable[Commits]) -> Start | None:
-        """
-        Return the start of an ownership; None if nothing is known to be committed.
-        """
+        """Return the start of an ownership; None if nothing is known to be committed."""
         if self.low is None or not (epoch.runs or epoch.sure):
             return None
         low, high = self.low, self.most
@@ -164,9 +154,7 @@ class _Known:
         return Start(epoch, self.before, low, high, self.delivered)
 
     def ran(self, epoch: Epoch) -> None:
-        """
-        Add the deliveries of an ownership.
-        """
+        """Add the deliveries of an ownership."""
         if epoch.runs:
             self.before = epoch
             self.delivered = max(self.delivered, *(run.end for run in epoch.runs))
@@ -177,9 +165,7 @@ class _Known:
 
 @define
 class _Rank:
-    """
-    Ownerships that began in one generation.
-    """
+    """Ownerships that began in one generation."""
 
     epochs: list[Epoch] = field(factory=list)
 

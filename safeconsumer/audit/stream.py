@@ -1,6 +1,4 @@
-"""
-Reads journals of any length line by line, and puts their parts together.
-"""
+"""Reads journals of any length line by line, and puts their parts together."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -22,32 +20,22 @@ _BUFFER = 1 << 20
 
 
 class Part(Protocol):
-    """
-    A part of a journal: one member's entries from one number to another.
-    """
+    """A part of a journal: one member's entries from one number to another."""
 
     @property
     def name(self) -> str:
-        """
-        The name of the part in error messages.
-        """
+        """The name of the part in error messages."""
 
     @property
     def head(self) -> Head:
-        """
-        The first line, with the member and the place of the part.
-        """
+        """The first line, with the member and the place of the part."""
 
     def read(self) -> Generator[Entry, None, Tail]:
-        """
-        Yield its entries, and return how it ends.
-        """
+        """Yield its entries, and return how it ends."""
 
     @property
     def size(self) -> int:
-        """
-        How many bytes it has.
-        """
+        """How many bytes it has."""
 
 
 def opened(path: Path) -> "Joined":
@@ -63,9 +51,7 @@ def opened(path: Path) -> "Joined":
 
 
 def sources(paths: Iterable[Path]) -> tuple[list["Joined"], list[str]]:
-    """
-    Return the journals in files, with parts put together, and the unreadable files.
-    """
+    """Return the journals in files, with parts put together, and the unreadable files."""
     parts: list[Part] = []
     troubles: list[str] = []
     for path in paths:
@@ -118,16 +104,12 @@ class Joined:
 
     @property
     def names(self) -> Sequence[str]:
-        """
-        The names of its parts.
-        """
+        """The names of its parts."""
         return [part.name for part in self._parts]
 
     @property
     def size(self) -> int:
-        """
-        How many bytes its parts have.
-        """
+        """How many bytes its parts have."""
         return sum(part.size for part in self._parts)
 
     @property
@@ -198,18 +180,14 @@ class Lines:
         self.head = head_of(self.name, first)
 
     def read(self) -> Generator[Entry, None, Tail]:
-        """
-        Yield its entries, and return how it ends.
-        """
+        """Yield its entries, and return how it ends."""
         lines = self._whole_lines()
         next(lines, None)
         return (yield from entries_of(self.name, self.head, lines))
 
     @property
     def size(self) -> int:
-        """
-        How many bytes it has.
-        """
+        """How many bytes it has."""
         return self._path.stat().st_size
 
     def _whole_lines(self) -> Iterator[str]:

@@ -95,16 +95,12 @@ class JournalWriter:
 
     @property
     def path(self) -> Path:
-        """
-        The file that this process writes now, which is the last part of its journal.
-        """
+        """The file that this process writes now, which is the last part of its journal."""
         return self._path
 
     @property
     def number(self) -> int:
-        """
-        The number of the last entry; 0 before the first.
-        """
+        """The number of the last entry; 0 before the first."""
         return self._number
 
     def belong_to(self, group: str) -> None:
@@ -119,9 +115,7 @@ class JournalWriter:
             self._group = group
 
     def now(self) -> float:
-        """
-        Return the time that an entry written now would have.
-        """
+        """Return the time that an entry written now would have."""
         return round(self._offset + self._clock(), 6)
 
     def time_of(self, wall: float) -> float:
@@ -174,18 +168,14 @@ class JournalWriter:
             self.write("running", {"records": at})
 
     def close(self) -> None:
-        """
-        Close the file; a second call does nothing.
-        """
+        """Close the file; a second call does nothing."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 os.close(self._file)
 
     def renew(self) -> None:
-        """
-        Forget the calls of other threads, which a forked child does not have.
-        """
+        """Forget the calls of other threads, which a forked child does not have."""
         # A signal handler may write while this thread does: it gets the lock, and its
         # entry waits.
         self._lock = threading.RLock()

@@ -1,3 +1,1 @@
-"""
-Implements the command line, ``safeconsumer``.
-"""
+"""Implements the command line, ``safeconsumer``."""

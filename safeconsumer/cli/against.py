@@ -1,6 +1,4 @@
-"""
-Reads what topics really have as a journal, to find what a client lost unnoticed.
-"""
+"""Reads what topics really have as a journal, to find what a client lost unnoticed."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,15 +44,11 @@ class TopicJournal:
         self._begins: dict[Named, int] = {}
 
     def begins(self, tp: Named, offset: int) -> None:
-        """
-        Note where the log of a partition begins.
-        """
+        """Note where the log of a partition begins."""
         self._begins[tp] = offset
 
     def add(self, tp: Named, offsets: Sequence[int]) -> None:
-        """
-        Note records of a partition, in order, at least one.
-        """
+        """Note records of a partition, in order, at least one."""
         known = self._found.setdefault(tp, Spans())
         if offsets[-1] - offsets[0] == len(offsets) - 1:
             known.add(offsets[0], offsets[-1] + 1)

@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer archive``: copies topics into Parquet or Delta on Spark.
-"""
+"""Implements ``safeconsumer archive``: copies topics into Parquet or Delta on Spark."""
 
 import importlib
 import signal

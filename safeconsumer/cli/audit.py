@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer audit``: reports what journals prove or refute.
-"""
+"""Implements ``safeconsumer audit``: reports what journals prove or refute."""
 
 import contextlib
 import importlib
@@ -35,35 +33,23 @@ Shown = Mapping[Row, Sequence[str]]
 
 
 class Evidence(Protocol):
-    """
-    Journals to be judged, in this process or on Spark.
-    """
+    """Journals to be judged, in this process or on Spark."""
 
     def __len__(self) -> int:
-        """
-        How many journals there are.
-        """
+        """How many journals there are."""
 
     def partitions(self) -> set[TopicPartition]:
-        """
-        Return every partition that the journals name.
-        """
+        """Return every partition that the journals name."""
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
-        """
-        Return the journals, at least with their entries about one partition.
-        """
+        """Return the journals, at least with their entries about one partition."""
 
     def judged(self, settings: Settings, more: Sequence[Source] = ()) -> Judged:
-        """
-        Return one row per check and case, and why some journals could not be read.
-        """
+        """Return one row per check and case, and why some journals could not be read."""
 
 
 class _Check(click.Choice[str]):
-    """
-    The name of a check; a name that it had before is answered with today's.
-    """
+    """The name of a check; a name that it had before is answered with today's."""
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None

@@ -1,6 +1,4 @@
-"""
-Computes how many records wait for a group, and how long catching up takes.
-"""
+"""Computes how many records wait for a group, and how long catching up takes."""
 
 import time
 from collections import deque
@@ -38,9 +36,7 @@ class Backlog:
 
     @property
     def lag(self) -> int:
-        """
-        The sum of the lags.
-        """
+        """The sum of the lags."""
         return sum(self.lags.values())
 
     @property
@@ -56,15 +52,11 @@ class Backlog:
 
     @property
     def open_lag(self) -> int:
-        """
-        The lag of the partitions without a hold.
-        """
+        """The lag of the partitions without a hold."""
         return sum(lag for tp, lag in self.lags.items() if tp not in self.held)
 
     def lines(self) -> list[str]:
-        """
-        Describe it for people.
-        """
+        """Describe it for people."""
         if not self.lags:
             return []
         said = f"lag {self.lag:,}"
@@ -79,9 +71,7 @@ class Backlog:
         return [said]
 
     def document(self) -> dict[str, object]:
-        """
-        Return it as plain JSON values.
-        """
+        """Return it as plain JSON values."""
         return {
             "lag": self.lag if self.lags else None,
             "lag_not_held": self.open_lag if self.lags else None,
@@ -97,16 +87,12 @@ def _pace_text(pace: float) -> str:
 
 @frozen
 class Pace:
-    """
-    Remembers how a lag changes, for a caller that looks again and again.
-    """
+    """Remembers how a lag changes, for a caller that looks again and again."""
 
     _looks: deque[tuple[float, int]] = field(factory=lambda: deque(maxlen=_LOOKS))
 
     def of(self, lag: int) -> float | None:
-        """
-        Return by how much the lag falls per second; None while that is not known.
-        """
+        """Return by how much the lag falls per second; None while that is not known."""
         self._looks.append((time.monotonic(), lag))
         (began, before), (now, after) = self._looks[0], self._looks[-1]
         if len(self._looks) < _FEW or now <= began:
@@ -115,9 +101,7 @@ class Pace:
 
 
 def backlog(operator: Operator, picture: Picture, pace: Pace | None = None) -> Backlog:
-    """
-    Ask the cluster for the records that wait for a group.
-    """
+    """Ask the cluster for the records that wait for a group."""
     lags = operator.lags(picture.facts, picture.facts.partitions)
     began = {
         tp: min(one.since for one in picture.standing if one.since and one.covers(tp))

@@ -1,6 +1,4 @@
-"""
-Opens the broker of a demo: an embedded one, or a cluster that is cleaned up again.
-"""
+"""Opens the broker of a demo: an embedded one, or a cluster that is cleaned up again."""
 
 import re
 from collections.abc import Iterator
@@ -22,24 +20,18 @@ _STAGE = re.compile(rf"{PREFIX}-[0-9a-f]+-")
 
 
 class BrokerNotReachableError(SafeConsumerError):
-    """
-    No Kafka broker answers at the address; the message names it.
-    """
+    """No Kafka broker answers at the address; the message names it."""
 
 
 class TidyCluster(ExistingCluster):
-    """
-    A cluster from which the demo's topics and groups are deleted afterwards.
-    """
+    """A cluster from which the demo's topics and groups are deleted afterwards."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         self._made: list[str] = []
 
     def create_topic(self, name: str, partitions: int = 4) -> None:
-        """
-        Create a topic and remember it.
-        """
+        """Create a topic and remember it."""
         self._made.append(name)
         super().create_topic(name, partitions)
 

@@ -1,6 +1,4 @@
-"""
-Checks at the cluster what a command needs before it begins.
-"""
+"""Checks at the cluster what a command needs before it begins."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

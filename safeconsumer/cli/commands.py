@@ -1,6 +1,4 @@
-"""
-Lists every command in one group, and imports a command's module when it is called.
-"""
+"""Lists every command in one group, and imports a command's module when it is called."""
 
 import contextlib
 import os
@@ -143,14 +141,10 @@ def _ended() -> Iterator[None]:
 
 
 class _Commands(click.Group):
-    """
-    A group that imports a command when it is used, and lists commands without it.
-    """
+    """A group that imports a command when it is used, and lists commands without it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
-        """
-        Return the names of all commands.
-        """
+        """Return the names of all commands."""
         return sorted(_COMMANDS)
 
     def get_command(
@@ -158,9 +152,7 @@ class _Commands(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         cmd_name: str,
     ) -> click.Command | None:
-        """
-        Import a command; None if there is no command with that name.
-        """
+        """Import a command; None if there is no command with that name."""
         known = _COMMANDS.get(cmd_name)
         if known is None:
             return None
@@ -173,9 +165,7 @@ class _Commands(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """
-        Write the list of commands, each with its first sentence.
-        """
+        """Write the list of commands, each with its first sentence."""
         with formatter.section("Commands"):
             rows = [(name, one.short) for name, one in sorted(_COMMANDS.items())]
             formatter.write_dl(rows)
@@ -187,25 +177,19 @@ class _Commands(click.Group):
         parent: click.Context | None = None,
         **extra: Any,  # noqa: ANN401 - click's
     ) -> click.Context:
-        """
-        Read the options; --help prints the help and ends.
-        """
+        """Read the options; --help prints the help and ends."""
         with _ended():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
-        """
-        Import a command and run it.
-        """
+        """Import a command and run it."""
         with _ended():
             return super().invoke(ctx)
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[CompletionItem]:
-        """
-        Return the commands that begin with the given text.
-        """
+        """Return the commands that begin with the given text."""
         found = [
             CompletionItem(name, help=one.short)
             for name, one in sorted(_COMMANDS.items())
@@ -218,6 +202,4 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="safeconsumer", prog_name="safeconsumer")
 def safeconsumer() -> None:
-    """
-    Pause Kafka consumers so that they stay paused.
-    """
+    """Pause Kafka consumers so that they stay paused."""

@@ -1,6 +1,4 @@
-"""
-Defines the options that say where the cluster is, with the names of Kafka's tools.
-"""
+"""Defines the options that say where the cluster is, with the names of Kafka's tools."""
 
 import functools
 import os
@@ -54,9 +52,7 @@ class Connect:
     control: Callable[[], Control]
 
     def __call__(self) -> tuple[dict[str, Any], Control]:
-        """
-        Return both.
-        """
+        """Return both."""
         control = self.control()
         return self.base(), control
 

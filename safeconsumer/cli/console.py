@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer console``: starts the operators' page for a browser.
-"""
+"""Implements ``safeconsumer console``: starts the operators' page for a browser."""
 
 import errno
 import webbrowser
@@ -113,9 +111,7 @@ def console(  # noqa: PLR0913 - one parameter per option
 
 
 def _check(kept: SharedJournal, base: Mapping[str, Any], settings: Control) -> None:
-    """
-    Check that holds can be journaled before somebody places one.
-    """
+    """Check that holds can be journaled before somebody places one."""
     kept.check()
     with (
         Operator(base, settings, journal=kept) as operator,

@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer dead-letters``: lists dead letters, and sends them back.
-"""
+"""Implements ``safeconsumer dead-letters``: lists dead letters, and sends them back."""
 
 import contextlib
 import functools
@@ -38,9 +36,7 @@ _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 @click.group("dead-letters", cls=Listing)
 def dead_letters() -> None:
-    """
-    Look at dead letters, and send them back to their topics.
-    """
+    """Look at dead letters, and send them back to their topics."""
 
 
 def _moment(

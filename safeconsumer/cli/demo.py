@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer demo``: shows both clients in the same rebalances.
-"""
+"""Implements ``safeconsumer demo``: shows both clients in the same rebalances."""
 
 import json
 import logging

@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer doctor``: finds what would keep a group hold from working.
-"""
+"""Implements ``safeconsumer doctor``: finds what would keep a group hold from working."""
 
 from collections.abc import Iterator, Sequence
 
@@ -41,9 +39,7 @@ def doctor(
     output: Output,
     connect: Connect,
 ) -> None:
-    """
-    Check versions, topics, ACLs, clocks and members, and say what to do.
-    """
+    """Check versions, topics, ACLs, clocks and members, and say what to do."""
     with explained(context):
         if group is not None:
             checked_group(group)

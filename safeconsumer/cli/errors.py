@@ -1,6 +1,4 @@
-"""
-Ends commands with one line on stderr, and a status that a script can test.
-"""
+"""Ends commands with one line on stderr, and a status that a script can test."""
 
 import textwrap
 from collections.abc import Iterator
@@ -28,9 +26,7 @@ from safeconsumer.group.troubles import Kind, kind_of, said
 
 
 class Status(IntEnum):
-    """
-    The exit statuses; each has one meaning, in every command.
-    """
+    """The exit statuses; each has one meaning, in every command."""
 
     DONE = 0
     FAILED = 1
@@ -114,9 +110,7 @@ FIRST_TROUBLE = "safeconsumer.first_trouble"
 
 
 class CommandError(Exception):
-    """
-    A command cannot go on; the message is one line for people.
-    """
+    """A command cannot go on; the message is one line for people."""
 
     def __init__(self, message: str, status: Status = Status.USAGE) -> None:
         super().__init__(message)
@@ -125,9 +119,7 @@ class CommandError(Exception):
 
 @contextmanager
 def explained(context: click.Context) -> Iterator[None]:
-    """
-    Turn errors into one line on stderr and the documented status.
-    """
+    """Turn errors into one line on stderr and the documented status."""
     try:
         yield
     except CommandError as error:
@@ -171,18 +163,14 @@ def _is_of_interrupt(error: BaseException) -> bool:
 
 
 def give_up(context: click.Context, why: str, status: Status) -> None:
-    """
-    End the command.
-    """
+    """End the command."""
     line = printable(" ".join(why.split()))
     click.echo(f"safeconsumer: {line}", err=True)
     context.exit(status)
 
 
 def status_of(error: BaseException | None) -> Status:
-    """
-    Return the status for an error of the cluster or of the way to it.
-    """
+    """Return the status for an error of the cluster or of the way to it."""
     return _STATUSES[kind_of(error)]
 
 

@@ -1,6 +1,4 @@
-"""
-Formats what commands about groups print; it does no input or output.
-"""
+"""Formats what commands about groups print; it does no input or output."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,9 +16,7 @@ _MANY = 20
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
-    """
-    Return rows as lines, each column as wide as its widest cell.
-    """
+    """Return rows as lines, each column as wide as its widest cell."""
     rows = [tuple(row) for row in rows]
     if not rows:
         return []
@@ -37,9 +33,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:
 def member_row(
     seat: Seat, report: Report, ends: Mapping[str, int] | None
 ) -> tuple[str, ...]:
-    """
-    Return a reporting member as cells: client, host, what it obeys, quiet, waiting.
-    """
+    """Return a reporting member as cells: client, host, what it obeys, quiet, waiting."""
     obeys = seat.why or judging.obeys_text(report, ends)
     quiet, owned = (
         report_wire.count_of(report.quiet),
@@ -58,9 +52,7 @@ def member_row(
 def held_rows(
     judge: Judge, held: Sequence[TopicPartition], backlog: Backlog
 ) -> list[tuple[str, ...]]:
-    """
-    Return held partitions as cells: partition, where it is quiet, what waits.
-    """
+    """Return held partitions as cells: partition, where it is quiet, what waits."""
     rows: list[tuple[str, ...]] = []
     for tp in held:
         lag = f"lag {backlog.lags[tp]:,}" if tp in backlog.lags else "nothing committed"
@@ -95,9 +87,7 @@ def _reporting_text(picture: Picture) -> str:
 def status_lines(
     picture: Picture, backlog: Backlog, *, is_wide: bool = False
 ) -> list[str]:
-    """
-    Return the whole status of a group for people.
-    """
+    """Return the whole status of a group for people."""
     facts, standing, reports = picture.facts, picture.standing, picture.reports
     judge = Judge(picture)
     heading = (

@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups.
-"""
+"""Implements ``safeconsumer pause`` and ``safeconsumer extend`` for whole groups."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -209,9 +207,7 @@ def timeout_of(text: str) -> float:
 
 
 def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
-    """
-    Return whether all of the group would be held, if the flags allow the rest.
-    """
+    """Return whether all of the group would be held, if the flags allow the rest."""
     for one in against:
         if one.consent in _REFUSALS and not flags[one.consent.value]:
             more, status = _REFUSALS[one.consent]
@@ -222,9 +218,7 @@ def _check(against: Sequence[Objection], flags: Mapping[str, bool]) -> bool:
 def _placed(
     operator: Operator, wanted: Placing, *, is_replacing: bool
 ) -> tuple[Placing, tuple[Acknowledged, ...]]:
-    """
-    Write the holds, and find holds that they replaced unseen.
-    """
+    """Write the holds, and find holds that they replaced unseen."""
     todo = wanted.todo(is_replacing=is_replacing)
     if not todo:
         return wanted, ()
@@ -247,9 +241,7 @@ def _replaced(one: Overtaken) -> str:
 def _noted(
     operator: Operator, picture: Picture, todo: Sequence[Change], ending: Ending
 ) -> tuple[tuple[Acknowledged, ...], tuple[Overtaken, ...]]:
-    """
-    Write the changes; return them, and what was written since the picture.
-    """
+    """Write the changes; return them, and what was written since the picture."""
     since = (picture.ends or {})[operator.topic_of(OPERATOR)]
     first = operator.write(OPERATOR, todo)
     with written("held", first):
@@ -293,9 +285,7 @@ def undo(  # noqa: PLR0913, PLR0917 - what was done, and why it should not have 
 
 
 def is_terminal() -> bool:
-    """
-    Tell whether there is a person at a terminal who can be asked.
-    """
+    """Tell whether there is a person at a terminal who can be asked."""
     stdin: TextIO | None = sys.stdin  # None in a program without a standard input
     return stdin is not None and stdin.isatty()
 
@@ -327,9 +317,7 @@ def _tell_preview(output: Output, seen: Preview) -> None:
 
 
 def as_standing(one: Acknowledged) -> Standing:
-    """
-    Return the hold that an acknowledgement shows.
-    """
+    """Return the hold that an acknowledgement shows."""
     return Standing(
         source=OPERATOR,
         key=one.change.key,
@@ -359,9 +347,7 @@ class _Told:
     others: tuple[Standing, ...]
 
     def document(self) -> dict[str, Any]:
-        """
-        Return the result as plain JSON values.
-        """
+        """Return the result as plain JSON values."""
         return {
             "held": [standing_document(one) for one in self.held],
             "unchanged": [standing_document(one) for one in self.unchanged],
@@ -426,9 +412,7 @@ def _end(
 
 
 def covers_text(covers: Sequence[Any]) -> str:
-    """
-    Describe what scopes cover now.
-    """
+    """Describe what scopes cover now."""
     if not covers:
         return "warning: covers nothing that the group consumes now"
     shown = judging.partitions_text(covers)
@@ -602,9 +586,7 @@ def _end_of(ending: Ending, picture: Picture) -> float | None:
 
 
 def _why_not_longer(one: Overtaken) -> str:
-    """
-    Return why a hold should not have been extended; empty if it should.
-    """
+    """Return why a hold should not have been extended; empty if it should."""
     scope, before, now = one.before.key.scope, one.before, one.at
     made, mine = before.hold, one.ours.change.hold
     if made is None:

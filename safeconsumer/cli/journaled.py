@@ -1,6 +1,4 @@
-"""
-Implements ``--journal``: writes to a journal what commands place and lift.
-"""
+"""Implements ``--journal``: writes to a journal what commands place and lift."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,6 +1,4 @@
-"""
-Opens the journals that a command is given, and reads as much as it can.
-"""
+"""Opens the journals that a command is given, and reads as much as it can."""
 
 import math
 import os
@@ -59,21 +57,15 @@ class Papers:
     lost: int = 0
 
     def __len__(self) -> int:
-        """
-        How many journals there are, without those in folders that cannot be listed.
-        """
+        """How many journals there are, without those in folders that cannot be listed."""
         return len(self.journals) + len(self.packs.known) + self.lost
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
-        """
-        Return the journals, at least with their entries about one partition.
-        """
+        """Return the journals, at least with their entries about one partition."""
         return [*self.journals, *self.packs.journals(tp)]
 
     def partitions(self) -> set[TopicPartition]:
-        """
-        Return every partition that the journals name.
-        """
+        """Return every partition that the journals name."""
         named: set[TopicPartition] = set()
         for one in self.journals:
             with suppress(JournalError):  # judged() names it
@@ -180,9 +172,7 @@ def papers(given: Sequence[Path]) -> Papers:
 
 
 def moved_away(given: Sequence[Path]) -> list[Path]:
-    """
-    Return files in folders that were journals, under names that are not read.
-    """
+    """Return files in folders that were journals, under names that are not read."""
     inside = (one for path in given if path.is_dir() for one in path.iterdir())
     return sorted(
         one
@@ -271,9 +261,7 @@ def _listed(given: Sequence[Path]) -> tuple[list[Path], list[Path], list[str]]:
 
 
 def files(given: Sequence[Path], *patterns: str) -> list[Path]:
-    """
-    Return the given files, and those in given folders: ``*.journal``, or as named.
-    """
+    """Return the given files, and those in given folders: ``*.journal``, or as named."""
     found: list[Path] = []
     for path in given:
         inside = (one for name in patterns or ("*.journal",) for one in path.glob(name))
@@ -282,9 +270,7 @@ def files(given: Sequence[Path], *patterns: str) -> list[Path]:
 
 
 def read_all(paths: Sequence[Path]) -> tuple[list[Journal], list[str]]:
-    """
-    Return the journals that can be read, and why the others cannot.
-    """
+    """Return the journals that can be read, and why the others cannot."""
     found, troubles = sources(paths)
     journals: list[Journal] = []
     for one in found:

@@ -1,6 +1,4 @@
-"""
-Reads a topic of dead letters, and shows what is in it.
-"""
+"""Reads a topic of dead letters, and shows what is in it."""
 
 import time
 from collections import Counter, defaultdict
@@ -49,9 +47,7 @@ class Found:
 
     @property
     def place(self) -> str:
-        """
-        Its place, such as ``orders.dlq:0@17``.
-        """
+        """Its place, such as ``orders.dlq:0@17``."""
         return f"{self.record.topic}:{self.record.partition}@{self.record.offset}"
 
 
@@ -111,9 +107,7 @@ def _has_error(letter: StoredLetter, name: str) -> bool:
 
 
 class _Looked:
-    """
-    Keeps which names of a filter no letter met, and which ones there are instead.
-    """
+    """Keeps which names of a filter no letter met, and which ones there are instead."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._unmet = {
@@ -218,9 +212,7 @@ class Letters:
             yield from self._looked.lines()
 
     def records(self, since: int) -> Iterator[Any]:
-        """
-        Yield the records since a moment in milliseconds; some may be earlier.
-        """
+        """Yield the records since a moment in milliseconds; some may be earlier."""
         asked = self.consumer.offsets_for_times(dict.fromkeys(self._tps, since))
         starts = {tp: one.offset for tp, one in asked.items() if one is not None}
         return self._records(starts, self.ends)
@@ -269,9 +261,7 @@ def opened(
 
 
 def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
-    """
-    Read a record.
-    """
+    """Read a record."""
     try:
         return Found(record=record, letter=letter_of(record))
     except NotALetterError as error:
@@ -304,9 +294,7 @@ def moment_of(text: str, now: float | None = None) -> float:
 
 
 def rows(several: Sequence[Found]) -> list[tuple[str, ...]]:
-    """
-    Return a table of records with its head.
-    """
+    """Return a table of records with its head."""
     return [_HEAD, *map(_row, several)] if several else []
 
 
@@ -333,9 +321,7 @@ def _row(one: Found) -> tuple[str, ...]:
 
 
 def document(one: Found) -> dict[str, Any]:
-    """
-    Return a record as plain JSON values.
-    """
+    """Return a record as plain JSON values."""
     record, letter = one.record, one.letter
     value = record.value if letter is None else letter.value
     headers = record.headers or () if letter is None else letter.headers
@@ -370,9 +356,7 @@ def _plain(data: bytes | None) -> dict[str, str] | None:
 
 
 def lines(one: Found) -> Iterator[str]:
-    """
-    Yield the lines about a whole record, for people.
-    """
+    """Yield the lines about a whole record, for people."""
     record, letter = one.record, one.letter
     yield f"letter     {one.place}, written {_when(record.timestamp)}"
     if letter is None:

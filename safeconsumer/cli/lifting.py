@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id.
-"""
+"""Implements ``safeconsumer resume``: lifts holds by scope, by owner or by id."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -132,9 +130,7 @@ def resume(  # noqa: PLR0913 - one parameter per option
 def _standing(
     operator: Operator, asked: _Asked
 ) -> tuple[tuple[Standing, ...] | None, int | None]:
-    """
-    Return the existing holds, and an offset below which everything was read.
-    """
+    """Return the existing holds, and an offset below which everything was read."""
     # Holds that cannot be read must still be liftable.
     try:
         ends = operator.ends()
@@ -174,9 +170,7 @@ def _unseen(
     done: Sequence[Acknowledged],
     since: int | None,
 ) -> tuple[Overtaken, ...]:
-    """
-    Return the holds that were placed after the look, and that were lifted unseen.
-    """
+    """Return the holds that were placed after the look, and that were lifted unseen."""
     if since is None:
         return ()
     found = overtaken(operator, asked.source, done, since)
@@ -186,9 +180,7 @@ def _unseen(
 def _in_force(
     before: Sequence[Standing], done: Sequence[Acknowledged], skew: float
 ) -> tuple[Standing, ...]:
-    """
-    Return the holds that had not expired when they were lifted, by the broker's time.
-    """
+    """Return the holds that had not expired when they were lifted, by the broker's time."""
     lifted = max((time_of(one) or 0.0 for one in done), default=0.0)
     return tuple(one for one in before if one.in_force(lifted, skew))
 
@@ -199,9 +191,7 @@ def _check_ids(
     done: Sequence[Acknowledged],
     unseen: Sequence[Overtaken],
 ) -> None:
-    """
-    Put back what was lifted by an id that it does not have.
-    """
+    """Put back what was lifted by an id that it does not have."""
     others = [one for one in unseen if _id_of(one.before) not in asked.ids]
     if asked.ids and others:
         undo(operator, asked.source, others, done, "resumed", _another)

@@ -1,6 +1,4 @@
-"""
-Runs the command ``safeconsumer``.
-"""
+"""Runs the command ``safeconsumer``."""
 
 import importlib
 import os

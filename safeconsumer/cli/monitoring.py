@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook.
-"""
+"""Implements ``safeconsumer monitoring``: writes dashboard, alert rules and runbook."""
 
 from collections.abc import Iterator
 from pathlib import Path

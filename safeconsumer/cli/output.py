@@ -1,6 +1,4 @@
-"""
-Prints the results of group commands as a table, a wide table, or JSON.
-"""
+"""Prints the results of group commands as a table, a wide table, or JSON."""
 
 import functools
 import json
@@ -32,15 +30,11 @@ class Output:
 
     @property
     def is_json(self) -> bool:
-        """
-        Whether a document is printed instead of lines.
-        """
+        """Whether a document is printed instead of lines."""
         return self.kind == JSON
 
     def lines(self, lines: Iterable[str]) -> None:
-        """
-        Print lines, cut to the width of a terminal.
-        """
+        """Print lines, cut to the width of a terminal."""
         width = None
         out: TextIO | None = sys.stdout  # None in a program without a standard output
         if self.kind == TABLE and out is not None and out.isatty():
@@ -49,33 +43,25 @@ class Output:
         click.echo("\n".join(fitted(shown, width)))
 
     def document(self, document: object, *, is_one_line: bool = False) -> None:
-        """
-        Print a document.
-        """
+        """Print a document."""
         click.echo(json.dumps(document, indent=None if is_one_line else 2))
 
 
 def fitted(lines: Sequence[str], width: int | None) -> list[str]:
-    """
-    Return lines that fit, and a last one that says so if any was cut.
-    """
+    """Return lines that fit, and a last one that says so if any was cut."""
     shown = [cut(line, width) for line in lines]
     return shown if shown == [*lines] else [*shown, cut(_HINT, width)]
 
 
 def cut(line: str, width: int | None) -> str:
-    """
-    Return as much of a line as fits; None for all of it.
-    """
+    """Return as much of a line as fits; None for all of it."""
     if width is None or len(line) <= width:
         return line
     return line[: max(0, width - len(_CUT))] + _CUT
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command ``-o`` and ``--json``; it is called with ``output``.
-    """
+    """Give a command ``-o`` and ``--json``; it is called with ``output``."""
 
     @click.option(
         "-o",

@@ -1,6 +1,4 @@
-"""
-Finds out the owner of a hold, and the host and login that are shown with it.
-"""
+"""Finds out the owner of a hold, and the host and login that are shown with it."""
 
 import getpass
 import socket
@@ -16,9 +14,7 @@ from safeconsumer.holds.hold import checked_owner
 
 
 def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command ``--owner``.
-    """
+    """Give a command ``--owner``."""
     return click.option(
         "--owner",
         cls=profiles.Profiled,
@@ -48,16 +44,12 @@ def owner_of(given: str | None) -> str:
 
 
 def host() -> str | None:
-    """
-    Return this machine's own name; None if it is not printable.
-    """
+    """Return this machine's own name; None if it is not printable."""
     return _short(socket.gethostname())
 
 
 def principal(base: Mapping[str, Any]) -> str | None:
-    """
-    Return the connection's login as the broker names it; None if only that knows it.
-    """
+    """Return the connection's login as the broker names it; None if only that knows it."""
     user = base.get("sasl_plain_username")
     return _short(f"User:{user}") if user else None
 

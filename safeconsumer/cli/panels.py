@@ -1,6 +1,4 @@
-"""
-Draws the live view of a scenario, one panel for each client; it prints nothing.
-"""
+"""Draws the live view of a scenario, one panel for each client; it prints nothing."""
 
 from collections.abc import Mapping
 
@@ -34,9 +32,7 @@ _LOOK = {
 
 @frozen(kw_only=True)
 class View:
-    """
-    What the live view shows at one moment.
-    """
+    """What the live view shows at one moment."""
 
     number: int
     total: int
@@ -46,9 +42,7 @@ class View:
 
 
 def live(view: View, width: int) -> RenderableType:
-    """
-    Return the live view for a terminal of so many columns.
-    """
+    """Return the live view for a terminal of so many columns."""
     wide = min(width, WIDEST)
     half = wide // 2
     scenario = view.scenario

@@ -1,6 +1,4 @@
-"""
-Lets supervisors watch a worker process: by a touched file, or an HTTP port.
-"""
+"""Lets supervisors watch a worker process: by a touched file, or an HTTP port."""
 
 import contextlib
 import json
@@ -86,9 +84,7 @@ def _handler(
         timeout = PATIENCE
 
         def do_GET(self) -> None:
-            """
-            Answer one request.
-            """
+            """Answer one request."""
             path = self.path.partition("?")[0]
             if path == "/metrics":
                 self._answer(*metrics(self.headers.get("Accept", "")))
@@ -110,8 +106,6 @@ def _handler(
             self.wfile.write(text)
 
         def log_message(self, *_args: object) -> None:
-            """
-            Write nothing: probes come every few seconds.
-            """
+            """Write nothing: probes come every few seconds."""
 
     return Handler

@@ -1,6 +1,4 @@
-"""
-Reads profiles from a file: which cluster, which control topics and which owner.
-"""
+"""Reads profiles from a file: which cluster, which control topics and which owner."""
 
 import os
 import tomllib
@@ -43,9 +41,7 @@ class Profiled(click.Option):
     """
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """
-        Return the environment's value, unless such a profile has one.
-        """
+        """Return the environment's value, unless such a profile has one."""
         if is_settled(ctx, str(self.name)):
             return None
         return super().resolve_envvar_value(ctx)
@@ -121,16 +117,12 @@ def expanded(text: str) -> Path:
 
 
 def is_settled(context: click.Context, name: str) -> bool:
-    """
-    Tell whether a profile, given on the command line, settles a parameter.
-    """
+    """Tell whether a profile, given on the command line, settles a parameter."""
     return name in context.meta.get(_SETTLED, ())
 
 
 def another_cluster(context: click.Context) -> str | None:
-    """
-    Return what names another cluster than the profile does; None if nothing.
-    """
+    """Return what names another cluster than the profile does; None if nothing."""
     profile = context.default_map or {}
     nearer = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     for name in sorted(_WHERE) if _WHERE & {*profile} else ():

@@ -1,6 +1,4 @@
-"""
-Reads rates as people write them: ``10/s``, ``300/m``.
-"""
+"""Reads rates as people write them: ``10/s``, ``300/m``."""
 
 import re
 

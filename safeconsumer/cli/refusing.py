@@ -1,6 +1,4 @@
-"""
-Refuses unknown groups, and scopes that cover nothing, in commands about groups.
-"""
+"""Refuses unknown groups, and scopes that cover nothing, in commands about groups."""
 
 from collections.abc import Sequence
 

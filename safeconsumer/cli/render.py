@@ -1,6 +1,4 @@
-"""
-Formats results as a table, as plain lines and as JSON; it prints nothing.
-"""
+"""Formats results as a table, as plain lines and as JSON; it prints nothing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,9 +31,7 @@ _COLUMNS = (
 
 
 def table(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Table:
-    """
-    Return scenario by client: the counts of records, the time and a verdict.
-    """
+    """Return scenario by client: the counts of records, the time and a verdict."""
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     grid.add_column("scenario", no_wrap=True)
     grid.add_column("client", no_wrap=True)
@@ -74,9 +70,7 @@ def _verdict(result: Result) -> Text:
 
 
 def finished(number: int, total: int, results: Sequence[Result]) -> Text:
-    """
-    Return one line about a scenario that has ended.
-    """
+    """Return one line about a scenario that has ended."""
     line = Text(f"[{number}/{total}] {results[0].scenario:{NAME_WIDTH}}", "bold")
     for result in results:
         line.append(f"  {CLIENTS[result.client].title}: ", "not bold")
@@ -103,9 +97,7 @@ def _outcome(result: Result) -> str:
 
 
 def troubles(results: Sequence[Result]) -> list[str]:
-    """
-    Return one line for each scenario that could not be played to its end.
-    """
+    """Return one line for each scenario that could not be played to its end."""
     return [
         f"{result.scenario}, {CLIENTS[result.client].title}: {result.error}"
         for result in results
@@ -114,9 +106,7 @@ def troubles(results: Sequence[Result]) -> list[str]:
 
 
 def listing(scenarios: Sequence[Scenario]) -> list[str]:
-    """
-    Return every scenario's name and title, one per line.
-    """
+    """Return every scenario's name and title, one per line."""
     return [f"{one.name:{NAME_WIDTH}}  {one.title}" for one in scenarios]
 
 
@@ -128,9 +118,7 @@ def document(
     versions: Mapping[str, str],
     seconds: float,
 ) -> dict[str, object]:
-    """
-    Return everything in the table and the sentence, for programs.
-    """
+    """Return everything in the table and the sentence, for programs."""
     known = {scenario.name: scenario for scenario in scenarios}
     ended = verdict.status(scenarios, results)
     return {

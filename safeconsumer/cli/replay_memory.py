@@ -26,9 +26,7 @@ _BITS = 8
 
 
 class _Bits:
-    """
-    A set of offsets, one bit each, from a first one on.
-    """
+    """A set of offsets, one bit each, from a first one on."""
 
     def __init__(self, first: int, data: bytes = b"") -> None:
         self._base = first - first % _BITS
@@ -110,9 +108,7 @@ class Memory:
         }
 
     def has(self, tp: TopicPartition, offset: int) -> bool:
-        """
-        Tell whether the letter was certainly sent back.
-        """
+        """Tell whether the letter was certainly sent back."""
         one = self._partitions[tp]
         return offset < one.first or offset in one.sent
 
@@ -158,9 +154,7 @@ class Memory:
         sent: Iterable[tuple[TopicPartition, int]],
         unsent: Iterable[tuple[TopicPartition, int]],
     ) -> None:
-        """
-        Write down which letters are acknowledged, and which certainly were not written.
-        """
+        """Write down which letters are acknowledged, and which certainly were not written."""
         changed = set()
         for letters, is_sent in ((sent, True), (unsent, False)):
             for tp, offset in letters:

@@ -1,6 +1,4 @@
-"""
-Sends dead letters back to the topics that they come from.
-"""
+"""Sends dead letters back to the topics that they come from."""
 
 import threading
 import time
@@ -46,9 +44,7 @@ class NullValue(Serializer):  # type: ignore[misc]  # upstream has no types
     """
 
     def serialize(self, _topic: str, _headers: object, data: object) -> bytes | None:
-        """
-        Return bytes unchanged, and null for this object.
-        """
+        """Return bytes unchanged, and null for this object."""
         return None if data is self else data  # type: ignore[return-value]  # bytes
 
 
@@ -69,17 +65,13 @@ class Letter:
 
     @property
     def at(self) -> tuple[TopicPartition, int]:
-        """
-        Its place in the topic of dead letters.
-        """
+        """Its place in the topic of dead letters."""
         record = self.found.record
         return TopicPartition(record.topic, record.partition), record.offset
 
     @property
     def target(self) -> str:
-        """
-        Its target, such as ``orders:3``.
-        """
+        """Its target, such as ``orders:3``."""
         where = "by its key" if self.partition is None else self.partition
         return f"{self.stored.topic}:{where}"
 
@@ -321,9 +313,7 @@ class Replay:
 
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
-    """
-    Return a producer that writes each letter once, or reports that it is not known.
-    """
+    """Return a producer that writes each letter once, or reports that it is not known."""
     return KafkaProducer(
         **base,
         acks="all",

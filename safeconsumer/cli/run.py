@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer run``: runs a worker process from the shell.
-"""
+"""Implements ``safeconsumer run``: runs a worker process from the shell."""
 
 import contextlib
 import json

@@ -1,6 +1,4 @@
-"""
-Makes text from elsewhere safe to print, and lists commands with whole sentences.
-"""
+"""Makes text from elsewhere safe to print, and lists commands with whole sentences."""
 
 import click
 
@@ -16,23 +14,17 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """
-    Do the same to text whose line ends are our own.
-    """
+    """Do the same to text whose line ends are our own."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 class Listing(click.Group):
-    """
-    A group whose help has the whole first sentence of each command; click cuts it.
-    """
+    """A group whose help has the whole first sentence of each command; click cuts it."""
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """
-        Write the list of commands.
-        """
+        """Write the list of commands."""
         with formatter.section("Commands"):
             formatter.write_dl(
                 [

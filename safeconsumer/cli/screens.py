@@ -1,6 +1,4 @@
-"""
-Shows a demo's progress: as a live view on a terminal, as plain lines elsewhere.
-"""
+"""Shows a demo's progress: as a live view on a terminal, as plain lines elsewhere."""
 
 import threading
 import time
@@ -17,14 +15,10 @@ from safeconsumer.testing.scenarios import Progress, Result, Scenario
 
 
 class Screen(Protocol):
-    """
-    Shows the progress, in order; :meth:`report` may be called on any thread.
-    """
+    """Shows the progress, in order; :meth:`report` may be called on any thread."""
 
     def __enter__(self) -> Self:
-        """
-        Begin to show.
-        """
+        """Begin to show."""
 
     def __exit__(
         self,
@@ -32,30 +26,20 @@ class Screen(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """
-        End showing, however the demo ended.
-        """
+        """End showing, however the demo ended."""
 
     def begin(self, number: int, total: int, scenario: Scenario) -> None:
-        """
-        Show that a scenario begins.
-        """
+        """Show that a scenario begins."""
 
     def report(self, progress: Progress) -> None:
-        """
-        Show what a client does now.
-        """
+        """Show what a client does now."""
 
     def end(self, number: int, total: int, results: Sequence[Result]) -> None:
-        """
-        Show how a scenario ended.
-        """
+        """Show how a scenario ended."""
 
 
 class LiveScreen:
-    """
-    Draws the partitions of both clients, side by side, while a scenario plays.
-    """
+    """Draws the partitions of both clients, side by side, while a scenario plays."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -86,9 +70,7 @@ class LiveScreen:
         self._live.stop()
 
     def begin(self, number: int, total: int, scenario: Scenario) -> None:
-        """
-        Show the scenario's panels.
-        """
+        """Show the scenario's panels."""
         with self._lock:
             self._began = time.monotonic()
             self._view = panels.View(
@@ -96,18 +78,14 @@ class LiveScreen:
             )
 
     def report(self, progress: Progress) -> None:
-        """
-        Remember the newest progress; drawn a few times a second.
-        """
+        """Remember the newest progress; drawn a few times a second."""
         with self._lock:
             if self._view is not None:
                 newest = {**self._view.progress, progress.client: progress}
                 self._view = evolve(self._view, progress=newest)
 
     def end(self, number: int, total: int, results: Sequence[Result]) -> None:
-        """
-        Leave one line about the scenario above the live view.
-        """
+        """Leave one line about the scenario above the live view."""
         self._console.print(render.finished(number, total, results))
 
     def _draw(self) -> RenderableType:
@@ -120,9 +98,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """
-    Prints a line for each scenario and for each step of a client.
-    """
+    """Prints a line for each scenario and for each step of a client."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -138,21 +114,15 @@ class PlainScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """
-        Do nothing: there is nothing to tidy up.
-        """
+        """Do nothing: there is nothing to tidy up."""
 
     def begin(self, number: int, total: int, scenario: Scenario) -> None:
-        """
-        Print the scenario's title and story.
-        """
+        """Print the scenario's title and story."""
         self._print(f"[{number}/{total}] {scenario.name}: {scenario.title}")
         self._print(f"      {scenario.story}")
 
     def report(self, progress: Progress) -> None:
-        """
-        Print a client's step when it changes.
-        """
+        """Print a client's step when it changes."""
         with self._lock:
             if self._steps.get(progress.client) == progress.step:
                 return
@@ -161,9 +131,7 @@ class PlainScreen:
             self._print(f"      {title:13}  {progress.step}")
 
     def end(self, number: int, total: int, results: Sequence[Result]) -> None:
-        """
-        Print one line about the scenario.
-        """
+        """Print one line about the scenario."""
         self._console.print(render.finished(number, total, results), soft_wrap=True)
 
     def _print(self, line: str) -> None:

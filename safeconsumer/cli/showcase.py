@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer demo --console``: a small fleet on an embedded broker.
-"""
+"""Implements ``safeconsumer demo --console``: a small fleet on an embedded broker."""
 
 import errno
 import threading
@@ -89,9 +87,7 @@ def _tell(link: str) -> None:
 def running(
     broker: EmbeddedBroker, settings: Control, watch: Watch | None = None
 ) -> Iterator[None]:
-    """
-    Run members, one of them a plain consumer, and a producer for their topics.
-    """
+    """Run members, one of them a plain consumer, and a producer for their topics."""
     for name in settings.topics:
         broker.create_topic(name, 1, topics.HOLDS_SETTINGS)
     broker.create_topic(str(settings.status_topic), 1, topics.STATUS_SETTINGS)

@@ -1,6 +1,4 @@
-"""
-Makes a Spark session for commands; without pyspark it gives the install line.
-"""
+"""Makes a Spark session for commands; without pyspark it gives the install line."""
 
 import importlib
 import os
@@ -20,9 +18,7 @@ Build = Callable[[Any], Any]
 
 
 def is_submitted() -> bool:
-    """
-    Tell whether ``spark-submit`` has started the JVM already, with its own settings.
-    """
+    """Tell whether ``spark-submit`` has started the JVM already, with its own settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -111,24 +107,18 @@ def stop_by_signal(spark: Any, stop: Callable[[], object]) -> None:  # noqa: ANN
 
 
 class _First:
-    """
-    A signal handler of Java's that calls a function, and gives way to the one before.
-    """
+    """A signal handler of Java's that calls a function, and gives way to the one before."""
 
     def __init__(self, stop: Callable[[], object]) -> None:
         self._stop = stop
         self.restore: Callable[[], object] = stop
 
     def handle(self, _: Any) -> None:  # noqa: ANN401 - Java's
-        """
-        Take the first signal.
-        """
+        """Take the first signal."""
         self._stop()
         self.restore()
 
     class Java:
-        """
-        Tells py4j which interface this is.
-        """
+        """Tells py4j which interface this is."""
 
         implements: ClassVar = ["sun.misc.SignalHandler"]

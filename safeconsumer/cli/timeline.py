@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer timeline``: draws what journals report as a picture.
-"""
+"""Implements ``safeconsumer timeline``: draws what journals report as a picture."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module

@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer control``: creates the control topics, and prints ACLs.
-"""
+"""Implements ``safeconsumer control``: creates the control topics, and prints ACLs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -63,9 +61,7 @@ def _who(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=Listing)
 def control() -> None:
-    """
-    Set up the topics that group pauses are kept on.
-    """
+    """Set up the topics that group pauses are kept on."""
 
 
 @control.command(epilog=EPILOG)

@@ -1,6 +1,4 @@
-"""
-Turns the results of a demo into one exit status and one sentence.
-"""
+"""Turns the results of a demo into one exit status and one sentence."""
 
 from collections.abc import Sequence
 
@@ -12,9 +10,7 @@ from safeconsumer.testing.scenarios import SAFE, STOCK, Result, Scenario
 
 @frozen(kw_only=True)
 class Totals:
-    """
-    The sums of one client's results in all scenarios.
-    """
+    """The sums of one client's results in all scenarios."""
 
     leaked: int
     lost: int
@@ -24,9 +20,7 @@ class Totals:
 
 
 def totals(results: Sequence[Result], client: str) -> Totals:
-    """
-    Add up one client's results.
-    """
+    """Add up one client's results."""
     own = [result for result in results if result.client == client]
     return Totals(
         leaked=sum(result.counts.while_paused or 0 for result in own),
@@ -38,18 +32,14 @@ def totals(results: Sequence[Result], client: str) -> Totals:
 
 
 def is_as_known(scenario: Scenario, result: Result) -> bool:
-    """
-    Whether a result is as promised for its client, or as known.
-    """
+    """Whether a result is as promised for its client, or as known."""
     if result.client == SAFE.name:
         return not result.failures
     return scenario.stock_failure in result.failures
 
 
 def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
-    """
-    Return the status of the demo; the worst result decides.
-    """
+    """Return the status of the demo; the worst result decides."""
     known = {scenario.name: scenario for scenario in scenarios}
     odd = {
         result.client
@@ -64,9 +54,7 @@ def status(scenarios: Sequence[Scenario], results: Sequence[Result]) -> Status:
 
 
 def sentence(scenarios: Sequence[Scenario], results: Sequence[Result]) -> str:
-    """
-    Summarise the results in one sentence.
-    """
+    """Summarise the results in one sentence."""
     safe, stock = totals(results, SAFE.name), totals(results, STOCK.name)
     many = "" if safe.played == 1 else "s"
     return (

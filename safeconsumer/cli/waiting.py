@@ -1,6 +1,4 @@
-"""
-Waits until a group is quiet, or flows again.
-"""
+"""Waits until a group is quiet, or flows again."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -39,9 +37,7 @@ class Outcome:
     waited: float
 
     def document(self) -> dict[str, object]:
-        """
-        Return it as plain JSON values.
-        """
+        """Return it as plain JSON values."""
         return {
             "is_reached": self.is_reached,
             "sentence": self.sentence,
@@ -50,9 +46,7 @@ class Outcome:
 
 
 class InVainError(Exception):
-    """
-    Raised by a judge if the state cannot be reached any more; its text says why.
-    """
+    """Raised by a judge if the state cannot be reached any more; its text says why."""
 
 
 # Returns whether a picture is in the wanted state, and a sentence about it.
@@ -129,9 +123,7 @@ def _left(until: float) -> float:
 
 
 def is_quiet(picture: Picture, scopes: Sequence[Covering]) -> tuple[bool, str]:
-    """
-    Judge whether no record of the scopes, or of held partitions, is delivered.
-    """
+    """Judge whether no record of the scopes, or of held partitions, is delivered."""
     if picture.ends is None:
         return False, f"it is unknown who is quiet: {'; '.join(picture.unread)}"
     reached = judging.Judge(picture).quietness(scopes)

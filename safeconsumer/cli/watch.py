@@ -1,6 +1,4 @@
-"""
-Draws a live view of one worker.
-"""
+"""Draws a live view of one worker."""
 
 import contextlib
 import os
@@ -22,9 +20,7 @@ _WINDOW = 10
 
 
 def table(stats: Stats, per_second: float, holds: list[str], wrong: list[str]) -> Table:
-    """
-    Return throughput, lag, queue and holds as two columns.
-    """
+    """Return throughput, lag, queue and holds as two columns."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     rows = [
         ("state", stats.state),

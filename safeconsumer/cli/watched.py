@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer demo --metrics``: shows the demo's numbers to Prometheus.
-"""
+"""Implements ``safeconsumer demo --metrics``: shows the demo's numbers to Prometheus."""
 
 import threading
 from collections import Counter
@@ -38,25 +36,19 @@ class Watched(Base):
         self._others: list[Base] = []
 
     def watch(self, consumer: KafkaConsumer) -> Callable[[], object]:
-        """
-        Collect a consumer's metrics, if it is one of ours, until the result is called.
-        """
+        """Collect a consumer's metrics, if it is one of ours, until the result is called."""
         if not isinstance(consumer, SafeConsumer):
             return lambda: None
         self._consumers.add(consumer)
         return lambda: self._consumers.remove(consumer)
 
     def show(self, other: Base) -> None:
-        """
-        Show what another collector has, whose names are others.
-        """
+        """Show what another collector has, whose names are others."""
         with self._lock:
             self._others.append(other)
 
     def also(self, report: Report) -> Report:
-        """
-        Return a function that notes progress and passes it on to ``report``.
-        """
+        """Return a function that notes progress and passes it on to ``report``."""
 
         def both(progress: Progress) -> None:
             if progress.partitions:
@@ -67,15 +59,11 @@ class Watched(Base):
         return both
 
     def describe(self) -> Iterable[Any]:
-        """
-        Yield the names and types of all metrics.
-        """
+        """Yield the names and types of all metrics."""
         return [family(one, (), ()) for one in _METRICS.values()]
 
     def collect(self) -> Iterator[Any]:
-        """
-        Yield the metrics of the last progress.
-        """
+        """Yield the metrics of the last progress."""
         with self._lock:
             last, others = dict(self._last), tuple(self._others)
         for one in others:

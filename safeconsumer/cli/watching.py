@@ -1,6 +1,4 @@
-"""
-Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``.
-"""
+"""Implements ``safeconsumer status``, ``groups``, ``wait`` and ``history``."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -132,9 +130,7 @@ def _clock(picture: Picture | None) -> str:
 @connection_options
 @click.pass_context
 def groups(context: click.Context, /, *, output: Output, connect: Connect) -> None:
-    """
-    Show all groups: holds, members, what does not obey, and which hold ends next.
-    """
+    """Show all groups: holds, members, what does not obey, and which hold ends next."""
     with explained(context), Operator(*connect()) as operator:
         pictures = operator.survey()
         found = [_group_document(one) for one in pictures]

@@ -1,6 +1,4 @@
-"""
-Defines the options of ``safeconsumer run`` that become settings of a worker.
-"""
+"""Defines the options of ``safeconsumer run`` that become settings of a worker."""
 
 import importlib
 import json
@@ -79,9 +77,7 @@ def setting_option(
 
 
 def throttle_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Add the options that limit how many records begin, and how long handlers take.
-    """
+    """Add the options that limit how many records begin, and how long handlers take."""
     for one in reversed(_THROTTLES):
         command = one(command)
     return command

@@ -1,3 +1,1 @@
-"""
-Serves the operators' web console, which shows, places and lifts holds.
-"""
+"""Serves the operators' web console, which shows, places and lifts holds."""

@@ -1,6 +1,4 @@
-"""
-Serves REST under ``/api/v1``: the documents of the commands' ``--json``, and changes.
-"""
+"""Serves REST under ``/api/v1``: the documents of the commands' ``--json``, and changes."""
 
 import asyncio
 import json
@@ -38,9 +36,7 @@ Handler = Callable[[Request], Any]
 
 @frozen(kw_only=True)
 class Call:
-    """
-    One call of the API, for routing and for the OpenAPI document.
-    """
+    """One call of the API, for routing and for the OpenAPI document."""
 
     path: str
     handler: Handler
@@ -52,9 +48,7 @@ class Call:
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
-    """
-    Return the routes; with ``is_read_only``, only those that change nothing.
-    """
+    """Return the routes; with ``is_read_only``, only those that change nothing."""
     calls = [one for one in CALLS if not (is_read_only and one.changes)]
     found = [Route(one.path, one.handler, methods=[one.method]) for one in calls]
     return [*found, Route("/openapi.json", lambda _: JSONResponse(openapi(calls)))]
@@ -121,18 +115,14 @@ def _json(snapshot: Snapshot, **members: object) -> Response:
 
 
 def groups(request: Request) -> Response:
-    """
-    Return all groups, one row each.
-    """
+    """Return all groups, one row each."""
     desk, snapshot = _known(request)
     rows = [_row_document(one) for one in desk.rows(snapshot)]
     return _json(snapshot, groups=rows)
 
 
 def group(request: Request) -> Response:
-    """
-    Return the document of ``safeconsumer status --json``, and the verdict.
-    """
+    """Return the document of ``safeconsumer status --json``, and the verdict."""
     desk, snapshot = _known(request)
     name = _group_of(request)
     view = desk.view(snapshot, name)
@@ -144,18 +134,14 @@ def group(request: Request) -> Response:
 
 
 def partitions(request: Request) -> Response:
-    """
-    Return all partitions of a group, each with why it is quiet or flows.
-    """
+    """Return all partitions of a group, each with why it is quiet or flows."""
     desk, snapshot = _known(request)
     view = desk.view(snapshot, _group_of(request))
     return _json(snapshot, partitions=list(map(_partition_document, view.partitions)))
 
 
 def explain(request: Request) -> Response:
-    """
-    Return why one partition is quiet or flows, and the questions that led to it.
-    """
+    """Return why one partition is quiet or flows, and the questions that led to it."""
     desk, snapshot = _known(request)
     wanted = request.query_params.get("partition", "")
     one = desk.partition(snapshot, _group_of(request), wanted)
@@ -164,9 +150,7 @@ def explain(request: Request) -> Response:
 
 
 def holds(request: Request) -> Response:
-    """
-    Return the holds in force, of one group or of all.
-    """
+    """Return the holds in force, of one group or of all."""
     desk, snapshot = _known(request)
     name = request.query_params.get("group")
     if name is not None:
@@ -181,9 +165,7 @@ def holds(request: Request) -> Response:
 
 
 def history(request: Request) -> Response:
-    """
-    Return the document of ``safeconsumer history --json``.
-    """
+    """Return the document of ``safeconsumer history --json``."""
     desk, snapshot = _known(request)
     name = request.query_params.get("group")
     found = snapshot.history(name)
@@ -193,9 +175,7 @@ def history(request: Request) -> Response:
 
 
 async def doctor(request: Request) -> Response:
-    """
-    Find what would keep a hold from working; this asks the cluster.
-    """
+    """Find what would keep a hold from working; this asks the cluster."""
     desk, snapshot = _look(request)
     name = request.query_params.get("group")
 
@@ -242,9 +222,7 @@ class _News:
 
 
 async def wait(request: Request) -> Response:
-    """
-    Wait until all held partitions of a group are quiet; look at least once.
-    """
+    """Wait until all held partitions of a group are quiet; look at least once."""
     desk, _ = _look(request)
     name, limit = _group_of(request), _limit(request)
     news, row = _News(request), None
@@ -273,9 +251,7 @@ def _limit(request: Request) -> float:
 
 
 async def ready(request: Request) -> Response:
-    """
-    Answer 200 if the console's data is complete and current, otherwise 503.
-    """
+    """Answer 200 if the console's data is complete and current, otherwise 503."""
     desk, snapshot = _look(request)
     if snapshot.is_complete and snapshot.trouble is None:
         news = _News(request)
@@ -297,9 +273,7 @@ def _unheard(snapshot: Snapshot) -> str:
 
 
 async def preview(request: Request) -> Response:
-    """
-    Return the document of ``safeconsumer pause --dry-run --json``; change nothing.
-    """
+    """Return the document of ``safeconsumer pause --dry-run --json``; change nothing."""
     given = await _body(request)
     askers = _look(request)[0].askers
     return await asking.answer(request, askers, lambda _: _preview(request, given))
@@ -312,9 +286,7 @@ def _preview(request: Request, given: dict[str, str]) -> Response:
 
 
 async def pause(request: Request) -> Response:
-    """
-    Place holds; answer once all replicas have acknowledged each of them.
-    """
+    """Place holds; answer once all replicas have acknowledged each of them."""
     given = await _body(request)
     askers = _look(request)[0].askers
     return await asking.answer(
@@ -329,9 +301,7 @@ def _pause(request: Request, given: dict[str, str], is_wanted: IsWanted) -> Resp
 
 
 async def resume(request: Request) -> Response:
-    """
-    Lift one hold; another owner's hold needs its id, and its scope as ``typed``.
-    """
+    """Lift one hold; another owner's hold needs its id, and its scope as ``typed``."""
     given = await _body(request)
     askers = _look(request)[0].askers
     return await asking.answer(
@@ -490,9 +460,7 @@ CHANGING = tuple(one.path for one in CALLS if one.changes)
 
 
 def openapi(calls: list[Call]) -> dict[str, Any]:
-    """
-    Return the OpenAPI document of these calls.
-    """
+    """Return the OpenAPI document of these calls."""
     problem = {
         "description": "Nothing was done; the document says why.",
         "content": {"application/problem+json": {"schema": {"type": "object"}}},

@@ -1,6 +1,4 @@
-"""
-Builds the console's ASGI application: pages, REST API and access control.
-"""
+"""Builds the console's ASGI application: pages, REST API and access control."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,9 +17,7 @@ _CHANGING = frozenset({*pages.CHANGING, *(f"/api/v1{one}" for one in api.CHANGIN
 
 
 def create(desk: Desk) -> Starlette:
-    """
-    Make the application.
-    """
+    """Make the application."""
     routes = [
         Route("/live", lambda _: PlainTextResponse("live")),
         Route(LOGIN, _login),

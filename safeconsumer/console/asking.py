@@ -1,6 +1,4 @@
-"""
-Runs requests to the cluster on threads, so that a slow broker stops no page.
-"""
+"""Runs requests to the cluster on threads, so that a slow broker stops no page."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""
-Places and lifts holds: reads the typed input, previews the change, and writes it.
-"""
+"""Places and lifts holds: reads the typed input, previews the change, and writes it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -38,9 +36,7 @@ T = TypeVar("T")
 
 
 def typed(given: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return the input for placing a hold, from a form or a query.
-    """
+    """Return the input for placing a hold, from a form or a query."""
     names = ("group", "scopes", "reason", "for", "until")
     found = {name: given.get(name, "").strip() for name in names}
     # A group's name may begin or end with a blank.
@@ -109,9 +105,7 @@ def _time_of(snapshot: Snapshot) -> float | None:
 
 @frozen
 class _Asked:
-    """
-    Answers a preview's questions from what the console knows, or by asking.
-    """
+    """Answers a preview's questions from what the console knows, or by asking."""
 
     desk: Desk
     snapshot: Snapshot
@@ -189,9 +183,7 @@ def _why_not(seen: Preview, agreed: str | None) -> str:
 
 
 def document(given: Mapping[str, str], seen: Preview) -> dict[str, Any]:
-    """
-    Return a preview as plain JSON values, with the agreement it needs.
-    """
+    """Return a preview as plain JSON values, with the agreement it needs."""
     return {**seen.document(), "agreement": agreement(typed(given), seen)}
 
 
@@ -279,9 +271,7 @@ def _against(
 
 
 def is_anothers(desk: Desk, hold: Standing) -> bool:
-    """
-    Tell whether another owner placed it.
-    """
+    """Tell whether another owner placed it."""
     return hold.source != OPERATOR or hold.key.owner != desk.owner
 
 
@@ -305,9 +295,7 @@ class Refused(Problem):
 
 @frozen(kw_only=True)
 class _Decided:
-    """
-    The changes to write, their topic, and their preview as plain JSON values.
-    """
+    """The changes to write, their topic, and their preview as plain JSON values."""
 
     source: str
     todo: Sequence[Change]

@@ -1,6 +1,4 @@
-"""
-Runs the checks of ``safeconsumer doctor`` for its page, worst first.
-"""
+"""Runs the checks of ``safeconsumer doctor`` for its page, worst first."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
@@ -22,9 +20,7 @@ _FREE_WITHIN = 5.0
 
 @frozen
 class FindingRow:
-    """
-    One finding, and how important it is.
-    """
+    """One finding, and how important it is."""
 
     level: str
     words: str
@@ -57,9 +53,7 @@ def rows(
 
 
 def headline(found: Sequence[FindingRow]) -> tuple[str, str]:
-    """
-    Return one sentence about the findings, and their level.
-    """
+    """Return one sentence about the findings, and their level."""
     bad = sum(one.words == "problem" for one in found)
     notes = sum(one.words == "note" for one in found)
     if bad:

@@ -1,6 +1,4 @@
-"""
-Holds the state that the console's pages and calls share.
-"""
+"""Holds the state that the console's pages and calls share."""
 
 import threading
 import time
@@ -97,15 +95,11 @@ class Desk:
         self.retention = Retention(self._retention)
 
     def snapshot(self) -> Snapshot:
-        """
-        Return the present snapshot.
-        """
+        """Return the present snapshot."""
         return self.follower.snapshot()
 
     def rows(self, snapshot: Snapshot) -> list[GroupRow]:
-        """
-        Return one row for each group; if the snapshot is old, with the state unknown.
-        """
+        """Return one row for each group; if the snapshot is old, with the state unknown."""
         self._forget(snapshot)
         found = [
             self._view(snapshot, group).row if picture.standing else row_of(picture)
@@ -201,9 +195,7 @@ class Desk:
             return operator.retention(names)
 
     def close(self) -> None:
-        """
-        Close the connections, except one on which a request still waits.
-        """
+        """Close the connections, except one on which a request still waits."""
         self.is_closing = True
         self.commands.close()
         self.questions.close()

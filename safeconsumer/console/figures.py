@@ -1,6 +1,4 @@
-"""
-Serves ``/metrics``: the console's figures of groups, for Prometheus.
-"""
+"""Serves ``/metrics``: the console's figures of groups, for Prometheus."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,9 +32,7 @@ class _Figure:
 
 
 def metrics(request: Request) -> Response:
-    """
-    Answer Prometheus; leave out groups if the snapshot is too old.
-    """
+    """Answer Prometheus; leave out groups if the snapshot is too old."""
     desk: Desk = request.app.state.desk
     answer = answers_of(Figures(desk))
     kind, text = answer(request.headers.get("accept", ""))
@@ -57,15 +53,11 @@ class Figures(Base):
         self._desk = desk
 
     def describe(self) -> Iterable[Any]:
-        """
-        Return nothing, so that the registry reads nothing before the first scrape.
-        """
+        """Return nothing, so that the registry reads nothing before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """
-        Yield the present figures.
-        """
+        """Yield the present figures."""
         found: dict[str, list[Sample]] = {}
         for one in _all(self._desk, self._desk.snapshot()):
             found.setdefault(one.name, []).append(Sample(one.labels, one.value))

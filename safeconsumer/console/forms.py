@@ -1,6 +1,4 @@
-"""
-Makes keys and agreements for forms and calls, and remembers their outcomes.
-"""
+"""Makes keys and agreements for forms and calls, and remembers their outcomes."""
 
 import hashlib
 import json
@@ -35,9 +33,7 @@ def agreement(typed: Mapping[str, str], seen: Preview) -> str | None:
 
 
 def new_key() -> str:
-    """
-    Return a key for one form: a request with it is carried out only once.
-    """
+    """Return a key for one form: a request with it is carried out only once."""
     return secrets.token_urlsafe(12)
 
 
@@ -68,15 +64,11 @@ class Once:
         self._known: dict[str, Outcome] = {}
 
     def outcome(self, given: Mapping[str, str]) -> Outcome | None:
-        """
-        Return the earlier result of the same request; None if it is new, or has no key.
-        """
+        """Return the earlier result of the same request; None if it is new, or has no key."""
         return self._known.get(_digest(sorted(given.items())))
 
     def remember(self, given: Mapping[str, str], outcome: Outcome) -> None:
-        """
-        Remember the result of a request.
-        """
+        """Remember the result of a request."""
         if given.get("key"):
             self._known[_digest(sorted(given.items()))] = outcome
         while len(self._known) > _REMEMBERED:

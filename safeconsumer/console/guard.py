@@ -1,6 +1,4 @@
-"""
-Decides who may use the console, and restricts what its pages may do in browsers.
-"""
+"""Decides who may use the console, and restricts what its pages may do in browsers."""
 
 import hashlib
 import hmac
@@ -59,22 +57,16 @@ class Door:
 
     @property
     def form_token(self) -> str:
-        """
-        The token in each of our forms, which other sites' pages cannot know.
-        """
+        """The token in each of our forms, which other sites' pages cannot know."""
         key = self._session.encode()
         return hmac.new(key, b"form", hashlib.sha256).hexdigest()
 
     def is_form_of_ours(self, given: str) -> bool:
-        """
-        Return whether a form had that token.
-        """
+        """Return whether a form had that token."""
         return _same(given, self.form_token)
 
     def refusal(self, request: Request) -> Problem | None:
-        """
-        Return why a request is refused; None if it may pass.
-        """
+        """Return why a request is refused; None if it may pass."""
         host = request.headers.get("host", "")
         if host not in self._hosts:
             return Problem(
@@ -155,18 +147,14 @@ def _same(given: str, known: str) -> bool:
 
 
 class Guard:
-    """
-    Refuses what the door refuses, and adds the same headers to every answer.
-    """
+    """Refuses what the door refuses, and adds the same headers to every answer."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self._app = app
         self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """
-        Serve one request.
-        """
+        """Serve one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)

@@ -1,6 +1,4 @@
-"""
-Lends one connection for commands to one thread at a time.
-"""
+"""Lends one connection for commands to one thread at a time."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -51,9 +49,7 @@ class Lent:
             self._lock.release()
 
     def close(self) -> None:
-        """
-        Close the connection, unless a request waits for an answer on it.
-        """
+        """Close the connection, unless a request waits for an answer on it."""
         self._is_closed = True
         if not self._lock.acquire(timeout=_CLOSING):
             return

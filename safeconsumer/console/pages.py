@@ -1,6 +1,4 @@
-"""
-Serves the pages for people; they work without a script, but do not refresh then.
-"""
+"""Serves the pages for people; they work without a script, but do not refresh then."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -44,9 +42,7 @@ CHANGING = ("/place", "/lift")
 
 
 def routes(*, is_read_only: bool) -> list[Route]:
-    """
-    Return the pages' routes; with ``is_read_only``, only those that change nothing.
-    """
+    """Return the pages' routes; with ``is_read_only``, only those that change nothing."""
     found = [
         Route("/", _live(groups)),
         Route("/group", _live(group)),
@@ -68,9 +64,7 @@ def routes(*, is_read_only: bool) -> list[Route]:
 
 
 def groups(request: Request) -> Response:
-    """
-    Show all groups, the most important first.
-    """
+    """Show all groups, the most important first."""
     desk, snapshot = _look(request)
     rows = desk.rows(snapshot)
     worst, said = headline(rows)
@@ -92,9 +86,7 @@ def groups(request: Request) -> Response:
 
 
 def group(request: Request) -> Response:
-    """
-    Show one group: holds, members, partitions.
-    """
+    """Show one group: holds, members, partitions."""
     desk, snapshot = _look(request)
     view = desk.view(snapshot, request.query_params.get("group", ""))
     picture = snapshot.pictures[view.row.group]
@@ -112,9 +104,7 @@ def group(request: Request) -> Response:
 
 
 def partition(request: Request) -> Response:
-    """
-    Show why a partition is quiet, or flows.
-    """
+    """Show why a partition is quiet, or flows."""
     desk, snapshot = _look(request)
     name = request.query_params.get("group", "")
     wanted = request.query_params.get("partition", "")
@@ -130,9 +120,7 @@ def partition(request: Request) -> Response:
 
 
 def history(request: Request) -> Response:
-    """
-    Show what was placed and lifted, the latest first.
-    """
+    """Show what was placed and lifted, the latest first."""
     _, snapshot = _look(request)
     name = request.query_params.get("group", "")
     found = snapshot.history(name or None)[::-1]
@@ -147,9 +135,7 @@ def history(request: Request) -> Response:
 
 
 async def doctor(request: Request) -> Response:
-    """
-    Show what would keep a hold from working; this asks the cluster.
-    """
+    """Show what would keep a hold from working; this asks the cluster."""
     slots = _look(request)[0].doctors
     return await asking.answer(
         request, slots, lambda is_wanted: _doctor(request, is_wanted)
@@ -178,9 +164,7 @@ def _doctor(request: Request, is_wanted: asking.IsWanted) -> Response:
 
 
 def place(request: Request) -> Response:
-    """
-    Show the form, and a preview once it is filled in.
-    """
+    """Show the form, and a preview once it is filled in."""
     desk, snapshot = _look(request)
     wish = changing.typed(request.query_params)
     preview, error = None, None
@@ -193,9 +177,7 @@ def place(request: Request) -> Response:
 
 
 async def do_place(request: Request) -> Response:
-    """
-    Place what was previewed, and show the group.
-    """
+    """Place what was previewed, and show the group."""
     return await _changed(_do_place, request)
 
 
@@ -242,9 +224,7 @@ def _place_page(  # noqa: PLR0913, PLR0917 - what the page shows
 
 
 def lift(request: Request) -> Response:
-    """
-    Preview lifting a hold.
-    """
+    """Preview lifting a hold."""
     desk, snapshot = _look(request)
     seen = changing.lifting(snapshot, request.query_params)
     desk.follower.view(seen.hold.key.group)
@@ -252,9 +232,7 @@ def lift(request: Request) -> Response:
 
 
 async def do_lift(request: Request) -> Response:
-    """
-    Lift a hold, and show the group.
-    """
+    """Lift a hold, and show the group."""
     return await _changed(_do_lift, request)
 
 
@@ -341,9 +319,7 @@ def _live(
     show: Callable[[Request], Response],
     run: Callable[..., Awaitable[Response]] = run_in_threadpool,
 ) -> Callable[[Request], Awaitable[Response]]:
-    """
-    Send a page again only if something is new; its script asks repeatedly.
-    """
+    """Send a page again only if something is new; its script asks repeatedly."""
 
     async def shown(request: Request) -> Response:
         snapshot = _look(request)[1]

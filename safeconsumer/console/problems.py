@@ -1,6 +1,4 @@
-"""
-Answers failed requests: with RFC 9457 documents for programs, with pages for people.
-"""
+"""Answers failed requests: with RFC 9457 documents for programs, with pages for people."""
 
 import html
 from typing import Any
@@ -40,9 +38,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         self.more = more or {}
 
     def answer(self, request: Request) -> Response:
-        """
-        Return the problem in the form that the client reads.
-        """
+        """Return the problem in the form that the client reads."""
         if request.url.path.startswith("/api/"):
             return JSONResponse(
                 self.document, self.status, media_type="application/problem+json"
@@ -54,9 +50,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
 
     @property
     def document(self) -> dict[str, Any]:
-        """
-        The members of RFC 9457, and our own.
-        """
+        """The members of RFC 9457, and our own."""
         return {
             "type": "about:blank",
             "status": self.status,

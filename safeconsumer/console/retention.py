@@ -1,6 +1,4 @@
-"""
-Caches the retention times of held topics, so that scrapes need not ask for them.
-"""
+"""Caches the retention times of held topics, so that scrapes need not ask for them."""
 
 import threading
 import time
@@ -48,9 +46,7 @@ class Retention:
         self._known: Limits = {}
 
     def of(self, names: AbstractSet[str]) -> Limits:
-        """
-        Return what is known; topics with unknown retention are left out.
-        """
+        """Return what is known; topics with unknown retention are left out."""
         with self._lock:
             begun = self._begin(names)
         if begun is not None:

@@ -1,6 +1,4 @@
-"""
-Runs the console on this machine's loopback until it is interrupted.
-"""
+"""Runs the console on this machine's loopback until it is interrupted."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -52,9 +50,7 @@ class Setup:
 
 
 class Server(uvicorn.Server):
-    """
-    Ends waiting requests before it waits for their connections.
-    """
+    """Ends waiting requests before it waits for their connections."""
 
     def __init__(self, desk: Desk) -> None:
         config = uvicorn.Config(
@@ -69,9 +65,7 @@ class Server(uvicorn.Server):
         self._desk = desk
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """
-        End every connection.
-        """
+        """End every connection."""
         self._desk.is_closing = True
         await super().shutdown(sockets)
 
@@ -105,16 +99,12 @@ def serve(
 
 
 def follower(setup: Setup) -> Follower:
-    """
-    Make the follower; entering it as a context manager starts it.
-    """
+    """Make the follower; entering it as a context manager starts it."""
     return Follower(setup.base, setup.settings)
 
 
 def desk_of(setup: Setup, following: Follower, port: int) -> Desk:
-    """
-    Make the desk for the pages.
-    """
+    """Make the desk for the pages."""
     return Desk(
         follower=following,
         owner=setup.owner,

@@ -1,6 +1,4 @@
-"""
-Builds the rows of groups, members and partitions for pages and REST, worst first.
-"""
+"""Builds the rows of groups, members and partitions for pages and REST, worst first."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,9 +29,7 @@ _WORST = (*LEVELS, "good")
 
 @frozen(kw_only=True)
 class PartitionRow:
-    """
-    One partition of a group.
-    """
+    """One partition of a group."""
 
     tp: TopicPartition
     answer: Answer
@@ -44,37 +40,27 @@ class PartitionRow:
 
     @property
     def name(self) -> str:
-        """
-        The partition's name, as a scope.
-        """
+        """The partition's name, as a scope."""
         return f"{self.tp.topic}:{self.tp.partition}"
 
     @property
     def level(self) -> Level:
-        """
-        The level of its answer.
-        """
+        """The level of its answer."""
         return self.answer.level
 
     @property
     def words(self) -> str:
-        """
-        The short text of its answer.
-        """
+        """The short text of its answer."""
         return self.answer.words
 
     @property
     def sentence(self) -> str:
-        """
-        The sentence of its answer.
-        """
+        """The sentence of its answer."""
         return self.answer.sentence
 
     @property
     def heading(self) -> tuple[str, str]:
-        """
-        The heading of its page, before and after its name.
-        """
+        """The heading of its page, before and after its name."""
         return {
             Level.ALARM: ("", "is held, and flows"),
             Level.FLOWS: ("", "flows"),
@@ -83,9 +69,7 @@ class PartitionRow:
 
     @property
     def questions(self) -> list[tuple[str, str]]:
-        """
-        The questions in order, each with ``no``, ``yes`` or ``later``.
-        """
+        """The questions in order, each with ``no``, ``yes`` or ``later``."""
         at = self.answer.number
         return [
             (text, "no" if number < at else "yes" if number == at else "later")
@@ -93,9 +77,7 @@ class PartitionRow:
         ]
 
     def aged(self, age: float) -> "PartitionRow":
-        """
-        Return it as unknown, after so many seconds without news, unless it is an alarm.
-        """
+        """Return it as unknown, after so many seconds without news, unless it is an alarm."""
         level, words = _aged(self.level, self.words)
         sentence = f"{words_of(age)} ago: {self.sentence}"
         return evolve(self, answer=Answer(level, words, sentence, self.answer.number))
@@ -103,9 +85,7 @@ class PartitionRow:
 
 @frozen(kw_only=True)
 class MemberRow:
-    """
-    One member of a group; ``quiet`` is None if it is unknown.
-    """
+    """One member of a group; ``quiet`` is None if it is unknown."""
 
     id: str
     name: str
@@ -117,9 +97,7 @@ class MemberRow:
     more: str
 
     def aged(self) -> "MemberRow":
-        """
-        Return it as unknown, after a while without news, unless it is an alarm.
-        """
+        """Return it as unknown, after a while without news, unless it is an alarm."""
         level, words = _aged(self.level, self.words)
         return evolve(self, level=level, words=words, quiet=None)
 
@@ -148,9 +126,7 @@ class GroupRow:
     lag: int | None
 
     def aged(self, age: float) -> "GroupRow":
-        """
-        Return it as unknown, after so many seconds without news, unless it is an alarm.
-        """
+        """Return it as unknown, after so many seconds without news, unless it is an alarm."""
         level, words = _aged(self.level, self.words)
         said = f"{words_of(age)} ago: {self.sentence}"
         return evolve(self, level=level, words=words, sentence=said, quiet=None)
@@ -158,18 +134,14 @@ class GroupRow:
 
 @frozen(kw_only=True)
 class View:
-    """
-    Everything that is shown about one group.
-    """
+    """Everything that is shown about one group."""
 
     row: GroupRow
     members: tuple[MemberRow, ...]
     partitions: tuple[PartitionRow, ...]
 
     def aged(self, age: float) -> "View":
-        """
-        Return it as unknown, after so many seconds without news, unless it is an alarm.
-        """
+        """Return it as unknown, after so many seconds without news, unless it is an alarm."""
         return View(
             row=self.row.aged(age),
             members=tuple(one.aged() for one in self.members),
@@ -186,9 +158,7 @@ def _aged(level: str, words: str) -> tuple[Level, str]:
 def view_of(
     picture: Picture, stands_for: Callable[[TopicPartition], float | None]
 ) -> View:
-    """
-    Return everything about one group.
-    """
+    """Return everything about one group."""
     judge = Judge(picture)
     partitions = tuple(_partition(one) for one in sights(judge, stands_for))
     held = tuple(one for one in partitions if one.holds)
@@ -204,9 +174,7 @@ def view_of(
 
 
 def row_of(picture: Picture) -> GroupRow:
-    """
-    Return the row of a group without holds, without examining its partitions.
-    """
+    """Return the row of a group without holds, without examining its partitions."""
     return _group(picture, (), _without_holds(picture))
 
 
@@ -315,9 +283,7 @@ def _all_quiet(judge: Judge, held: int) -> tuple[Level, str, str]:
 
 
 def headline(rows: Sequence[GroupRow]) -> tuple[Level, str]:
-    """
-    Return one sentence about all groups, and its level.
-    """
+    """Return one sentence about all groups, and its level."""
     counts = {level: sum(one.level is level for one in rows) for level in LEVELS}
     held = sum(bool(one.holds) for one in rows)
     if counts[Level.ALARM]:

@@ -1,6 +1,4 @@
-"""
-Defines the events of a consumer: holds, partitions, fetched data, joins, patterns.
-"""
+"""Defines the events of a consumer: holds, partitions, fetched data, joins, patterns."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -53,16 +51,12 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """
-        The level of its log line; that of its class, unless the event is routine.
-        """
+        """The level of its log line; that of its class, unless the event is routine."""
         return self.level
 
     @property
     def advice(self) -> str | None:
-        """
-        What the reader of its log line may do about it; None if nothing.
-        """
+        """What the reader of its log line may do about it; None if nothing."""
         return None
 
     def as_dict(self, most: int | None = None) -> dict[str, object]:
@@ -108,18 +102,14 @@ class HoldEvent(Event):
 
     @property
     def severity(self) -> str:
-        """
-        The level of its log line.
-        """
+        """The level of its log line."""
         is_routine = self.holds and all(one.is_routine for one in self.holds)
         return "debug" if is_routine else self.level
 
 
 @event
 class PartitionEvent(Event):
-    """
-    Parent of events about assigned partitions: who owns them, and whether they flow.
-    """
+    """Parent of events about assigned partitions: who owns them, and whether they flow."""
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "partition"
@@ -144,9 +134,7 @@ class FetchEvent(Event):
 
 @event
 class JoinEvent(Event):
-    """
-    Parent of events about joins of the consumer group.
-    """
+    """Parent of events about joins of the consumer group."""
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "join"
@@ -154,9 +142,7 @@ class JoinEvent(Event):
 
 @event
 class PatternEvent(Event):
-    """
-    Parent of events about asking patterns whether they match topic names.
-    """
+    """Parent of events about asking patterns whether they match topic names."""
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "pattern"
@@ -181,9 +167,7 @@ class HoldsPlaced(HoldEvent):
 
     @property
     def severity(self) -> str:
-        """
-        The level of its log line; debug for the application's own holds.
-        """
+        """The level of its log line; debug for the application's own holds."""
         return "debug" if _is_own(self.holds) else super().severity
 
 
@@ -204,17 +188,13 @@ class HoldsRemain(HoldEvent):
 
     @property
     def remaining(self) -> tuple[Hold, ...]:
-        """
-        The same holds, under the name that :class:`HoldsRemoved` uses.
-        """
+        """The same holds, under the name that :class:`HoldsRemoved` uses."""
         return self.holds
 
 
 @event
 class PatternCoversNothing(PatternEvent):
-    """
-    A pattern was placed that no known topic matches now.
-    """
+    """A pattern was placed that no known topic matches now."""
 
     __match_args__ = ("holds",)
     name: ClassVar[str] = "pattern_covers_nothing"
@@ -293,9 +273,7 @@ class HoldsRemoved(HoldEvent):
 
 @event
 class HoldsExpired(HoldEvent):
-    """
-    Holds reached their time limit.
-    """
+    """Holds reached their time limit."""
 
     __match_args__ = ("holds", "flowing")
     name: ClassVar[str] = "hold_expired"
@@ -360,9 +338,7 @@ class HoldsStayBehind(HoldEvent):
 
     @property
     def advice(self) -> str | None:
-        """
-        How to lift the holds.
-        """
+        """How to lift the holds."""
         return _how_to_lift(self.holds, self.group_id)
 
 
@@ -384,9 +360,7 @@ class HoldsBit(HoldEvent):
 
     @property
     def advice(self) -> str | None:
-        """
-        How to lift the holds.
-        """
+        """How to lift the holds."""
         return _how_to_lift(self.holds, self.group_id)
 
 
@@ -487,9 +461,7 @@ class FetchesPurged(FetchEvent):
 
 @event
 class ParkedDataDropped(FetchEvent):
-    """
-    Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
-    """
+    """Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again."""
 
     __match_args__ = ("partitions", "bytes")
     name: ClassVar[str] = "parked_data_dropped"
@@ -511,9 +483,7 @@ class HeldPartitionUncommitted(PartitionEvent):
 
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
-    """
-    Return partitions sorted by topic and number.
-    """
+    """Return partitions sorted by topic and number."""
     return tuple(sorted(partitions))
 
 

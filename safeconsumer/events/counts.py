@@ -1,6 +1,4 @@
-"""
-Counts events for metrics, which show no history otherwise.
-"""
+"""Counts events for metrics, which show no history otherwise."""
 
 from collections import Counter
 from itertools import product
@@ -90,9 +88,7 @@ class Counts:
         self.gates_opened_unread = 0
 
     def __call__(self, event: Event) -> None:
-        """
-        Count an event.
-        """
+        """Count an event."""
         if event.name in self.alarms:
             self.alarms[event.name] += 1
         match event:

@@ -1,6 +1,4 @@
-"""
-Hands events to hooks, in order and under no lock, and survives hooks that raise.
-"""
+"""Hands events to hooks, in order and under no lock, and survives hooks that raise."""
 
 import contextlib
 import importlib
@@ -34,9 +32,7 @@ class LazyHook:
         self._hook: Hook | None = None
 
     def __call__(self, event: Event) -> None:
-        """
-        Pass the event on.
-        """
+        """Pass the event on."""
         if self._hook is None:
             module, _, name = self._path.partition(":")
             self._hook = getattr(importlib.import_module(module), name)
@@ -64,9 +60,7 @@ class Dispatcher:
                 raise HookTypeError(message)
 
     def dispatch(self, event: Event) -> None:
-        """
-        Call every hook with the event; never raises an ``Exception``.
-        """
+        """Call every hook with the event; never raises an ``Exception``."""
         stop = self.hand_out(event)
         if stop is not None:
             raise stop
@@ -174,9 +168,7 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """
-        Tell whether this thread is handing out events, so that a hook is calling.
-        """
+        """Tell whether this thread is handing out events, so that a hook is calling."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 
@@ -193,9 +185,7 @@ class Outbox:
         return count
 
     def after_fork(self) -> None:
-        """
-        In a forked child, drop the parent's events and free the turn.
-        """
+        """In a forked child, drop the parent's events and free the turn."""
         at_work = self._turn.get("at work")
         is_ours = at_work is not None and at_work[0] == threading.get_ident()
         if not is_ours:

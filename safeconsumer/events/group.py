@@ -1,6 +1,4 @@
-"""
-Defines the events about the control topics of a group.
-"""
+"""Defines the events about the control topics of a group."""
 
 from typing import ClassVar
 
@@ -9,9 +7,7 @@ from safeconsumer.events.consumer import Event, PartitionEvent, Partitions, even
 
 @event
 class ControlEvent(Event):
-    """
-    Parent of events about reading the control topics.
-    """
+    """Parent of events about reading the control topics."""
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "control"

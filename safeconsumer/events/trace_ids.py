@@ -1,6 +1,4 @@
-"""
-Adds the current span to structlog's lines, as ``trace_id`` and ``span_id``.
-"""
+"""Adds the current span to structlog's lines, as ``trace_id`` and ``span_id``."""
 
 from typing import Any
 

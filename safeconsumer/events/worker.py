@@ -1,6 +1,4 @@
-"""
-Defines the events of workers and pumps.
-"""
+"""Defines the events of workers and pumps."""
 
 from typing import ClassVar
 
@@ -9,9 +7,7 @@ from safeconsumer.events.consumer import Event, Partitions, event
 
 @event
 class WorkerEvent(Event):
-    """
-    Parent of events about a worker or a pump.
-    """
+    """Parent of events about a worker or a pump."""
 
     __match_args__ = ("name",)
     name: ClassVar[str] = "worker"

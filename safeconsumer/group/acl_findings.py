@@ -1,6 +1,4 @@
-"""
-Checks by Kafka's ACLs who may write, delete and change the control topics.
-"""
+"""Checks by Kafka's ACLs who may write, delete and change the control topics."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any

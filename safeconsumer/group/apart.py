@@ -1,6 +1,4 @@
-"""
-Reads a topic once, with a separate client and a time limit.
-"""
+"""Reads a topic once, with a separate client and a time limit."""
 
 from collections.abc import Mapping
 from typing import Any

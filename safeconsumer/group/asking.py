@@ -1,6 +1,4 @@
-"""
-Asks the cluster which members consumer groups have, and what they have committed.
-"""
+"""Asks the cluster which members consumer groups have, and what they have committed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -27,9 +25,7 @@ _DEAD = "Dead"
 
 
 def listed_groups(admin: KafkaAdminClient) -> list[str]:
-    """
-    Return the names of all consumer groups that this principal may see.
-    """
+    """Return the names of all consumer groups that this principal may see."""
     return [
         one["group_id"]
         for one in admin.list_groups()
@@ -109,9 +105,7 @@ def _facts(
 def facts_of(
     described: Mapping[str, Any], committed: Mapping[TopicPartition, Any]
 ) -> GroupFacts:
-    """
-    Return what an admin client's answers say of a group.
-    """
+    """Return what an admin client's answers say of a group."""
     return GroupFacts(
         state=described["group_state"],
         members=tuple(map(_member, described["members"])),

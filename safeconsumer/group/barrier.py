@@ -1,6 +1,4 @@
-"""
-Keeps gained partitions gated until the control topics are read to their present end.
-"""
+"""Keeps gained partitions gated until the control topics are read to their present end."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -40,9 +38,7 @@ class _Waiting:
     is_asked: bool = False
 
     def believes(self, ends: Offsets) -> bool:
-        """
-        Tell whether these can be the ends of the topics that were read so far.
-        """
+        """Tell whether these can be the ends of the topics that were read so far."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
@@ -71,9 +67,7 @@ class Barrier:
         self._ask: Ask | None = None
 
     def is_waiting(self) -> bool:
-        """
-        Tell whether a gate waits for records to be read.
-        """
+        """Tell whether a gate waits for records to be read."""
         return bool(self._waiting)
 
     def close(self, epochs: Mapping[TopicPartition, int]) -> None:
@@ -108,31 +102,23 @@ class Barrier:
         self.ask_again()
 
     def disconnect(self) -> None:
-        """
-        Open no more gates, whatever answers are still on their way.
-        """
+        """Open no more gates, whatever answers are still on their way."""
         with self._lock:
             self._ask = None
 
     def ask_again(self) -> None:
-        """
-        Ask again for all ends that are not known and not on their way.
-        """
+        """Ask again for all ends that are not known and not on their way."""
         for number in tuple(self._waiting):
             self._ask_for(number)
 
     def applied(self, offsets: Offsets) -> None:
-        """
-        Note that all records below these offsets are obeyed.
-        """
+        """Note that all records below these offsets are obeyed."""
         with self._lock:
             self._applied = dict(offsets)
         self._open_ready()
 
     def run_out(self) -> None:
-        """
-        Open the gates that have waited for ``run_after`` seconds.
-        """
+        """Open the gates that have waited for ``run_after`` seconds."""
         if self._run_after is None:
             return
         now, _ = self._ledger.now()

@@ -1,6 +1,4 @@
-"""
-Estimates the broker's time for a member from acknowledgements of its reports.
-"""
+"""Estimates the broker's time for a member from acknowledgements of its reports."""
 
 import threading
 from collections.abc import Callable
@@ -39,9 +37,7 @@ class BrokerClock:
 
     @property
     def is_settled(self) -> bool:
-        """
-        Whether it is decided by which clock holds expire.
-        """
+        """Whether it is decided by which clock holds expire."""
         return not self._is_waiting
 
     def time(self, moment: tuple[float, float]) -> float | None:
@@ -97,6 +93,4 @@ class BrokerClock:
 
 
 def _nothing() -> None:
-    """
-    Do nothing; stands in until a function is set.
-    """
+    """Do nothing; stands in until a function is set."""

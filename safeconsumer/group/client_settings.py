@@ -1,6 +1,4 @@
-"""
-Checks the kafka-python settings that are given for control clients alone.
-"""
+"""Checks the kafka-python settings that are given for control clients alone."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches

@@ -1,6 +1,4 @@
-"""
-Makes the control clients of a member or a command: a reader, a producer, an admin.
-"""
+"""Makes the control clients of a member or a command: a reader, a producer, an admin."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -65,16 +63,12 @@ def connection(
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
-    """
-    Make a client that reads control topics.
-    """
+    """Make a client that reads control topics."""
     return SafeConsumer(log=False, **_reading(base))
 
 
 def asker(base: Mapping[str, Any]) -> KafkaConsumer:
-    """
-    Make a client that asks where topics begin and end, and reads no records.
-    """
+    """Make a client that asks where topics begin and end, and reads no records."""
     return made(KafkaConsumer, **_reading(base))
 
 
@@ -118,9 +112,7 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
 
 
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
-    """
-    Make a client that asks for topics' settings and for groups.
-    """
+    """Make a client that asks for topics' settings and for groups."""
     fitting = _fitting(KafkaAdminClient, base)
     settings = {"bootstrap_timeout_ms": BOOTSTRAP_MS, **fitting}
     return made(KafkaAdminClient, **settings)

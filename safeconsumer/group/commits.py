@@ -30,9 +30,7 @@ _NONE_SILENT: Mapping[TopicPartition, str] = MappingProxyType({})
 
 @frozen
 class Move:
-    """
-    A committed offset that has moved; ``before`` is None if there was none.
-    """
+    """A committed offset that has moved; ``before`` is None if there was none."""
 
     before: int | None
     after: int
@@ -164,15 +162,11 @@ class CommitWatch:
         return _commits(seen, now)
 
     def keep(self, groups: AbstractSet[str]) -> None:
-        """
-        Forget all other groups.
-        """
+        """Forget all other groups."""
         self._looks = {name: one for name, one in self._looks.items() if name in groups}
 
     def stands_since(self) -> dict[tuple[str, TopicPartition], float]:
-        """
-        Return since when committed offsets have not moved, as far as looks go back.
-        """
+        """Return since when committed offsets have not moved, as far as looks go back."""
         return {
             (group, tp): one.since
             for group, look in self._looks.items()

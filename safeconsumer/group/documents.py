@@ -1,6 +1,4 @@
-"""
-Turns what is known of a group into plain JSON values, for ``--json`` and the console.
-"""
+"""Turns what is known of a group into plain JSON values, for ``--json`` and the console."""
 
 from typing import Any
 
@@ -13,9 +11,7 @@ from safeconsumer.group.report_wire import Report
 
 
 def standing_document(one: Standing) -> dict[str, object]:
-    """
-    Return a hold as plain JSON values.
-    """
+    """Return a hold as plain JSON values."""
     return {
         "group": one.key.group,
         "scope": one.key.scope,
@@ -34,9 +30,7 @@ def standing_document(one: Standing) -> dict[str, object]:
 
 
 def status_document(picture: Picture) -> dict[str, Any]:
-    """
-    Return the whole status of a group as plain JSON values.
-    """
+    """Return the whole status of a group as plain JSON values."""
     judge = Judge(picture)
     return {
         "group": picture.group,
@@ -57,9 +51,7 @@ def status_document(picture: Picture) -> dict[str, Any]:
 
 
 def seat_document(one: Seat) -> dict[str, object]:
-    """
-    Return a member, and whether it obeys, as plain JSON values.
-    """
+    """Return a member, and whether it obeys, as plain JSON values."""
     report, facts = one.report, one.facts
     return {
         "client_id": one.name,
@@ -73,9 +65,7 @@ def seat_document(one: Seat) -> dict[str, object]:
 
 
 def report_document(one: Report) -> dict[str, object]:
-    """
-    Return a member's report as plain JSON values.
-    """
+    """Return a member's report as plain JSON values."""
     return {
         "client_id": one.client_id,
         "kind": one.kind or "member",

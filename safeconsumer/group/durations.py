@@ -1,6 +1,4 @@
-"""
-Reads and writes durations as people write them: ``90s``, ``2h``, ``1d12h``.
-"""
+"""Reads and writes durations as people write them: ``90s``, ``2h``, ``1d12h``."""
 
 import re
 
@@ -33,9 +31,7 @@ def seconds_of(text: str) -> float:
 
 
 def words_of(seconds: float) -> str:
-    """
-    Return a duration in its two largest units: ``2h``, ``1m30s``.
-    """
+    """Return a duration in its two largest units: ``2h``, ``1m30s``."""
     left = max(0, round(seconds))
     parts = []
     for unit, size in _UNITS.items():

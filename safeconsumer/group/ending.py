@@ -1,6 +1,4 @@
-"""
-Computes when a hold ends: after a while, or at a time of day.
-"""
+"""Computes when a hold ends: after a while, or at a time of day."""
 
 import time
 from datetime import datetime, timedelta

@@ -1,6 +1,4 @@
-"""
-Runs a question on a separate thread, and abandons it if no answer comes in time.
-"""
+"""Runs a question on a separate thread, and abandons it if no answer comes in time."""
 
 import threading
 from collections.abc import Callable
@@ -33,9 +31,7 @@ class Errand(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether there is an answer, or an error.
-        """
+        """Whether there is an answer, or an error."""
         return self._over.is_set()
 
     def result(self, seconds: float) -> T:

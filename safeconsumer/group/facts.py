@@ -1,6 +1,4 @@
-"""
-Describes for operators which holds there are, and the group they are for.
-"""
+"""Describes for operators which holds there are, and the group they are for."""
 
 from collections.abc import Mapping
 
@@ -35,38 +33,28 @@ class Standing:
 
     @property
     def since(self) -> float | None:
-        """
-        When it was placed, in seconds since the epoch; :attr:`at` may be its extension.
-        """
+        """When it was placed, in seconds since the epoch; :attr:`at` may be its extension."""
         if self.hold is None or self.hold.since_ms is None:
             return self.at
         return self.hold.since_ms / 1000
 
     @property
     def expires_at(self) -> float | None:
-        """
-        When it expires by the broker's clock, in seconds since the epoch.
-        """
+        """When it expires by the broker's clock, in seconds since the epoch."""
         if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """
-        Tell whether it has expired, at so many seconds since the epoch.
-        """
+        """Tell whether it has expired, at so many seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """
-        Tell whether members still obey it: they lift it late by the allowed skew.
-        """
+        """Tell whether members still obey it: they lift it late by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether it covers a partition, for members of this version.
-        """
+        """Tell whether it covers a partition, for members of this version."""
         return patterns.read_key(self.key).scope.covers(tp)
 
     def cells(self, *, is_wide: bool = False) -> tuple[str, ...]:
@@ -140,23 +128,17 @@ class GroupFacts:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """
-        The partitions that its members own.
-        """
+        """The partitions that its members own."""
         return frozenset(tp for one in self.members for tp in one.assigned)
 
     @property
     def is_known(self) -> bool:
-        """
-        Whether the group exists.
-        """
+        """Whether the group exists."""
         return self.state != "Dead" or bool(self.committed)
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """
-        All partitions that it owns or has committed for, sorted.
-        """
+        """All partitions that it owns or has committed for, sorted."""
         return tuple(sorted(self.assigned | set(self.committed)))
 
 

@@ -1,6 +1,4 @@
-"""
-Finds what would keep a group hold from working, and says what to do.
-"""
+"""Finds what would keep a group hold from working, and says what to do."""
 
 from collections.abc import Collection, Iterator
 from importlib.metadata import version

@@ -27,9 +27,7 @@ _SourceKey = tuple[str, bytes]
 
 @frozen
 class Written:
-    """
-    The parts of a control record that are used; its time may be NO_TIME_MS.
-    """
+    """The parts of a control record that are used; its time may be NO_TIME_MS."""
 
     key: bytes | None
     value: bytes | None
@@ -116,9 +114,7 @@ class Fold:
         return Taken(fresh=tuple(fresh.values()), skipped=reading.skipped)
 
     def entries(self, topic: str, records: Iterable[Written]) -> Iterator[Entry]:
-        """
-        Yield what each record says, also overtaken ones; nothing is taken over.
-        """
+        """Yield what each record says, also overtaken ones; nothing is taken over."""
         reading = self._reading(topic)
         for record in records:
             one = reading.entry(record)
@@ -136,9 +132,7 @@ class Fold:
         return known < one.register
 
     def begin_again(self, topic: str) -> None:
-        """
-        Note that the topic was created again: its offsets start over, its holds stay.
-        """
+        """Note that the topic was created again: its offsets start over, its holds stay."""
         self._incarnations[topic] += 1
 
     def read_through(self, topic: str, offset: int) -> None:
@@ -160,23 +154,17 @@ class Fold:
             del self._registers[topic, key]
 
     def heard(self, topic: str, key: ControlKey) -> Entry:
-        """
-        Return the last entry of one hold; an entry that is not held if there was none.
-        """
+        """Return the last entry of one hold; an entry that is not held if there was none."""
         register = self._registers.get((topic, wire.encode_key(key)), _NEVER_HEARD)
         body = wire.decode_hold(register.body) if register.is_held else None
         return Entry(topic, key, register, body)
 
     def is_outlived(self, one: Entry) -> bool:
-        """
-        Tell whether the topic was created again since, so that it may lack an entry.
-        """
+        """Tell whether the topic was created again since, so that it may lack an entry."""
         return one.register.stamp[0] < self._incarnations[one.topic]
 
     def held(self) -> Iterator[Entry]:
-        """
-        Return every hold that is not lifted, in the order in which each first arrived.
-        """
+        """Return every hold that is not lifted, in the order in which each first arrived."""
         bodies: dict[bytes, ControlHold | None] = {}
         for (topic, written), register in self._registers.items():
             key = wire.decode_key(written)
@@ -186,9 +174,7 @@ class Fold:
                 yield Entry(topic, key, register, bodies[register.body])
 
     def standing(self, group: str | None = None) -> tuple[Standing, ...]:
-        """
-        Return every hold that is not lifted, of one group or of all, for operators.
-        """
+        """Return every hold that is not lifted, of one group or of all, for operators."""
         return tuple(
             as_standing(self._sources[one.topic], one)
             for one in self.held()
@@ -197,9 +183,7 @@ class Fold:
 
 
 class _Reading:
-    """
-    Reads records of one topic.
-    """
+    """Reads records of one topic."""
 
     def __init__(self, topic: str, incarnation: int, group: str | None) -> None:
         self._topic = topic
@@ -210,9 +194,7 @@ class _Reading:
         self.skipped = 0
 
     def entry(self, record: Written) -> Entry | None:
-        """
-        Return what a record says; None if it is another group's, or cannot be read.
-        """
+        """Return what a record says; None if it is another group's, or cannot be read."""
         key = wire.decode_key(record.key)
         if key is None:
             self.skipped += 1
@@ -241,9 +223,7 @@ class _Reading:
 
 
 def as_standing(source: str, one: Entry) -> Standing:
-    """
-    Return an entry in the form for operators.
-    """
+    """Return an entry in the form for operators."""
     at_ms = one.register.at_ms
     return Standing(
         source=source,

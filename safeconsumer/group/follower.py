@@ -1,6 +1,4 @@
-"""
-Follows the control topics and the cluster's groups, and publishes what is known.
-"""
+"""Follows the control topics and the cluster's groups, and publishes what is known."""
 
 import logging
 import threading
@@ -120,22 +118,16 @@ class Snapshot:
 
     @property
     def age(self) -> float:
-        """
-        The number of seconds for which nothing newer is known.
-        """
+        """The number of seconds for which nothing newer is known."""
         return time.monotonic() - self.heard_at
 
     @property
     def is_old(self) -> bool:
-        """
-        Whether it is too old to say anything about the present.
-        """
+        """Whether it is too old to say anything about the present."""
         return self.age >= OLD_AFTER
 
     def history(self, group: str | None = None) -> tuple[Standing, ...]:
-        """
-        Return the records still on the control topics, of one group or of all.
-        """
+        """Return the records still on the control topics, of one group or of all."""
         return side_by_side(
             one for one in self.records if group in {None, one.key.group}
         )
@@ -223,32 +215,24 @@ class Follower:
             one.join(_END_SECONDS)
 
     def snapshot(self) -> Snapshot:
-        """
-        Return what is known now, without waiting.
-        """
+        """Return what is known now, without waiting."""
         known = self._snapshot
         if known.is_complete and known.trouble is None and known.is_old:
             return evolve(known, trouble=_SLOW)
         return known
 
     def ask_now(self) -> None:
-        """
-        Ask the cluster at once, and not only when the next survey is due.
-        """
+        """Ask the cluster at once, and not only when the next survey is due."""
         self._wanted_at = time.monotonic()
         self._due.set()
 
     def view(self, group: str) -> None:
-        """
-        Note that a group is being looked at: its lags are fetched for a while.
-        """
+        """Note that a group is being looked at: its lags are fetched for a while."""
         with self._lock:
             self._viewed[group] = time.monotonic()
 
     def wait_for(self, topic: str, offset: int, timeout: float) -> bool:
-        """
-        Wait until a record of a control topic is in the snapshot; tell whether it is.
-        """
+        """Wait until a record of a control topic is in the snapshot; tell whether it is."""
         tp = TopicPartition(topic, 0)
         with self._published:
             return self._published.wait_for(
@@ -515,9 +499,7 @@ class Follower:
         ]
 
     def _heard_at(self) -> float:
-        """
-        Return the moment as of which everything is known. Call it under the lock.
-        """
+        """Return the moment as of which everything is known. Call it under the lock."""
         survey, known = self._survey, self._snapshot.heard_at
         if self._read_at is None or survey.asked_at is None:
             return known
@@ -528,9 +510,7 @@ class Follower:
         return max(known, min(self._read_at, survey.asked_at)) if is_read else known
 
     def _publish(self) -> None:
-        """
-        Make the next snapshot. Call it under the lock.
-        """
+        """Make the next snapshot. Call it under the lock."""
         began = time.monotonic()
         reports = [one.report for one in self._live()]
         now = None

@@ -1,6 +1,4 @@
-"""
-Judges by the control topics what members report: which obey, and what is quiet.
-"""
+"""Judges by the control topics what members report: which obey, and what is quiet."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -22,20 +20,14 @@ GOOD, NOTE, BAD = "ok", "note", "PROBLEM"
 
 
 class Covering(Protocol):
-    """
-    A scope, or a hold that is on a topic.
-    """
+    """A scope, or a hold that is on a topic."""
 
     def covers(self, tp: TopicPartition, /) -> bool:
-        """
-        Tell whether it covers a partition.
-        """
+        """Tell whether it covers a partition."""
 
 
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
-    """
-    Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long.
-    """
+    """Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long."""
     parts = [
         topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
         for topic, several in ranges(partitions).items()
@@ -46,9 +38,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 
 
 def has_applied(report: Report, ends: Mapping[str, int] | None) -> bool:
-    """
-    Tell whether a member obeys everything below these offsets; False if unknown.
-    """
+    """Tell whether a member obeys everything below these offsets; False if unknown."""
     return (
         ends is not None
         and report.state == "ready"
@@ -57,9 +47,7 @@ def has_applied(report: Report, ends: Mapping[str, int] | None) -> bool:
 
 
 def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
-    """
-    Describe how far a member has read the control topics.
-    """
+    """Describe how far a member has read the control topics."""
     if report.state != "ready":
         is_stream = report.kind == STREAM
         return (
@@ -76,9 +64,7 @@ def obeys_text(report: Report, ends: Mapping[str, int] | None) -> str:
 
 
 class Answer(Enum):
-    """
-    The possible answers to whether a partition's owner delivers records of it.
-    """
+    """The possible answers to whether a partition's owner delivers records of it."""
 
     QUIET = "quiet"
     FLOWING = "flowing"
@@ -122,18 +108,14 @@ class Seat:
 
     @property
     def name(self) -> str:
-        """
-        Its client id.
-        """
+        """Its client id."""
         if self.facts is not None:
             return self.facts.client_id
         return self.report.client_id if self.report is not None else ""
 
     @property
     def has_gone(self) -> bool:
-        """
-        Whether it was a member that Kafka no longer lists.
-        """
+        """Whether it was a member that Kafka no longer lists."""
         return self.facts is None and bool(self.report and self.report.member_id)
 
     @property
@@ -228,9 +210,7 @@ class Judge:
         return Seat(facts=facts, report=report, obeys=obeys, why=why)
 
     def place(self, tp: TopicPartition) -> Place:
-        """
-        Judge whether a member delivers records of a partition now.
-        """
+        """Judge whether a member delivers records of a partition now."""
         if self.unsettled:
             return self._meanwhile(tp)
         places = [self._at(tp, one) for one in self._seats.get(tp, ())]
@@ -302,9 +282,7 @@ class Judge:
         return self.picture.facts.assigned | assigned(self.picture.reports)
 
     def quietness(self, scopes: Iterable[Covering]) -> "Quietness":
-        """
-        Tell how far the group is from obeying everything and being quiet on scopes.
-        """
+        """Tell how far the group is from obeying everything and being quiet on scopes."""
         scopes = tuple(scopes)
         wanted = sorted(
             tp
@@ -339,9 +317,7 @@ class Judge:
         return (*self.members, *(one for one in self.others if not one.has_gone))
 
     def delivers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether the owner of a partition delivers it and will go on.
-        """
+        """Tell whether the owner of a partition delivers it and will go on."""
         return tp in self.picture.commits.moved or any(
             self._at(tp, one).answer is Answer.FLOWING
             for one in self._seats.get(tp, ())
@@ -373,9 +349,7 @@ def _in_hand(report: Report) -> str:
 
 
 def gone_text(report: Report) -> str:
-    """
-    Describe a stream that reports no more, or that was stopped in a batch.
-    """
+    """Describe a stream that reports no more, or that was stopped in a batch."""
     if report.state == "stopped":
         read = ", ".join(sorted(report.busy))
         return (
@@ -450,9 +424,7 @@ class Quietness:
         return is_known and not self.missing and not self.loud
 
     def sentence(self) -> str:
-        """
-        Describe it in a sentence.
-        """
+        """Describe it in a sentence."""
         if self.unsettled:
             said = f"{self.unsettled}: who owns what is not known"
         elif not self.members:
@@ -489,9 +461,7 @@ class Quietness:
 def partitions_of(
     ranges: Mapping[str, tuple[tuple[int, int], ...]],
 ) -> Iterator[TopicPartition]:
-    """
-    Return the partitions that such ranges name.
-    """
+    """Return the partitions that such ranges name."""
     for topic, several in ranges.items():
         for first, last in several:
             for number in range(first, last + 1):
@@ -499,9 +469,7 @@ def partitions_of(
 
 
 def assigned(reports: Iterable[Report]) -> frozenset[TopicPartition]:
-    """
-    Return the partitions that members report as owned.
-    """
+    """Return the partitions that members report as owned."""
     return frozenset(tp for report in reports for tp in partitions_of(report.assigned))
 
 
@@ -522,9 +490,7 @@ class Finding:
 
 
 def member_findings(picture: Picture) -> Iterator[Finding]:
-    """
-    Check what each member of a group obeys.
-    """
+    """Check what each member of a group obeys."""
     group, facts = picture.group, picture.facts
     if not picture.is_known:
         yield Finding(

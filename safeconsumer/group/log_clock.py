@@ -1,6 +1,4 @@
-"""
-Finds the broker's time, for a process whose own clock may be wrong.
-"""
+"""Finds the broker's time, for a process whose own clock may be wrong."""
 
 import math
 import time
@@ -45,15 +43,11 @@ class LogClock:
 
     @property
     def is_sure(self) -> bool:
-        """
-        Whether the last result of :meth:`now` is based on records.
-        """
+        """Whether the last result of :meth:`now` is based on records."""
         return self._is_sure
 
     def knows(self, newest: float) -> bool:
-        """
-        Tell whether :meth:`now` would answer without waiting.
-        """
+        """Tell whether :meth:`now` would answer without waiting."""
         return self._anchor is not None or abs(self._wall() - newest) <= _AGREE
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:

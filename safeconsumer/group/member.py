@@ -1,6 +1,4 @@
-"""
-Controls one consumer of a group: its reader, its gates, its own group holds.
-"""
+"""Controls one consumer of a group: its reader, its gates, its own group holds."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -89,9 +87,7 @@ class GroupControl:
 
     @property
     def is_caught_up(self) -> bool:
-        """
-        Whether the control topics are read to their end; False once it is closed.
-        """
+        """Whether the control topics are read to their end; False once it is closed."""
         return self._reader.is_ready and not self._is_closed
 
     def close(self, seconds: float | None = None) -> None:

@@ -23,9 +23,7 @@ _Said = tuple[str, Change, Mapping[str, object]]
 
 
 class Journal(Protocol):
-    """
-    The journal to which entries are written.
-    """
+    """The journal to which entries are written."""
 
     def write(
         self,

@@ -1,6 +1,4 @@
-"""
-Does what operators do: places and lifts holds, and shows which members obey.
-"""
+"""Does what operators do: places and lifts holds, and shows which members obey."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -126,9 +124,7 @@ class Operator:
         self.close()
 
     def close(self) -> None:
-        """
-        Close all clients.
-        """
+        """Close all clients."""
         if self._other is not None:
             self._other.close()
         self._close_consumer()
@@ -138,18 +134,14 @@ class Operator:
 
     @property
     def admin(self) -> KafkaAdminClient:
-        """
-        The client for all requests other than reading and writing records.
-        """
+        """The client for all requests other than reading and writing records."""
         if self._admin is None:
             self._admin = clients.admin(self.base)
         return self._admin
 
     @property
     def cluster(self) -> str | None:
-        """
-        The id of the cluster; None if it has none.
-        """
+        """The id of the cluster; None if it has none."""
         if self._cluster is None:
             self._cluster = self.admin.describe_cluster()["cluster_id"] or None
         return self._cluster
@@ -199,9 +191,7 @@ class Operator:
         self._there.update(names)
 
     def topic_of(self, source: str) -> str:
-        """
-        Return the control topic of operators' or of the group's own holds.
-        """
+        """Return the control topic of operators' or of the group's own holds."""
         return dict(zip((OPERATOR, GROUP), self.settings.topics, strict=True))[source]
 
     def write(
@@ -367,9 +357,7 @@ class Operator:
         return self._asked(lambda consumer: whole.next_time(consumer, topic, timeout))
 
     def group(self, group: str) -> GroupFacts:
-        """
-        Ask the cluster about a consumer group.
-        """
+        """Ask the cluster about a consumer group."""
         described = _coordinated(lambda: self._described(group))
         committed = _coordinated(lambda: self.admin.list_group_offsets(group))[group]
         facts = facts_of(described, committed)
@@ -391,9 +379,7 @@ class Operator:
         return group in self.groups()
 
     def groups(self) -> tuple[str, ...]:
-        """
-        Return the names of all groups that this principal may see.
-        """
+        """Return the names of all groups that this principal may see."""
         return tuple(one["group_id"] for one in self.admin.list_groups())
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
@@ -405,15 +391,11 @@ class Operator:
         return topics.retention(self.admin, names) if names else {}
 
     def topics(self) -> tuple[str, ...]:
-        """
-        Return the names of all topics that this principal may see.
-        """
+        """Return the names of all topics that this principal may see."""
         return tuple(self.admin.list_topics())
 
     def partitions(self, scopes: Iterable[Scope]) -> tuple[TopicPartition, ...]:
-        """
-        Return the existing partitions that scopes cover.
-        """
+        """Return the existing partitions that scopes cover."""
         scopes = tuple(scopes)
         names = [
             name
@@ -433,9 +415,7 @@ class Operator:
     def lags(
         self, facts: GroupFacts, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """
-        Return how many records wait in partitions for which the group has commits.
-        """
+        """Return how many records wait in partitions for which the group has commits."""
         wanted = [tp for tp in partitions if tp in facts.committed]
         if not wanted:
             return {}
@@ -638,15 +618,11 @@ class Operator:
     # ------------------------------------------------------------ reading
 
     def broker_version(self) -> tuple[int, ...]:
-        """
-        Return the Kafka version whose protocols the cluster speaks.
-        """
+        """Return the Kafka version whose protocols the cluster speaks."""
         return self._asked(lambda consumer: tuple(consumer.config["api_version"]))
 
     def ends(self) -> dict[str, int]:
-        """
-        Return the end offsets of the control topics.
-        """
+        """Return the end offsets of the control topics."""
         self._require(*self.settings.topics)
         ends = self._ends([TopicPartition(name, 0) for name in self.settings.topics])
         return {tp.topic: end for tp, end in ends.items()}
@@ -680,9 +656,7 @@ def _coordinated(ask: Callable[[], T]) -> T:
 
 
 def stopped_in_a_batch(one: Report) -> bool:
-    """
-    Tell whether a stream was stopped in a batch, which runs again when it is back.
-    """
+    """Tell whether a stream was stopped in a batch, which runs again when it is back."""
     is_stopped = one.state == "stopped" and bool(one.busy)
     return is_stopped and one.kind == report_wire.STREAM
 

@@ -33,16 +33,12 @@ class Overtaken:
 
     @property
     def at(self) -> float | None:
-        """
-        When ours was written, by the broker's clock, in seconds since the epoch.
-        """
+        """When ours was written, by the broker's clock, in seconds since the epoch."""
         return time_of(self.ours)
 
     @property
     def back(self) -> Change:
-        """
-        The change that restores the replaced hold, with its old end.
-        """
+        """The change that restores the replaced hold, with its old end."""
         key, hold, end = self.ours.change.key, self.before.hold, self.before.expires_at
         if hold is None:
             return Change(key, None)
@@ -57,9 +53,7 @@ class Overtaken:
 
 
 def time_of(one: Acknowledged) -> float | None:
-    """
-    Return the broker's time of a record, in seconds since the epoch; None without one.
-    """
+    """Return the broker's time of a record, in seconds since the epoch; None without one."""
     return None if one.at_ms is None or one.at_ms < 0 else one.at_ms / 1000
 
 
@@ -93,9 +87,7 @@ def overtaken(
 
 
 def put_back(operator: Operator, source: str, several: Sequence[Overtaken]) -> bool:
-    """
-    Write again what our records replaced; return whether nobody wrote in between.
-    """
+    """Write again what our records replaced; return whether nobody wrote in between."""
     ours = {one.ours.change.key: one.ours.offset for one in several}
     done = operator.write(source, [one.back for one in several], is_owed=True)
     found = overtaken(operator, source, done, min(ours.values()) + 1)

@@ -1,6 +1,4 @@
-"""
-Reads and writes scopes of control records. Patterns are RE2: matching is linear.
-"""
+"""Reads and writes scopes of control records. Patterns are RE2: matching is linear."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -21,9 +19,7 @@ _NEEDS_RE2 = (
 
 @frozen
 class _Anything:
-    """
-    Stands in for an expression that cannot be compiled: it matches every name.
-    """
+    """Stands in for an expression that cannot be compiled: it matches every name."""
 
     pattern: str
 

@@ -1,6 +1,4 @@
-"""
-Holds what is known of one group at one moment, for everything that judges it.
-"""
+"""Holds what is known of one group at one moment, for everything that judges it."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -64,25 +62,19 @@ class Picture:
 
     @property
     def is_known(self) -> bool:
-        """
-        Whether anything is known of such a group; if not, its name may be mistyped.
-        """
+        """Whether anything is known of such a group; if not, its name may be mistyped."""
         return self.facts.is_known or bool(self.standing) or bool(self.reports)
 
     @property
     def lasting(self) -> tuple[Standing, ...]:
-        """
-        The holds that have not expired; members lift others late by the allowed skew.
-        """
+        """The holds that have not expired; members lift others late by the allowed skew."""
         now = self.now
         return tuple(
             one for one in self.standing if now is None or not one.is_over(now)
         )
 
     def lifted_by(self, holds: Collection[Standing]) -> float | None:
-        """
-        Return when members have lifted the given holds; None if one has not expired.
-        """
+        """Return when members have lifted the given holds; None if one has not expired."""
         now = self.now
         if now is None or not all(one.is_over(now) for one in holds):
             return None
@@ -91,9 +83,7 @@ class Picture:
 
     @property
     def reporting(self) -> int | None:
-        """
-        How many of the members that Kafka lists report; None if unknown.
-        """
+        """How many of the members that Kafka lists report; None if unknown."""
         if not self.is_heard:
             return None
         said = {one.member_id for one in self.reports}
@@ -101,9 +91,7 @@ class Picture:
 
     @property
     def held(self) -> tuple[TopicPartition, ...]:
-        """
-        The partitions of the group that a hold covers, sorted.
-        """
+        """The partitions of the group that a hold covers, sorted."""
         return tuple(
             tp
             for tp in self.facts.partitions

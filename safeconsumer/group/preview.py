@@ -33,31 +33,21 @@ Point = tuple[str, str]
 
 
 class Cluster(Protocol):
-    """
-    Answers what no picture has. Unknown values are left out of its answers.
-    """
+    """Answers what no picture has. Unknown values are left out of its answers."""
 
     def groups(self) -> Sequence[str]:
-        """
-        Return the names of all groups.
-        """
+        """Return the names of all groups."""
 
     def topics(self) -> Sequence[str]:
-        """
-        Return the names of all topics.
-        """
+        """Return the names of all topics."""
 
     def lags(
         self, facts: GroupFacts, partitions: Iterable[TopicPartition], /
     ) -> Mapping[TopicPartition, int]:
-        """
-        Return how many records wait in partitions.
-        """
+        """Return how many records wait in partitions."""
 
     def retention(self, names: Sequence[str], /) -> Mapping[str, float | None]:
-        """
-        Return after how many seconds topics delete records; None for never.
-        """
+        """Return after how many seconds topics delete records; None for never."""
 
 
 # ---------------------------------------------------------------- placing
@@ -138,9 +128,7 @@ class Placing:
 
     @property
     def replaces(self) -> tuple[Standing, ...]:
-        """
-        The existing holds of ``own`` that differ from the wish, and have not expired.
-        """
+        """The existing holds of ``own`` that differ from the wish, and have not expired."""
         now = self.picture.now
         return tuple(
             one
@@ -150,9 +138,7 @@ class Placing:
 
     @property
     def unchanged(self) -> tuple[Standing, ...]:
-        """
-        The existing holds that are the same, and last longer than clocks may differ.
-        """
+        """The existing holds that are the same, and last longer than clocks may differ."""
         return tuple(
             one
             for change, one in self.own.items()
@@ -161,9 +147,7 @@ class Placing:
 
     @property
     def renewed(self) -> tuple[Standing, ...]:
-        """
-        The existing holds that are the same, whose end is near, past or unknown.
-        """
+        """The existing holds that are the same, whose end is near, past or unknown."""
         return tuple(
             one
             for change, one in self.own.items()
@@ -185,18 +169,14 @@ class Placing:
         return now is not None and end is not None and end - now > self.skew
 
     def todo(self, *, is_replacing: bool) -> tuple[Change, ...]:
-        """
-        Return what to write; existing holds are written only if they are replaced.
-        """
+        """Return what to write; existing holds are written only if they are replaced."""
         stays = set() if is_replacing else {*self.unchanged, *self.replaces}
         keys = {one.key for one in stays}
         return tuple(one for one in self.changes if one.key not in keys)
 
     @property
     def others(self) -> tuple[Standing, ...]:
-        """
-        The holds of other owners that cover some of the same partitions.
-        """
+        """The holds of other owners that cover some of the same partitions."""
         own, named = tuple(self.own.values()), set(map(str, self.wish.scopes))
         return tuple(
             one
@@ -246,9 +226,7 @@ def placing(
 
 
 def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]:
-    """
-    Return the existing operators' holds with the same owner and scope.
-    """
+    """Return the existing operators' holds with the same owner and scope."""
     standing = {one.key: one for one in picture.standing if one.source == OPERATOR}
     return {one: standing[one.key] for one in wanted if one.key in standing}
 
@@ -257,9 +235,7 @@ def own_of(picture: Picture, wanted: Iterable[Change]) -> dict[Change, Standing]
 
 
 class Consent(Enum):
-    """
-    What an operator must agree to first; on the command line, the flag of this name.
-    """
+    """What an operator must agree to first; on the command line, the flag of this name."""
 
     NEW_GROUP = "new_group"
     FUTURE = "future"
@@ -284,9 +260,7 @@ class Objection:
 
 
 def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
-    """
-    Yield what keeps a wish from being carried out at once.
-    """
+    """Yield what keeps a wish from being carried out at once."""
     picture, group = one.picture, one.wish.group
     if not picture.facts.is_known:
         meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
@@ -302,9 +276,7 @@ def objections(cluster: Cluster, one: Placing) -> Iterator[Objection]:
 
 
 def replacing(one: Placing) -> Iterator[Objection]:
-    """
-    Yield which holds would be replaced.
-    """
+    """Yield which holds would be replaced."""
     if replaces := one.replaces:
         rows = "; ".join(" ".join(own.cells()) for own in replaces)
         named = ", ".join(own.key.scope for own in replaces)
@@ -338,16 +310,12 @@ class Preview:
 
     @property
     def to_agree(self) -> str | None:
-        """
-        The text of what the operator must agree to first; None if nothing.
-        """
+        """The text of what the operator must agree to first; None if nothing."""
         return "; ".join(one.agreed for one in self.objections) or None
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """
-        Describe it to people, line by line.
-        """
+        """Describe it to people, line by line."""
         one = self.placing
         shown = partitions_text(one.covers) or "nothing yet"
         level = "note" if one.covers else "waiting"
@@ -403,18 +371,14 @@ class Preview:
 
     @property
     def is_loss_possible(self) -> bool:
-        """
-        Whether a topic would, as far as is known, delete records that are held.
-        """
+        """Whether a topic would, as far as is known, delete records that are held."""
         if self._shortest is None:
             return False
         seconds = self.placing.seconds
         return seconds is None or seconds + self.placing.skew >= self._shortest[1]
 
     def document(self) -> dict[str, Any]:
-        """
-        Return the preview as plain JSON values.
-        """
+        """Return the preview as plain JSON values."""
         one, first = self.placing, self._shortest
         return {
             "points": _points_document(self.points),
@@ -499,9 +463,7 @@ class Lifting:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """
-        Describe it to people, line by line.
-        """
+        """Describe it to people, line by line."""
         points: list[Point] = []
         if self.covers:
             shown = partitions_text(self.covers)
@@ -514,9 +476,7 @@ class Lifting:
         return tuple(points)
 
     def document(self) -> dict[str, Any]:
-        """
-        Return it as plain JSON values.
-        """
+        """Return it as plain JSON values."""
         return {
             "points": _points_document(self.points),
             "covers": _names(self.covers),
@@ -526,9 +486,7 @@ class Lifting:
 
 
 def lifting(picture: Picture, hold: Standing) -> Lifting:
-    """
-    Describe what lifting a hold would do.
-    """
+    """Describe what lifting a hold would do."""
     covers = scopes.covered((hold,), scopes.partitions_of(picture))
     others = tuple(
         one

@@ -1,6 +1,4 @@
-"""
-Converts Java's client properties to kafka-python's settings.
-"""
+"""Converts Java's client properties to kafka-python's settings."""
 
 import re
 from collections.abc import Mapping

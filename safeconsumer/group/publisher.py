@@ -1,6 +1,4 @@
-"""
-Writes group holds, one record per scope, acknowledged by all replicas.
-"""
+"""Writes group holds, one record per scope, acknowledged by all replicas."""
 
 import math
 import time
@@ -43,9 +41,7 @@ _TROUBLES = (kafka_errors.KafkaError, OSError)
 
 @frozen
 class Change:
-    """
-    A hold to place or, without ``hold``, to lift.
-    """
+    """A hold to place or, without ``hold``, to lift."""
 
     key: ControlKey
     hold: ControlHold | None
@@ -216,16 +212,12 @@ class _Writing:
 
     @property
     def acknowledged(self) -> tuple[Acknowledged, ...]:
-        """
-        The changes that every replica has, in the order in which they were requested.
-        """
+        """The changes that every replica has, in the order in which they were requested."""
         return tuple(self._done[one] for one in self._wanted if one in self._done)
 
     @property
     def refused(self) -> tuple[Change, ...]:
-        """
-        The changes that certainly were not written.
-        """
+        """The changes that certainly were not written."""
         return (*self._refused, *self._unsent)
 
     @property
@@ -234,9 +226,7 @@ class _Writing:
         return tuple(one for one in never if one not in self._refused)
 
     def give_up(self) -> None:
-        """
-        Note that the result of changes without an answer is unknown.
-        """
+        """Note that the result of changes without an answer is unknown."""
         known = {*self._done, *self._refused, *self._unknown}
         for one in self._wanted:
             if one in self._begun and one not in known:
@@ -244,16 +234,12 @@ class _Writing:
 
     @property
     def error(self) -> BaseException | None:
-        """
-        The error of the first change that is not acknowledged; None if all are.
-        """
+        """The error of the first change that is not acknowledged; None if all are."""
         why = {**self._refused, **self._unknown}
         return next((why[one] for one in self._wanted if one in why), None)
 
     def write(self, connect: Callable[[], KafkaProducer]) -> None:
-        """
-        Send each until it is acknowledged, refused, or its result is unknown.
-        """
+        """Send each until it is acknowledged, refused, or its result is unknown."""
         todo: Sequence[Change] = self._wanted
         while todo:
             for one in todo:
@@ -286,9 +272,7 @@ class _Writing:
             self._refused.update((one, error) for one in todo if one not in self._sent)
 
     def settle(self, until: float) -> None:
-        """
-        Wait for every answer until then, and note each result.
-        """
+        """Wait for every answer until then, and note each result."""
         for one, future in tuple(self._sent.items()):
             try:
                 answer = future.get(max(0.0, until - time.monotonic()))
@@ -300,9 +284,7 @@ class _Writing:
             del self._sent[one]
 
     def look(self, read: Callable[[], Iterable[Any]] | None) -> None:
-        """
-        Find written records in the topic whose acknowledgement was lost.
-        """
+        """Find written records in the topic whose acknowledgement was lost."""
         if not self._unknown or read is None:
             return
         unknown = {wire.encode_key(one.key): one for one in self._unknown}
@@ -322,9 +304,7 @@ class _Writing:
         self._done[one] = Acknowledged(one, *said, is_dated)
 
     def sentence(self) -> str:
-        """
-        Describe of each change whether it was written.
-        """
+        """Describe of each change whether it was written."""
         said = [
             f"{_names(several)} could not be written to {self._topic} ({_words(why)})"
             for why, several in _by_reason(self._refused)

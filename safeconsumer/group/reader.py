@@ -1,6 +1,4 @@
-"""
-Reads the control topics on a thread that starts again after every failure.
-"""
+"""Reads the control topics on a thread that starts again after every failure."""
 
 import logging
 import threading
@@ -120,15 +118,11 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """
-        Whether everything on the topics is applied, as far as can be found out.
-        """
+        """Whether everything on the topics is applied, as far as can be found out."""
         return self._is_ready
 
     def positions(self) -> Offsets:
-        """
-        Return the offsets below which everything is obeyed.
-        """
+        """Return the offsets below which everything is obeyed."""
         return dict(self._positions)
 
     # ------------------------------------------------------------ the thread
@@ -307,6 +301,4 @@ class Reader:
 
 
 def _nothing() -> None:
-    """
-    Do nothing; stands in until a function is set.
-    """
+    """Do nothing; stands in until a function is set."""

@@ -1,6 +1,4 @@
-"""
-Encodes and decodes members' reports: versioned, bounded, and never trusted.
-"""
+"""Encodes and decodes members' reports: versioned, bounded, and never trusted."""
 
 import json
 import zlib
@@ -99,16 +97,12 @@ class Report:
 
 
 def encode_report_key(group: str, member: str) -> bytes:
-    """
-    Return the key of a member's reports.
-    """
+    """Return the key of a member's reports."""
     return _NUL.join((str(VERSION), group, member)).encode()
 
 
 def encode_report(report: Report) -> bytes:
-    """
-    Return a report as bytes; partitions are packed, or left out, if they do not fit.
-    """
+    """Return a report as bytes; partitions are packed, or left out, if they do not fit."""
     document = {
         "v": VERSION,
         "group": report.group,
@@ -170,9 +164,7 @@ def _unpacked(text: object) -> dict[str, Any] | None:
 
 
 def decode_report(data: object) -> Report | None:
-    """
-    Read a report of this version or a later one; None if it is not one.
-    """
+    """Read a report of this version or a later one; None if it is not one."""
     document = document_of(data)
     version = document.get("v")
     if not is_int(version) or version < 1:
@@ -258,9 +250,7 @@ def for_people(text: str) -> str:
 
 
 def cut(line: str) -> str:
-    """
-    Return as much of a line as fits into a report.
-    """
+    """Return as much of a line as fits into a report."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
 
@@ -292,9 +282,7 @@ def _is_range(value: object) -> bool:
 
 
 def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    """
-    Return numbers as sorted, disjoint ranges, both ends included.
-    """
+    """Return numbers as sorted, disjoint ranges, both ends included."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and number <= found[-1][1] + 1:
@@ -305,9 +293,7 @@ def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
-    """
-    Return how many numbers such ranges have, over all topics.
-    """
+    """Return how many numbers such ranges have, over all topics."""
     return sum(
         last - first + 1 for several in ranges.values() for first, last in several
     )

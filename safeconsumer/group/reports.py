@@ -1,6 +1,4 @@
-"""
-Reports to operators what this member obeys, at each change and every few seconds.
-"""
+"""Reports to operators what this member obeys, at each change and every few seconds."""
 
 import logging
 import math
@@ -101,28 +99,20 @@ class Reporter:
         )
 
     def start(self) -> None:
-        """
-        Begin to report.
-        """
+        """Begin to report."""
         self._thread.start()
 
     def wake(self) -> None:
-        """
-        Report soon, because something changed. Any thread; it does not block.
-        """
+        """Report soon, because something changed. Any thread; it does not block."""
         self._changed.set()
 
     def ask_to_stop(self) -> None:
-        """
-        Let it send a last report and end, without waiting for it.
-        """
+        """Let it send a last report and end, without waiting for it."""
         self._stopping.set()
         self._changed.set()
 
     def stop(self, until: float) -> None:
-        """
-        Send a last report, and end the thread; wait until then, on the monotonic clock.
-        """
+        """Send a last report, and end the thread; wait until then, on the monotonic clock."""
         self.ask_to_stop()
         self._thread.join(max(0.0, until - time.monotonic()))
 
@@ -196,15 +186,11 @@ class MemberReports:
         self._skew = skew
 
     def tell(self, state: str | None = None) -> tuple[Report, ...]:
-        """
-        Return what would be reported now.
-        """
+        """Return what would be reported now."""
         return (self.report(state),)
 
     def report(self, state: str | None = None) -> Report:
-        """
-        Return the member's report alone.
-        """
+        """Return the member's report alone."""
         seen = self._look()
         view, busy = self._ledger.view(), self._ledger.busy()
         _, wall = self._ledger.now()
@@ -234,9 +220,7 @@ class MemberReports:
 
 
 def member_name(client_id: str) -> str:
-    """
-    Return a name for reports that no other member has.
-    """
+    """Return a name for reports that no other member has."""
     shown = report_wire.for_people(client_id)[:_MOST_NAME]
     return f"{shown}-{uuid.uuid4().hex[:12]}"
 
@@ -244,9 +228,7 @@ def member_name(client_id: str) -> str:
 def ranges(
     partitions: Iterable[TopicPartition],
 ) -> Mapping[str, tuple[tuple[int, int], ...]]:
-    """
-    Return partitions as ranges of numbers by topic.
-    """
+    """Return partitions as ranges of numbers by topic."""
     numbers: dict[str, list[int]] = {}
     for tp in partitions:
         numbers.setdefault(tp[0], []).append(tp[1])

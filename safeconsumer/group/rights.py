@@ -1,6 +1,4 @@
-"""
-Lists as ACLs which rights operators and members need in Kafka.
-"""
+"""Lists as ACLs which rights operators and members need in Kafka."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,22 +32,16 @@ class Grant:
 
     @property
     def is_prefix(self) -> bool:
-        """
-        Whether it is for all resources whose names begin with the name.
-        """
+        """Whether it is for all resources whose names begin with the name."""
         return self.name.endswith(_ANY) and self.name != _ANY
 
     @property
     def pattern(self) -> str:
-        """
-        The name as an ACL has it.
-        """
+        """The name as an ACL has it."""
         return self.name[:-1] if self.is_prefix else self.name
 
     def command(self) -> str:
-        """
-        Return the command of Kafka's own tool that creates the ACL.
-        """
+        """Return the command of Kafka's own tool that creates the ACL."""
         operations = " ".join(f"--operation {one}" for one in self.operations)
         where = f"--{self.kind} {shlex.quote(self.pattern)}"
         prefix = " --resource-pattern-type prefixed" if self.is_prefix else ""
@@ -59,9 +51,7 @@ class Grant:
         )
 
     def document(self) -> dict[str, Any]:
-        """
-        Return the grant as plain JSON values.
-        """
+        """Return the grant as plain JSON values."""
         return {
             "principal": self.principal,
             "resource_type": self.kind,

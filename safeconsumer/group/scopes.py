@@ -1,6 +1,4 @@
-"""
-Reads scopes as they are typed, finds what they cover, and suggests corrections.
-"""
+"""Reads scopes as they are typed, finds what they cover, and suggests corrections."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,9 +73,7 @@ def _expanded(text: str) -> Iterator[str]:
 
 
 def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
-    """
-    Return what a group owns or has committed for, also in the middle of a rebalance.
-    """
+    """Return what a group owns or has committed for, also in the middle of a rebalance."""
     # In a rebalance only the members' reports say what they own.
     reported = judging.assigned(picture.reports)
     return tuple(sorted({*picture.facts.partitions, *reported}))
@@ -86,9 +82,7 @@ def partitions_of(picture: Picture) -> tuple[TopicPartition, ...]:
 def covered(
     scopes: Iterable[judging.Covering], partitions: Iterable[TopicPartition]
 ) -> tuple[TopicPartition, ...]:
-    """
-    Return the given partitions that a scope covers.
-    """
+    """Return the given partitions that a scope covers."""
     scopes = tuple(scopes)
     return tuple(tp for tp in partitions if any(one.covers(tp) for one in scopes))
 
@@ -120,9 +114,7 @@ def mistakes(
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """
-    Return which of the names may have been meant, as the end of a sentence.
-    """
+    """Return which of the names may have been meant, as the end of a sentence."""
     found = get_close_matches(name, dict.fromkeys(names), n=3)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 

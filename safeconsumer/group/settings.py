@@ -1,6 +1,4 @@
-"""
-Defines ``Control``: how a member takes part in group control.
-"""
+"""Defines ``Control``: how a member takes part in group control."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -21,9 +19,7 @@ PREFIX = "__safeconsumer_"
 
 
 def names(prefix: str) -> tuple[str, str, str]:
-    """
-    Return the control topics' names with a prefix: operators', the group's, reports.
-    """
+    """Return the control topics' names with a prefix: operators', the group's, reports."""
     return f"{prefix}holds_ops", f"{prefix}holds_group", f"{prefix}status"
 
 
@@ -163,9 +159,7 @@ class Control:
 
     @property
     def topics(self) -> tuple[str, str]:
-        """
-        The topics that hold state, the operators' first.
-        """
+        """The topics that hold state, the operators' first."""
         return self.operator_topic, self.group_topic
 
     def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> "GroupControl":

@@ -1,6 +1,4 @@
-"""
-Keeps what the control topics say about one group, and turns it into holds.
-"""
+"""Keeps what the control topics say about one group, and turns it into holds."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -59,9 +57,7 @@ class ControlState:
 
     @staticmethod
     def sources(operator_topic: str, group_topic: str) -> dict[str, str]:
-        """
-        Return the kind of holds, as a prefix of owners, that each topic has.
-        """
+        """Return the kind of holds, as a prefix of owners, that each topic has."""
         return {operator_topic: OPERATOR, group_topic: GROUP}
 
     def absorb(self, topic: str, records: Iterable[Written]) -> None:
@@ -77,30 +73,22 @@ class ControlState:
             self._tell_skipped()
 
     def restore(self, topic: str, keys: Iterable[ControlKey]) -> None:
-        """
-        Make the ledger obey the last known records again, after a change was tried.
-        """
+        """Make the ledger obey the last known records again, after a change was tried."""
         with self._lock:
             self._apply([self._fold.heard(topic, key) for key in keys])
 
     def read_through(self, topic: str, offset: int) -> None:
-        """
-        Note that everything below an offset was absorbed, so that tombstones may go.
-        """
+        """Note that everything below an offset was absorbed, so that tombstones may go."""
         with self._lock:
             self._fold.read_through(topic, offset)
 
     def begin_again(self, topic: str) -> None:
-        """
-        Note that the topic was created again: its offsets start over, the holds stay.
-        """
+        """Note that the topic was created again: its offsets start over, the holds stay."""
         with self._lock:
             self._fold.begin_again(topic)
 
     def kept(self) -> tuple[Hold, ...]:
-        """
-        Return the holds in force that were on a topic before it was created again.
-        """
+        """Return the holds in force that were on a topic before it was created again."""
         with self._lock:
             keys = {
                 self._key(one)
@@ -112,9 +100,7 @@ class ControlState:
         return tuple(one for one in self._ledger.view().state if one.key in keys)
 
     def count(self) -> int:
-        """
-        Return how many operator and group holds are in force.
-        """
+        """Return how many operator and group holds are in force."""
         return sum(hold.is_remote for hold in self._ledger.view().state)
 
     # ------------------------------------------------------------ telling
@@ -249,7 +235,5 @@ def as_hold(  # noqa: PLR0913, PLR0917 - two clocks
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:
-    """
-    Tell whether a hold's deadline has passed.
-    """
+    """Tell whether a hold's deadline has passed."""
     return hold.deadline is not None and hold.deadline <= moment[0]

@@ -1,6 +1,4 @@
-"""
-Checks at the start, and again later, that the control topics keep holds.
-"""
+"""Checks at the start, and again later, that the control topics keep holds."""
 
 import logging
 import threading
@@ -85,9 +83,7 @@ class TopicCheck:
         self._thread.start()
 
     def stop(self, until: float) -> None:
-        """
-        Wait until then, on the monotonic clock, for a question under way.
-        """
+        """Wait until then, on the monotonic clock, for a question under way."""
         if self._thread is not None:
             self._thread.join(max(0.0, until - time.monotonic()))
 

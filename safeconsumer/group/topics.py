@@ -1,6 +1,4 @@
-"""
-Defines the settings of control topics, and checks them at the broker.
-"""
+"""Defines the settings of control topics, and checks them at the broker."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -152,9 +150,7 @@ def _values(configs: Mapping[str, Mapping[str, str]] | None) -> dict[str, str] |
 
 
 def faults(facts: Facts) -> tuple[str, ...]:
-    """
-    Return why a topic is unfit to keep holds, each with what to do; () if it is fit.
-    """
+    """Return why a topic is unfit to keep holds, each with what to do; () if it is fit."""
     if not facts.partitions:
         return (f"there is no topic {facts.name}: safeconsumer control init makes it",)
     if facts.partitions != 1:
@@ -171,9 +167,7 @@ def faults(facts: Facts) -> tuple[str, ...]:
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
-    """
-    Return what should be changed on a topic that is fit, each as a sentence.
-    """
+    """Return what should be changed on a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (f"{facts.name}: settings unknown, no right to DescribeConfigs on it",)
     said = []
@@ -191,9 +185,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
-    """
-    Return what an operator must change on a topic that is fit, each as a sentence.
-    """
+    """Return what an operator must change on a topic that is fit, each as a sentence."""
     known = facts.settings or {}
     said = []
     kept_ms = _number(known, "delete.retention.ms")
@@ -212,9 +204,7 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
-    """
-    Return why a topic could not keep reports for a while; () if it can.
-    """
+    """Return why a topic could not keep reports for a while; () if it can."""
     if not facts.partitions:
         return (f"{facts.name} does not exist: it is unknown who obeys",)
     if facts.partitions != 1:

@@ -1,6 +1,4 @@
-"""
-Translates the errors of a cluster into kinds, descriptions and advice.
-"""
+"""Translates the errors of a cluster into kinds, descriptions and advice."""
 
 import socket
 import ssl
@@ -13,9 +11,7 @@ from safeconsumer.errors import ControlTopicError
 
 
 class Kind(Enum):
-    """
-    Says what can be done about an error of the cluster, or of the way to it.
-    """
+    """Says what can be done about an error of the cluster, or of the way to it."""
 
     AWAY = "no broker answers in time; trying again may help"
     REFUSED = "the broker refuses; trying again does not help"
@@ -32,32 +28,24 @@ class _Judgement:
 
 
 def kind_of(error: BaseException | None) -> Kind:
-    """
-    Tell what kind of error it is.
-    """
+    """Tell what kind of error it is."""
     return _judged(error).kind
 
 
 def said(error: BaseException) -> str:
-    """
-    Describe the error of the cluster, in the broker's own words, and what to do.
-    """
+    """Describe the error of the cluster, in the broker's own words, and what to do."""
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
     return f"{words}; {judged.do}" if judged.do else words
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """
-    Tell whether a broker denies this user access, or a topic is unfit for it.
-    """
+    """Tell whether a broker denies this user access, or a topic is unfit for it."""
     return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
 
 
 def cannot_log_in(error: BaseException | None) -> bool:
-    """
-    Tell whether a broker refused this login, or its certificate is not trusted.
-    """
+    """Tell whether a broker refused this login, or its certificate is not trusted."""
     return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
 
 

@@ -1,6 +1,4 @@
-"""
-Reads single-partition topics once, from some offset to their present end.
-"""
+"""Reads single-partition topics once, from some offset to their present end."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,17 +53,13 @@ def read_part(consumer: KafkaConsumer, name: str, first: int, end: int) -> list[
 
 
 def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
-    """
-    Return the parts of a control topic's record that are used.
-    """
+    """Return the parts of a control topic's record that are used."""
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
     return Written(record.key, record.value, record.offset, at_ms)
 
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped
-    """
-    Return a record's time in seconds since the epoch; None if it has none.
-    """
+    """Return a record's time in seconds since the epoch; None if it has none."""
     at_ms = record.timestamp
     return None if at_ms is None or at_ms < 0 else at_ms / 1000
 
@@ -96,9 +90,7 @@ def firsts_since(
     firsts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """
-    Return the offsets from which to read the records of about the last seconds.
-    """
+    """Return the offsets from which to read the records of about the last seconds."""
     at_ms = int((time.time() - 2 * seconds) * 1000)
     try:
         found = consumer.offsets_for_times(dict.fromkeys(firsts, at_ms))

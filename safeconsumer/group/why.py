@@ -1,6 +1,4 @@
-"""
-Explains why one partition is quiet or flows, with the first answer that applies.
-"""
+"""Explains why one partition is quiet or flows, with the first answer that applies."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -19,9 +17,7 @@ _BUSY = frozenset({judging.IN_HAND, judging.IN_BATCH})
 
 
 class Level(StrEnum):
-    """
-    How much an answer matters; the first is the worst.
-    """
+    """How much an answer matters; the first is the worst."""
 
     ALARM = "alarm"
     UNKNOWN = "unknown"
@@ -86,16 +82,12 @@ class Sight:
 
     @property
     def owner(self) -> str:
-        """
-        The client id of its owner; empty if no owner is known.
-        """
+        """The client id of its owner; empty if no owner is known."""
         return self.place.member or (self.seat.name if self.seat else "")
 
     @property
     def is_ready(self) -> bool:
-        """
-        Whether its owner reads the control topics.
-        """
+        """Whether its owner reads the control topics."""
         report = self.seat.report if self.seat else None
         return report is not None and report.state == "ready"
 
@@ -103,9 +95,7 @@ class Sight:
 def sights(
     judge: Judge, stands_for: Callable[[TopicPartition], float | None]
 ) -> Iterator[Sight]:
-    """
-    Return what is known of each partition of a group, in order.
-    """
+    """Return what is known of each partition of a group, in order."""
     picture = judge.picture
     seats = {
         tp: one
@@ -131,9 +121,7 @@ def sights(
 
 
 def why(sight: Sight) -> Answer:
-    """
-    Return the first answer that applies.
-    """
+    """Return the first answer that applies."""
     for number, (_, ask) in enumerate(_ASKED):
         answer = ask(sight)
         if answer is not None:

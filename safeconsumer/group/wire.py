@@ -81,17 +81,13 @@ class ControlHold:
 
 
 def encode_key(key: ControlKey) -> bytes:
-    """
-    Return a key as bytes.
-    """
+    """Return a key as bytes."""
     fields = (str(key.version), key.group, key.owner, key.scope, *key.extra)
     return _NUL.join(fields).encode()
 
 
 def decode_key(data: object) -> ControlKey | None:
-    """
-    Read a key; None if it is not one.
-    """
+    """Read a key; None if it is not one."""
     text = text_of(data, MAX_KEY_BYTES)
     if text is None:
         return None
@@ -108,9 +104,7 @@ def decode_key(data: object) -> ControlKey | None:
 
 
 def encode_hold(hold: ControlHold) -> bytes:
-    """
-    Return a value as bytes; the same hold always gives the same bytes.
-    """
+    """Return a value as bytes; the same hold always gives the same bytes."""
     document: dict[str, object] = {
         "v": hold.version,
         "id": hold.hold_id,
@@ -128,9 +122,7 @@ def encode_hold(hold: ControlHold) -> bytes:
 
 
 def decode_hold(data: object) -> ControlHold | None:
-    """
-    Read a value; None if it is not one. A later version's value is a hold without end.
-    """
+    """Read a value; None if it is not one. A later version's value is a hold without end."""
     document = document_of(data)
     version = document.get("v")
     if not is_int(version) or version < 1:
@@ -168,9 +160,7 @@ def _name(value: object) -> str | None:
 
 
 def is_group(group: object) -> bool:
-    """
-    Tell whether control records can name such a group.
-    """
+    """Tell whether control records can name such a group."""
     return is_short_text(group, MAX_GROUP_LENGTH) and bool(group)
 
 
@@ -187,23 +177,17 @@ def _is_reason(reason: object) -> bool:
 
 
 def is_short_text(text: object, limit: int) -> bool:
-    """
-    Tell whether it is printable text of at most ``limit`` characters.
-    """
+    """Tell whether it is printable text of at most ``limit`` characters."""
     return isinstance(text, str) and len(text) <= limit and text.isprintable()
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """
-    Tell whether it is a whole number, and not True or False.
-    """
+    """Tell whether it is a whole number, and not True or False."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def text_of(data: object, limit: int) -> str | None:
-    """
-    Return text of so many bytes at most; None if it is not such text.
-    """
+    """Return text of so many bytes at most; None if it is not such text."""
     if not isinstance(data, bytes) or len(data) > limit:
         return None
     try:
@@ -218,18 +202,14 @@ def _number(text: str) -> int | None:
 
 
 def as_json(document: Mapping[str, object]) -> bytes:
-    """
-    Return a document as bytes; the same document always gives the same bytes.
-    """
+    """Return a document as bytes; the same document always gives the same bytes."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "replace"
     )
 
 
 def document_of(data: object) -> dict[str, Any]:
-    """
-    Read a JSON object of 64 KiB at most; an empty one if it is not one.
-    """
+    """Read a JSON object of 64 KiB at most; an empty one if it is not one."""
     text = text_of(data, MAX_VALUE_BYTES)
     if text is None:
         return {}

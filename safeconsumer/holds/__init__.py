@@ -1,3 +1,1 @@
-"""
-Keeps holds: what is paused, by whom, why, and until when.
-"""
+"""Keeps holds: what is paused, by whom, why, and until when."""

@@ -1,6 +1,4 @@
-"""
-Defines the changes of the ledger: each is one value that waits in its inbox.
-"""
+"""Defines the changes of the ledger: each is one value that waits in its inbox."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
@@ -33,9 +31,7 @@ class Place:
     nothing: tuple[Scope, ...] = ()
 
     def scopes(self) -> tuple[Scope, ...]:
-        """
-        Return the scopes that the change concerns.
-        """
+        """Return the scopes that the change concerns."""
         return tuple(hold.scope for hold in self.holds)
 
 
@@ -53,9 +49,7 @@ class TakeOver:
     epochs: Mapping[TopicPartition, int]
 
     def scopes(self) -> tuple[Scope, ...]:
-        """
-        Return the scopes that the change concerns.
-        """
+        """Return the scopes that the change concerns."""
         return tuple(hold.scope for hold in self.holds)
 
 
@@ -84,24 +78,18 @@ class Remove:
     keys: tuple[HoldKey, ...]
 
     def scopes(self) -> tuple[Scope, ...]:
-        """
-        Return the scopes that the change concerns.
-        """
+        """Return the scopes that the change concerns."""
         return tuple(scope for scope, _ in self.keys)
 
 
 @frozen
 class RemoveOwner:
-    """
-    Lift every hold that an owner has when this is applied.
-    """
+    """Lift every hold that an owner has when this is applied."""
 
     owner: str
 
     def on(self, state: LedgerState) -> Remove:
-        """
-        Return the removals that this means in a given state.
-        """
+        """Return the removals that this means in a given state."""
         return Remove(tuple(hold.key for hold in state if hold.owner == self.owner))
 
 
@@ -125,18 +113,14 @@ class Assign:
 
 @frozen
 class OpenGates:
-    """
-    Open the control topics' gates of partitions whose ownership is still the same.
-    """
+    """Open the control topics' gates of partitions whose ownership is still the same."""
 
     epochs: Mapping[TopicPartition, int] = field(factory=dict)
 
 
 @frozen
 class OpenCallGates:
-    """
-    Open the gates of the ``poll`` that has ended.
-    """
+    """Open the gates of the ``poll`` that has ended."""
 
 
 Change: TypeAlias = (
@@ -145,9 +129,7 @@ Change: TypeAlias = (
 
 
 def remaining_after(state: LedgerState, scopes: Iterable[Scope]) -> tuple[Hold, ...]:
-    """
-    Return the holds that still cover what was to be lifted, as far as is known.
-    """
+    """Return the holds that still cover what was to be lifted, as far as is known."""
     found = {hold.key: hold for scope in scopes for hold in state.overlapping(scope)}
     return tuple(found.values())
 

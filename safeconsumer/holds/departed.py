@@ -1,6 +1,4 @@
-"""
-Remembers which partitions left quiet, to report it when they come back.
-"""
+"""Remembers which partitions left quiet, to report it when they come back."""
 
 from collections.abc import Iterable
 
@@ -27,30 +25,22 @@ class DepartedQuiet:
         return tp in self._partitions
 
     def topics(self) -> set[str]:
-        """
-        Return the topics that :meth:`settle` will look up.
-        """
+        """Return the topics that :meth:`settle` will look up."""
         return {topic for topic, _ in self._partitions}
 
     def leave(self, departed: Iterable[TopicPartition], before: PauseView) -> None:
-        """
-        Note those of the departed that were quiet.
-        """
+        """Note those of the departed that were quiet."""
         self._partitions |= {tp for tp in departed if tp in before.quiet}
 
     def returned(
         self, gained: Iterable[TopicPartition], state: LedgerState
     ) -> dict[TopicPartition, tuple[Hold, ...]]:
-        """
-        Return gained partitions that had left quiet, with the holds on them now.
-        """
+        """Return gained partitions that had left quiet, with the holds on them now."""
         back = {tp: state.covering(tp) for tp in gained if tp in self._partitions}
         return {tp: holds for tp, holds in back.items() if holds}
 
     def settle(self, gained: Iterable[TopicPartition], state: LedgerState) -> None:
-        """
-        Forget partitions that are back, and those that no hold covers any more.
-        """
+        """Forget partitions that are back, and those that no hold covers any more."""
         away = self._partitions.difference(gained)
         self._partitions = frozenset(tp for tp in away if state.covers(tp))
 
@@ -58,9 +48,7 @@ class DepartedQuiet:
 def staying_behind(
     departed: Iterable[TopicPartition], state: LedgerState
 ) -> dict[TopicPartition, Hold]:
-    """
-    Return the departed partitions that the application's own ``pause`` still holds.
-    """
+    """Return the departed partitions that the application's own ``pause`` still holds."""
     return {
         tp: hold
         for tp in departed

@@ -1,6 +1,4 @@
-"""
-Checks holds that were placed before the first ``subscribe`` or ``assign``.
-"""
+"""Checks holds that were placed before the first ``subscribe`` or ``assign``."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,29 +25,21 @@ class EarlyHolds:
         return len(self._unchecked)
 
     def add(self, keys: Iterable[HoldKey]) -> None:
-        """
-        Note holds that were placed while nothing was consumed.
-        """
+        """Note holds that were placed while nothing was consumed."""
         self._unchecked.update(dict.fromkeys(keys))
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
-        """
-        Forget holds that were checked, or are about to be lifted.
-        """
+        """Forget holds that were checked, or are about to be lifted."""
         for key in keys:
             self._unchecked.pop(key, None)
 
     def keys(self) -> tuple[HoldKey, ...]:
-        """
-        Return the holds to be checked now, in the order in which they were placed.
-        """
+        """Return the holds to be checked now, in the order in which they were placed."""
         return tuple(self._unchecked)
 
 
 def first_unfit(keys: Iterable[HoldKey], state: LedgerState, fits: Fits) -> Hold | None:
-    """
-    Return the first hold that is in force and does not fit; None if all do.
-    """
+    """Return the first hold that is in force and does not fit; None if all do."""
     for scope, owner in keys:
         for hold in state.of(scope):
             if hold.owner == owner and not fits(scope):
@@ -58,9 +48,7 @@ def first_unfit(keys: Iterable[HoldKey], state: LedgerState, fits: Fits) -> Hold
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    """
-    Make the rule of ``assign``: a held partition, or one of a held topic, is assigned.
-    """
+    """Make the rule of ``assign``: a held partition, or one of a held topic, is assigned."""
 
     def fits(scope: Scope) -> bool:
         if not isinstance(scope, Partition | Topic):

@@ -1,6 +1,4 @@
-"""
-Finds the holds that expire next, in a heap whose size is bounded by what is held.
-"""
+"""Finds the holds that expire next, in a heap whose size is bounded by what is held."""
 
 import heapq
 import itertools
@@ -37,9 +35,7 @@ class Deadlines:
         return len(self._entries)
 
     def add(self, holds: Iterable[Hold], state: LedgerState) -> None:
-        """
-        Remember those of the holds that have a deadline and are in force in ``state``.
-        """
+        """Remember those of the holds that have a deadline and are in force in ``state``."""
         for hold in holds:
             if hold.deadline is not None:
                 entry = (hold.deadline, next(self._serial), hold)
@@ -53,9 +49,7 @@ class Deadlines:
         self._look()
 
     def take_due(self, now: float) -> list[Hold]:
-        """
-        Take out the holds whose deadline is reached, in force or not.
-        """
+        """Take out the holds whose deadline is reached, in force or not."""
         due = []
         while self._entries and self._entries[0][0] <= now:
             due.append(heapq.heappop(self._entries)[2])

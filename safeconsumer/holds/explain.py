@@ -1,6 +1,4 @@
-"""
-Describes in words who keeps a partition quiet.
-"""
+"""Describes in words who keeps a partition quiet."""
 
 from datetime import UTC, datetime
 
@@ -25,16 +23,12 @@ def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
 
 
 def counted(count: int, what: str) -> str:
-    """
-    Return ``1 member``, ``2 members``, ``1,000 members``.
-    """
+    """Return ``1 member``, ``2 members``, ``1,000 members``."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def hold_line(hold: Hold) -> str:
-    """
-    Return one line about one hold, times in UTC.
-    """
+    """Return one line about one hold, times in UTC."""
     parts = [f"{hold.scope} held by {hold.owner}", f"since {utc(hold.placed_at)}"]
     if hold.reason:
         parts.append(f"because {hold.reason}")
@@ -51,9 +45,7 @@ def _until(hold: Hold) -> str:
 
 
 def utc(seconds: float) -> str:
-    """
-    Return a moment, in seconds since the epoch, as text for people.
-    """
+    """Return a moment, in seconds since the epoch, as text for people."""
     if seconds >= _END_OF_CALENDAR:
         return "a time beyond the year 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

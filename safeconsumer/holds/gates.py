@@ -56,30 +56,22 @@ class CallGates:
 
     @property
     def is_gating(self) -> bool:
-        """
-        Whether what is gained now will be gated.
-        """
+        """Whether what is gained now will be gated."""
         return self.in_call and self.began is not None
 
     def begin(self, view: PauseView) -> CallGates:
-        """
-        Note the start of a call.
-        """
+        """Note the start of a call."""
         # evolve() would cost too much here and below, where every poll calls twice.
         if not view.assigned:
             return CallGates(self.closed, True, self.began, self.standing, self.named)  # noqa: FBT003 - positions are faster
         return CallGates(self.closed, True, view if _is_held_throughout(view) else None)  # noqa: FBT003 - positions are faster
 
     def end(self) -> CallGates:
-        """
-        Note the end of a call: nothing is gated from now on.
-        """
+        """Note the end of a call: nothing is gated from now on."""
         return CallGates(self.closed, False, self.began, self.standing, self.named)  # noqa: FBT003 - positions are faster
 
     def all_open(self) -> CallGates:
-        """
-        Open all gates.
-        """
+        """Open all gates."""
         return evolve(self, closed=HashTrieMap()) if len(self.closed) else self
 
     def choose_anew(self, view: PauseView) -> CallGates:
@@ -94,17 +86,13 @@ class CallGates:
         return CallGates(self.closed)
 
     def patterns(self) -> list[Pattern]:
-        """
-        Return the patterns that :meth:`reassign` will look up for gained partitions.
-        """
+        """Return the patterns that :meth:`reassign` will look up for gained partitions."""
         return [scope for scope in self.named if isinstance(scope, Pattern)]
 
     def reassign(
         self, gained: Collection[TopicPartition], departed: Iterable[TopicPartition]
     ) -> CallGates:
-        """
-        Drop the gates of departed partitions, and gate the gained ones.
-        """
+        """Drop the gates of departed partitions, and gate the gained ones."""
         closed = _without(self.closed, departed)
         if self.is_gating:
             wide = [one for one in self.named if not isinstance(one, Partition)]
@@ -146,9 +134,7 @@ class CallGates:
         return gates
 
     def given_up(self, owner: str) -> CallGates:
-        """
-        Note that an owner lifted all its holds.
-        """
+        """Note that an owner lifted all its holds."""
         if self.began is None:
             return self
         standing = _looked_up(self.began) if self.standing is None else self.standing

@@ -1,6 +1,4 @@
-"""
-Describes a hold: who keeps which scope quiet, why, since when and until when.
-"""
+"""Describes a hold: who keeps which scope quiet, why, since when and until when."""
 
 import enum
 import math
@@ -39,17 +37,13 @@ KINDS = ("local", "worker", "group", "operator")
 
 
 class WorkerOwner(str):
-    """
-    The owner of a hold that a worker places; no other owner may have this prefix.
-    """
+    """The owner of a hold that a worker places; no other owner may have this prefix."""
 
     __slots__ = ()
 
 
 class Lifetime(enum.Enum):
-    """
-    Says what ends a hold, apart from its owner lifting it and its expiry.
-    """
+    """Says what ends a hold, apart from its owner lifting it and its expiry."""
 
     UNTIL_RESUMED = "until_resumed"
     """Nothing does; it survives rebalances, lost membership, changed subscriptions."""
@@ -86,16 +80,12 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """
-        Tell whether it came from a control topic, so that no local ``resume`` lifts it.
-        """
+        """Tell whether it came from a control topic, so that no local ``resume`` lifts it."""
         return self.owner.startswith((OPERATOR, GROUP))
 
     @property
     def is_routine(self) -> bool:
-        """
-        Tell whether a worker placed it to limit its own load, without being asked to.
-        """
+        """Tell whether a worker placed it to limit its own load, without being asked to."""
         return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
@@ -122,15 +112,11 @@ class Hold:
 
     @property
     def key(self) -> HoldKey:
-        """
-        Its scope and its owner; two holds with the same key are the same hold.
-        """
+        """Its scope and its owner; two holds with the same key are the same hold."""
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """
-        Tell whether placing this one over ``other`` would change nothing.
-        """
+        """Tell whether placing this one over ``other`` would change nothing."""
         return (
             self.deadline is None
             and other.deadline is None
@@ -139,9 +125,7 @@ class Hold:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """
-        Return the hold as plain JSON values.
-        """
+        """Return the hold as plain JSON values."""
         return {
             "scope": str(self.scope),
             "owner": self.owner,
@@ -156,9 +140,7 @@ _KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))
 
 
 def kind_of(owner: str) -> str:
-    """
-    Return which of :data:`KINDS` places holds of this owner.
-    """
+    """Return which of :data:`KINDS` places holds of this owner."""
     for beginning, kind in _KINDS:
         if owner.startswith(beginning):
             return kind
@@ -166,9 +148,7 @@ def kind_of(owner: str) -> str:
 
 
 def is_routine(owner: str) -> bool:
-    """
-    Tell whether a worker limits its own load by holds of this owner.
-    """
+    """Tell whether a worker limits its own load by holds of this owner."""
     return owner.startswith(WORKER) and owner not in OUTAGES
 
 

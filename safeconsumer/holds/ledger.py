@@ -159,22 +159,16 @@ class PauseLedger:
         return self._view
 
     def applied(self) -> PauseView:
-        """
-        Return the view that was applied last, without what waits; takes no lock.
-        """
+        """Return the view that was applied last, without what waits; takes no lock."""
         return self._view
 
     def wake(self) -> None:
-        """
-        Wake the threads that wait for a change of the quiet partitions.
-        """
+        """Wake the threads that wait for a change of the quiet partitions."""
         for wake in self.wakers:
             wake()
 
     def view_about(self, topic: str) -> PauseView:
-        """
-        Return :meth:`view`, after all of its patterns have been asked about the topic.
-        """
+        """Return :meth:`view`, after all of its patterns have been asked about the topic."""
         view = self.view()
         self._ask_and_tell((one, topic) for one in in_force(view.state))
         return view
@@ -189,15 +183,11 @@ class PauseLedger:
         return self._patterns.asked(scopes, self._view.assigned)
 
     def seconds_to_next_expiry(self) -> float:
-        """
-        Return the seconds until the next hold expires; infinite if none expires.
-        """
+        """Return the seconds until the next hold expires; infinite if none expires."""
         return self._deadlines.next - self._clock()
 
     def now(self) -> tuple[float, float]:
-        """
-        Return the time now in seconds, on the monotonic clock and since the epoch.
-        """
+        """Return the time now in seconds, on the monotonic clock and since the epoch."""
         return self._clock(), self._wall()
 
     # ------------------------------------------------------------ placing and lifting
@@ -352,9 +342,7 @@ class PauseLedger:
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> rebalance.Ownership:
-        """
-        Return the owned partitions with their epochs.
-        """
+        """Return the owned partitions with their epochs."""
         return self._ownership
 
     def assign(self, assignment: Iterable[TopicPartition]) -> rebalance.Reassignment:
@@ -371,9 +359,7 @@ class PauseLedger:
         return self._assign(Assign(tuple(assignment)))
 
     def close(self) -> None:
-        """
-        End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing.
-        """
+        """End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing."""
         self._assign(Assign((), is_final=True))
 
     def begin_call(self) -> bool:
@@ -399,9 +385,7 @@ class PauseLedger:
             return self._call_gates.is_gating
 
     def goes_on(self) -> None:
-        """
-        Note that a ``poll`` still waits: its member has just served the group again.
-        """
+        """Note that a ``poll`` still waits: its member has just served the group again."""
         self._polled_at = self._clock()
 
     def polled_at(self) -> float | None:
@@ -416,9 +400,7 @@ class PauseLedger:
         return None if at is None else self._wall() - (now - at)
 
     def end_call(self) -> None:
-        """
-        Mark the end of a ``poll`` and open the gates that its start asked for.
-        """
+        """Mark the end of a ``poll`` and open the gates that its start asked for."""
         with self._lock:
             self._call_gates = self._call_gates.end()
             has_gates = bool(self._call_gates.closed)
@@ -448,24 +430,18 @@ class PauseLedger:
         self._watcher = watcher
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """
-        Open the gates of the partitions whose ownership has still the same epoch.
-        """
+        """Open the gates of the partitions whose ownership has still the same epoch."""
         self._submit(OpenGates(epochs))
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
-        """
-        Return the partitions that wait for the control topics.
-        """
+        """Return the partitions that wait for the control topics."""
         return frozenset(self._control_gates)
 
     # ------------------------------------------------------------ events
 
     def emit(self, kind: type[events.Event], **fields: object) -> None:
-        """
-        Queue an event for the next :meth:`deliver`; safe under any lock.
-        """
+        """Queue an event for the next :meth:`deliver`; safe under any lock."""
         self._outbox.waiting.append(self._event(kind, **fields))
 
     def pass_on(self, event: events.Event) -> None:
@@ -488,15 +464,11 @@ class PauseLedger:
         return self._outbox.deliver()
 
     def is_telling_here(self) -> bool:
-        """
-        Tell whether this thread is handing an event to the hooks.
-        """
+        """Tell whether this thread is handing an event to the hooks."""
         return self._outbox.is_at_work_here()
 
     def hook_failures(self) -> dict[str, int]:
-        """
-        Return how often each hook has raised so far, by its ``repr``.
-        """
+        """Return how often each hook has raised so far, by its ``repr``."""
         return dict(self.dispatcher.failures)
 
     # ------------------------------------------------------------ the one way in

@@ -32,9 +32,7 @@ class Register:
 
 
 def merge(left: Mapping[K, Register], right: Mapping[K, Register]) -> dict[K, Register]:
-    """
-    Combine two sets of registers; for each key the greater register is kept.
-    """
+    """Combine two sets of registers; for each key the greater register is kept."""
     merged = dict(left)
     for key, register in right.items():
         known = merged.get(key)
@@ -44,7 +42,5 @@ def merge(left: Mapping[K, Register], right: Mapping[K, Register]) -> dict[K, Re
 
 
 def held(registers: Mapping[K, Register]) -> frozenset[K]:
-    """
-    Return the keys that are held.
-    """
+    """Return the keys that are held."""
     return frozenset(key for key, one in registers.items() if one.is_held)

@@ -1,6 +1,4 @@
-"""
-Numbers ownerships, and finds what a new assignment changed.
-"""
+"""Numbers ownerships, and finds what a new assignment changed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -83,9 +81,7 @@ class Snapshot:
 
 
 def snapshot(view: PauseView, ownership: Ownership) -> Snapshot:
-    """
-    Remember the state that must be the same again when the join completes.
-    """
+    """Remember the state that must be the same again when the join completes."""
     quiet = frozenset(view.quiet)
     gated = quiet.intersection(view.gates)
     held = quiet - frozenset(tp for tp in gated if not view.state.covers(tp))
@@ -116,9 +112,7 @@ class Outcome:
 def compare(
     before: Snapshot, view: PauseView, ownership: Ownership, lost: PartitionsOf
 ) -> Outcome:
-    """
-    Find what a completed join changed, and whether a pause was forgotten.
-    """
+    """Find what a completed join changed, and whether a pause was forgotten."""
     now = ownership.epochs
     kept = frozenset(tp for tp in now if before.epochs.get(tp) == now[tp])
     gone = frozenset(tp for tp in before.epochs if tp not in now)

@@ -1,6 +1,4 @@
-"""
-Asks patterns about topic names, never under the ledger's lock.
-"""
+"""Asks patterns about topic names, never under the ledger's lock."""
 
 from __future__ import annotations
 
@@ -43,9 +41,7 @@ class Patterns:
         self._kept: dict[tuple[type, str], Pattern] = {}
 
     def shared(self, scope: Scope) -> Scope:
-        """
-        Return the earlier pattern with the same expression, and with it its answers.
-        """
+        """Return the earlier pattern with the same expression, and with it its answers."""
         if not isinstance(scope, Pattern):
             return scope
         if len(self._kept) >= MOST_KEPT:
@@ -53,9 +49,7 @@ class Patterns:
         return self._kept.setdefault((type(scope.compiled), scope.text), scope)
 
     def shared_keys(self, keys: Iterable[HoldKey]) -> tuple[HoldKey, ...]:
-        """
-        Return the keys of holds with their patterns shared, as :meth:`shared` does.
-        """
+        """Return the keys of holds with their patterns shared, as :meth:`shared` does."""
         return tuple((self.shared(scope), owner) for scope, owner in keys)
 
     def asked(
@@ -134,9 +128,7 @@ class Patterns:
 
 
 def in_force(state: LedgerState) -> Iterator[Pattern]:
-    """
-    Yield the patterns of all holds, those with one text from each owner.
-    """
+    """Yield the patterns of all holds, those with one text from each owner."""
     for holds in state.patterns.values():
         for hold in holds:
             if isinstance(hold.scope, Pattern):

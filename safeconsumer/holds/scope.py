@@ -33,35 +33,25 @@ TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """
-    The part of a compiled pattern that is used: ``re`` and ``re2`` both offer it.
-    """
+    """The part of a compiled pattern that is used: ``re`` and ``re2`` both offer it."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
-        """
-        The source of the expression.
-        """
+        """The source of the expression."""
 
     def fullmatch(self, string: str, /) -> object | None:
-        """
-        Return a match if the whole string fits, else None.
-        """
+        """Return a match if the whole string fits, else None."""
 
 
 @frozen(repr=False)
 class Partition:
-    """
-    One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``.
-    """
+    """One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``."""
 
     topic: str
     partition: int
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether ``tp`` is this partition.
-        """
+        """Tell whether ``tp`` is this partition."""
         return tp == (self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -73,16 +63,12 @@ class Partition:
 
 @frozen(repr=False)
 class Topic:
-    """
-    Every partition of one topic, present and future, ``orders``.
-    """
+    """Every partition of one topic, present and future, ``orders``."""
 
     topic: str
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether ``tp`` belongs to this topic.
-        """
+        """Tell whether ``tp`` belongs to this topic."""
         return tp[0] == self.topic
 
     def __str__(self) -> str:
@@ -132,21 +118,15 @@ class Pattern:
         return answer
 
     def assume_match(self, topic: str) -> None:
-        """
-        Count a name as covered about which the expression could not be asked.
-        """
+        """Count a name as covered about which the expression could not be asked."""
         self._answers[topic] = True
 
     def knows(self, topic: str) -> bool:
-        """
-        Tell whether :meth:`matches` would answer from memory.
-        """
+        """Tell whether :meth:`matches` would answer from memory."""
         return topic in self._answers
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether the topic of ``tp`` matches.
-        """
+        """Tell whether the topic of ``tp`` matches."""
         return self.matches(tp[0])
 
     def __str__(self) -> str:
@@ -157,14 +137,10 @@ class Pattern:
 
 @frozen(repr=False)
 class Everything:
-    """
-    Everything that is or will be assigned, ``@all``.
-    """
+    """Everything that is or will be assigned, ``@all``."""
 
     def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - one shape
-        """
-        Answer True.
-        """
+        """Answer True."""
         return True
 
     def __str__(self) -> str:
@@ -290,9 +266,7 @@ def parse(text: str) -> Scope:
 
 
 def expression_of(text: str) -> str | None:
-    """
-    Return the expression of a text that is a pattern, else None.
-    """
+    """Return the expression of a text that is a pattern, else None."""
     if not text.startswith(_PATTERN) or _OF_RE.fullmatch(text):
         return None
     return text.removeprefix(_PATTERN)

@@ -1,6 +1,4 @@
-"""
-Finds out whether a Python signal handler called the running code.
-"""
+"""Finds out whether a Python signal handler called the running code."""
 
 import functools
 import signal
@@ -49,9 +47,7 @@ def in_signal_handler() -> bool:
 
 
 def meet_handlers() -> None:
-    """
-    Remember the handlers that are installed now. Any thread may call it.
-    """
+    """Remember the handlers that are installed now. Any thread may call it."""
     found = tuple(_handler_codes())
     if len(_met) > _MOST_MET:
         _met.clear()

@@ -53,9 +53,7 @@ class LedgerState:
     bound: HashTrieMap[HoldKey, Holds] = field(factory=_no_holds)
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether any hold covers the partition.
-        """
+        """Tell whether any hold covers the partition."""
         return bool(
             self.everything
             or tp in self.partitions
@@ -64,9 +62,7 @@ class LedgerState:
         )
 
     def covering(self, tp: TopicPartition) -> Holds:
-        """
-        Return the holds that cover the partition, narrowest first.
-        """
+        """Return the holds that cover the partition, narrowest first."""
         found = [*self.partitions.get(tp, ()), *self.topics.get(tp[0], ())]
         for holds in self.patterns.values():
             if _scope_of(holds).covers(tp):
@@ -74,9 +70,7 @@ class LedgerState:
         return (*found, *self.everything)
 
     def of(self, scope: Scope) -> Holds:
-        """
-        Return the holds placed on exactly this scope, one per owner.
-        """
+        """Return the holds placed on exactly this scope, one per owner."""
         match scope:
             case Partition():
                 return self.partitions.get((scope.topic, scope.partition), ())
@@ -115,9 +109,7 @@ class LedgerState:
                 yield from self
 
     def named_topics(self) -> set[str]:
-        """
-        Return the topics that a hold of a partition or of a topic names.
-        """
+        """Return the topics that a hold of a partition or of a topic names."""
         return {tp[0] for tp in self.partitions} | set(self.topics)
 
     def _within(self, is_meant: Callable[[str], bool]) -> Iterator[Hold]:

@@ -62,29 +62,21 @@ class PauseView:
         return {*self.quiet, *self.away}
 
     def partitions(self) -> Iterable[TopicPartition]:
-        """
-        Yield every assigned partition.
-        """
+        """Yield every assigned partition."""
         for partitions in self.assigned.values():
             yield from partitions
 
     def owns(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a partition is assigned here.
-        """
+        """Tell whether a partition is assigned here."""
         return tp in self.assigned.get(tp[0], {})
 
     def is_quiet_throughout(self) -> bool:
-        """
-        Tell whether something is assigned and all of it is quiet.
-        """
+        """Tell whether something is assigned and all of it is quiet."""
         count = sum(map(len, self.assigned.values()))
         return count > 0 and count == len(self.quiet)
 
     def affected_by(self, scope: Scope) -> Iterable[TopicPartition]:
-        """
-        Yield the assigned partitions that the scope covers.
-        """
+        """Yield the assigned partitions that the scope covers."""
         match scope:
             case Partition():
                 # the object that the assignment holds: Kafka's named tuple
@@ -106,9 +98,7 @@ class PauseView:
 
 @frozen
 class Shift:
-    """
-    Which partitions became quiet and which began to flow by one change.
-    """
+    """Which partitions became quiet and which began to flow by one change."""
 
     quiet: tuple[TopicPartition, ...] = ()
     flowing: tuple[TopicPartition, ...] = ()
@@ -117,9 +107,7 @@ class Shift:
 def with_state(
     view: PauseView, state: LedgerState, touched: Iterable[Scope]
 ) -> tuple[PauseView, Shift]:
-    """
-    Apply a changed ledger, looking only at what the touched scopes cover.
-    """
+    """Apply a changed ledger, looking only at what the touched scopes cover."""
     if state is view.state:
         return view, Shift()
     affected: dict[TopicPartition, None] = {}
@@ -135,9 +123,7 @@ def with_state(
 def with_gates(
     view: PauseView, gates: HashTrieMap[TopicPartition, str]
 ) -> tuple[PauseView, Shift]:
-    """
-    Apply changed gates.
-    """
+    """Apply changed gates."""
     touched = {*gates, *view.gates}
     here = [tp for tp in view.partitions() if tp in touched] if touched else []
     return _settled(view, view.state, gates, here, view.away)

@@ -1,6 +1,4 @@
-"""
-Defines the alert rules: what each one means, and what to do about it.
-"""
+"""Defines the alert rules: what each one means, and what to do about it."""
 
 import json
 from collections.abc import Iterator
@@ -37,9 +35,7 @@ class Alert:
 
     @property
     def query(self) -> str:
-        """
-        The expression for Prometheus.
-        """
+        """The expression for Prometheus."""
         return self.expr.replace("{p}", PREFIX)
 
 
@@ -311,9 +307,7 @@ def rules(runbook_url: str = RUNBOOK) -> str:
 
 
 def lag_rules() -> str:
-    """
-    Return the example of a lag alert that ignores held partitions.
-    """
+    """Return the example of a lag alert that ignores held partitions."""
     return _LAG
 
 
@@ -336,9 +330,7 @@ def _rules(runbook_url: str) -> Iterator[str]:
 
 
 def runbook() -> str:
-    """
-    Return what each alert means and what to do, as Markdown.
-    """
+    """Return what each alert means and what to do, as Markdown."""
     return "\n".join(_runbook())
 
 

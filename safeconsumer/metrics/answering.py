@@ -1,6 +1,4 @@
-"""
-Answers the HTTP requests of Prometheus and of probes about a process.
-"""
+"""Answers the HTTP requests of Prometheus and of probes about a process."""
 
 import socket
 import sys
@@ -51,9 +49,7 @@ class Answers(ThreadingMixIn, HTTPServer):
         _alive.add(self)
 
     def end(self) -> None:
-        """
-        Stop answering and close the port; a second call does nothing.
-        """
+        """Stop answering and close the port; a second call does nothing."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self.shutdown()
@@ -61,9 +57,7 @@ class Answers(ThreadingMixIn, HTTPServer):
             thread.join()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
-        """
-        Ignore clients that hung up or sent too slowly.
-        """
+        """Ignore clients that hung up or sent too slowly."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

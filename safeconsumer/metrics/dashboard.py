@@ -1,6 +1,4 @@
-"""
-Builds the Grafana dashboard: classic JSON, with the data source as a variable.
-"""
+"""Builds the Grafana dashboard: classic JSON, with the data source as a variable."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -37,9 +35,7 @@ class Panel:
 
 @frozen
 class Row:
-    """
-    Panels about one subject, under one heading.
-    """
+    """Panels about one subject, under one heading."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -395,9 +391,7 @@ ROWS = (
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """
-    Yield the title of each panel with each of its queries, for Prometheus.
-    """
+    """Yield the title of each panel with each of its queries, for Prometheus."""
     for row in ROWS:
         for panel in row.panels:
             for query, _ in panel.queries:
@@ -405,9 +399,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def dashboard() -> str:
-    """
-    Return the dashboard, for import into Grafana.
-    """
+    """Return the dashboard, for import into Grafana."""
     document = {
         "uid": "safeconsumer",
         "title": "safeconsumer",

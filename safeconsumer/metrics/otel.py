@@ -1,6 +1,4 @@
-"""
-Exports the table of metrics to OpenTelemetry, with asynchronous instruments.
-"""
+"""Exports the table of metrics to OpenTelemetry, with asynchronous instruments."""
 
 import threading
 import time
@@ -155,9 +153,7 @@ class _Looks(threading.local):
         self._served: set[str] = set()
 
     def observing(self, name: str, of: Callable[[Any], float], part: str) -> _Observe:
-        """
-        Return a function that observes a metric, or a part of it.
-        """
+        """Return a function that observes a metric, or a part of it."""
 
         def observe(_options: CallbackOptions) -> Iterator[Observation]:
             for sample in self.samples(name, f"{name} {part}"):
@@ -166,9 +162,7 @@ class _Looks(threading.local):
         return observe
 
     def samples(self, name: str, who: str) -> tuple[Sample, ...]:
-        """
-        Return the values of a metric for one instrument.
-        """
+        """Return the values of a metric for one instrument."""
         now = time.monotonic()
         if who in self._served or now - self._looked_at > _LOOK_SECONDS:
             found = self._readings.read()

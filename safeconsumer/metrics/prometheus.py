@@ -1,6 +1,4 @@
-"""
-Exports the table of metrics to Prometheus, through ``prometheus-client``.
-"""
+"""Exports the table of metrics to Prometheus, through ``prometheus-client``."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -83,15 +81,11 @@ class Collector(Base):
         self._readings.remove(source)
 
     def describe(self) -> Iterable["Family"]:
-        """
-        Return every possible metric, so that a registry refuses a second collector.
-        """
+        """Return every possible metric, so that a registry refuses a second collector."""
         return [family(one, (), ()) for one in self._readings.metrics()]
 
     def collect(self) -> Iterator["Family"]:
-        """
-        Read all metrics once.
-        """
+        """Read all metrics once."""
         for metric, samples in self._readings.read():
             yield family(metric, _label_names(metric, samples), samples)
 
@@ -105,9 +99,7 @@ def _label_names(metric: Metric, samples: Iterable[Sample]) -> tuple[str, ...]:
 def family(
     metric: Metric, names: tuple[str, ...], samples: Iterable[Sample]
 ) -> "Family":
-    """
-    Return a metric with these values in the form of prometheus-client.
-    """
+    """Return a metric with these values in the form of prometheus-client."""
     if metric.kind == "histogram":
         return _histogram(metric, names, samples)
     kind: Any = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -150,18 +142,14 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
 
 
 class _Http(Answers, WSGIServer):
-    """
-    prometheus-client's server, except that it does not wait for silent clients.
-    """
+    """prometheus-client's server, except that it does not wait for silent clients."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = PATIENCE
 
     def log_message(self, *_args: object) -> None:
-        """
-        Write nothing: Prometheus scrapes every few seconds.
-        """
+        """Write nothing: Prometheus scrapes every few seconds."""
 
 
 class Server:

@@ -1,6 +1,4 @@
-"""
-Reads the values of the table's metrics from consumers and workers.
-"""
+"""Reads the values of the table's metrics from consumers and workers."""
 
 import itertools
 import threading
@@ -64,14 +62,10 @@ _QUERY_FIELDS = {
 
 @runtime_checkable
 class Listener(Protocol):
-    """
-    Observes Spark's queries, as :func:`safeconsumer.spark.listener` returns it.
-    """
+    """Observes Spark's queries, as :func:`safeconsumer.spark.listener` returns it."""
 
     def heard(self) -> tuple[Iterable[Any], Iterable[Any]]:
-        """
-        Return the running queries, and the counts of ended ones by name.
-        """
+        """Return the running queries, and the counts of ended ones by name."""
 
 
 @frozen
@@ -110,9 +104,7 @@ class _Member:
     began: Mapping[str, Any] = field(factory=dict)
 
     def values(self) -> Iterator[tuple[Metric, Any]]:
-        """
-        Yield each metric with its value, or its values by their labels.
-        """
+        """Yield each metric with its value, or its values by their labels."""
         for metric, value in self._own():
             if metric.name in self.began:
                 since = _less(value, self.began[metric.name])
@@ -121,9 +113,7 @@ class _Member:
                 yield metric, value
 
     def counters(self) -> dict[str, Any]:
-        """
-        Return every counter as it is shown.
-        """
+        """Return every counter as it is shown."""
         shown = {
             metric.name: dict(value) if isinstance(value, Mapping) else value
             for metric, value in self.values()
@@ -132,9 +122,7 @@ class _Member:
         return {**self.ended, **shown}
 
     def after(self, ended: Mapping[str, Any]) -> "_Member":
-        """
-        Return this member with counters that continue from those of an ended one.
-        """
+        """Return this member with counters that continue from those of an ended one."""
         began = {
             metric.name: dict(value) if isinstance(value, Mapping) else value
             for metric, value in self._own()
@@ -185,9 +173,7 @@ class Readings:
         self.add(*sources, is_labelled=is_labelled)
 
     def forget(self) -> None:
-        """
-        Drop all sources; no other thread may use it meanwhile.
-        """
+        """Drop all sources; no other thread may use it meanwhile."""
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
         self._listeners: tuple[Listener, ...] = ()
@@ -239,9 +225,7 @@ class Readings:
             members[at[0]] = evolve(found, worker=worker).after(found.counters())
 
     def remove(self, source: object) -> None:
-        """
-        Remove a source, a worker with its consumer; no error if it is not there.
-        """
+        """Remove a source, a worker with its consumer; no error if it is not there."""
         consumer = source.consumer if isinstance(source, Worker) else source
         with self._lock:
             for one in self._members:
@@ -257,15 +241,11 @@ class Readings:
             self._listeners = tuple(one for one in self._listeners if one is not source)
 
     def metrics(self) -> tuple[Metric, ...]:
-        """
-        Return the possible metrics, whether or not they have a value now.
-        """
+        """Return the possible metrics, whether or not they have a value now."""
         return table.of("consumer", "control", "worker", "spark")
 
     def read(self) -> Iterator[tuple[Metric, tuple[Sample, ...]]]:
-        """
-        Yield each metric that has values now, with all of them.
-        """
+        """Yield each metric that has values now, with all of them."""
         found: dict[str, list[Sample]] = {one.name: [] for one in self.metrics()}
         for member in self._members:
             for metric, value in member.values():

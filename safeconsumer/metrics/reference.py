@@ -75,9 +75,7 @@ Spans, which `Worker(trace=True)` creates for each attempt at a record, are desc
 
 
 def page() -> str:
-    """
-    Return the page, as Markdown.
-    """
+    """Return the page, as Markdown."""
     return "\n".join([_HEAD, *_sections()])
 
 
@@ -124,9 +122,7 @@ def _label(label: Label) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """
-    Print the page, or write it.
-    """
+    """Print the page, or write it."""
     parser = argparse.ArgumentParser(description="The reference page of all metrics.")
     parser.add_argument("--write", metavar="FILE", type=Path)
     file: Path | None = parser.parse_args(arguments).write

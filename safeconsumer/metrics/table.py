@@ -94,9 +94,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """
-        Its name in Prometheus.
-        """
+        """Its name in Prometheus."""
         return f"{PREFIX}{self.name}"
 
     @property
@@ -589,9 +587,7 @@ All metrics, in the order in which they are shown.
 
 
 def of(*sources: Source) -> tuple[Metric, ...]:
-    """
-    Return the metrics of these sources.
-    """
+    """Return the metrics of these sources."""
     return tuple(one for one in METRICS if one.source in sources)
 
 
@@ -608,9 +604,7 @@ def name_of(metric: Metric) -> str:
 
 
 def unit_of(metric: Metric) -> str:
-    """
-    Return the unit of a metric's instrument; empty for a plain number.
-    """
+    """Return the unit of a metric's instrument; empty for a plain number."""
     if metric.unit is None:
         return ""
     return _UNITS.get(metric.unit) or f"{{{metric.unit.removesuffix('s')}}}"

@@ -1,6 +1,4 @@
-"""
-Keeps track of which partitions a stream's batch may still be reading.
-"""
+"""Keeps track of which partitions a stream's batch may still be reading."""
 
 import threading
 from collections.abc import Iterable
@@ -35,15 +33,11 @@ class Activity:
 
     @property
     def is_known(self) -> bool:
-        """
-        Whether it is known which partitions a batch reads.
-        """
+        """Whether it is known which partitions a batch reads."""
         return self.is_planned and not self.is_deciding
 
     def may_read(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a known batch of this stream may read a partition now.
-        """
+        """Tell whether a known batch of this stream may read a partition now."""
         return not self.is_known or tp in self.reading
 
 
@@ -87,9 +81,7 @@ class Watched:
             )
 
     def planned(self, start: Offsets, end: Offsets) -> None:
-        """
-        Note which partitions the batch reads: those that end after they start.
-        """
+        """Note which partitions the batch reads: those that end after they start."""
         reads = frozenset(tp for tp, at in end.items() if at > start.get(tp, 0))
         with self._changed:
             self._now = Activity(
@@ -101,9 +93,7 @@ class Watched:
             self._changed.notify_all()
 
     def ended(self) -> None:
-        """
-        Note that the last planned batch has run.
-        """
+        """Note that the last planned batch has run."""
         with self._changed:
             self._now = evolve(self._now, reading=frozenset())
 

@@ -187,16 +187,12 @@ def follow(
 
 
 def kept_by(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
-    """
-    Return for how many triggers of a query a session keeps the progress.
-    """
+    """Return for how many triggers of a query a session keeps the progress."""
     return int(spark.conf.get(_KEPT, "100"))
 
 
 def ended(query: Any, seconds: float) -> bool:  # noqa: ANN401 - pyspark is optional
-    """
-    Wait for the end of a query; return whether it has ended, in whatever way.
-    """
+    """Wait for the end of a query; return whether it has ended, in whatever way."""
     errors = importlib.import_module("pyspark.errors")
     try:
         return bool(query.awaitTermination(seconds))
@@ -230,9 +226,7 @@ class Telling:
         self._told: tuple[str, ...] = ()
 
     def look(self, query: Any) -> None:  # noqa: ANN401 - pyspark is optional
-        """
-        Report what is new.
-        """
+        """Report what is new."""
         for progress in self._new(progress_of(query)):
             self._held = held_of(progress)
             told = tuple(
@@ -259,17 +253,13 @@ class Telling:
         return found[before:]
 
     def end(self, run: str) -> None:
-        """
-        Note what the last plan has left out, of which Spark may show no progress.
-        """
+        """Note what the last plan has left out, of which Spark may show no progress."""
         metrics = left.by(run)
         if metrics is not None:
             self._held = held_in(metrics)
 
     def summary(self) -> str:
-        """
-        Return what was copied, and what is held at the end, in one line.
-        """
+        """Return what was copied, and what is held at the end, in one line."""
         batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
         least = "at least " if self._missed else ""
         text = f"copied {least}{self.rows} rows in {batches}"
@@ -281,16 +271,12 @@ class Telling:
 
 
 def held_of(progress: Mapping[str, Any]) -> str:
-    """
-    Return what is held, with its lag and any trouble, in words.
-    """
+    """Return what is held, with its lag and any trouble, in words."""
     return held_in(_metrics(progress))
 
 
 def held_in(several: Sequence[Mapping[str, str]]) -> str:
-    """
-    Return the same for the metrics of one query's sources.
-    """
+    """Return the same for the metrics of one query's sources."""
     said = []
     for metrics in several:
         if not metrics.get("held") and not metrics.get("heldBecause"):
@@ -309,9 +295,7 @@ def _metrics(progress: Mapping[str, Any]) -> list[Mapping[str, str]]:
 
 
 def line_of(progress: Mapping[str, Any]) -> str:
-    """
-    Return one line about a batch: rows, and what is held with its lag.
-    """
+    """Return one line about a batch: rows, and what is held with its lag."""
     held = held_of(progress)
     text = f"batch {progress['batchId']}: {progress['numInputRows']} rows"
     return f"{text}; {held}" if held else text

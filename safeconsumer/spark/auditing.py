@@ -61,22 +61,16 @@ class SparkPacks:
         self._addresses = self._counted()
 
     def __len__(self) -> int:
-        """
-        How many journals there are.
-        """
+        """How many journals there are."""
         return len(self._known)
 
     def partitions(self) -> set[TopicPartition]:
-        """
-        Return every partition that the journals name.
-        """
+        """Return every partition that the journals name."""
         named = {(one.topic, one.partition) for one in self._addresses}
         return {tp for tp in named if tp[0]}
 
     def about(self, tp: TopicPartition) -> Sequence[Source]:
-        """
-        Return the journals in the driver, with their entries about one partition.
-        """
+        """Return the journals in the driver, with their entries about one partition."""
         functions = import_module("pyspark.sql.functions")
         wanted = {
             packs.address_text(one) for one in self._addresses if is_about(one, tp)
@@ -144,9 +138,7 @@ class SparkPacks:
         goes: Sequence[Any],
         cases: int,
     ) -> Any:  # noqa: ANN401 - pyspark is optional
-        """
-        Return the facts that count, each as often as it is needed, in order.
-        """
+        """Return the facts that count, each as often as it is needed, in order."""
         spark = self._spark
         broadcast = import_module("pyspark.sql.functions").broadcast
         valid = broadcast(spark.createDataFrame(runs, "member string, run string"))
@@ -222,9 +214,7 @@ def shipped(spark: Any) -> Iterator[None]:  # noqa: ANN401 - pyspark is optional
 
 
 def archive_judge(path: Path) -> None:
-    """
-    Write a zip of the modules that judging needs in an executor, besides pyarrow.
-    """
+    """Write a zip of the modules that judging needs in an executor, besides pyarrow."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         for name in _SHIPPED:
             root = Path(str(import_module(name).__file__)).parent

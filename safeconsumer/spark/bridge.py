@@ -70,9 +70,7 @@ class Bridge:
         self._failed: dict[tuple[str, str], str] = {}
 
     def apply(self, question: str, text: str) -> str:
-        """
-        Answer a question; never raises.
-        """
+        """Answer a question; never raises."""
         facts = dict(parse_qsl(text, keep_blank_values=True))
         answer = {"protocol": PROTOCOL, "decider": self.decider}
         answer["number"] = facts.get("number", "")
@@ -81,9 +79,7 @@ class Bridge:
         return urlencode({**answer, "verdict": verdict, **said})
 
     def streams(self) -> tuple[Stream, ...]:
-        """
-        Return the streams that run.
-        """
+        """Return the streams that run."""
         return tuple(self._streams.values())
 
     def made(self) -> tuple[Query, ...]:
@@ -162,9 +158,7 @@ class Bridge:
         return {}
 
     class Java:
-        """
-        Tells py4j which interface this is.
-        """
+        """Tells py4j which interface this is."""
 
         implements: ClassVar = ["java.util.function.BiFunction"]
 

@@ -23,15 +23,11 @@ _SAME_DATE = (1980, 1, 1, 0, 0, 0)  # the same classes make the same jar
 
 
 class CompileError(Exception):
-    """
-    There is no ``javac``, or it failed; the message has its output.
-    """
+    """There is no ``javac``, or it failed; the message has its output."""
 
 
 def java_files() -> list[Path]:
-    """
-    Return the sources of the shim.
-    """
+    """Return the sources of the shim."""
     return sorted((SOURCES / "java").rglob("*.java"))
 
 
@@ -83,9 +79,7 @@ def compile_classes(folder: Path, files: list[Path], *options: str) -> Path:
 
 
 def _declarations(folder: Path) -> Iterator[Path]:
-    """
-    Yield the declarations of Spark's types that the shim uses, a file each.
-    """
+    """Yield the declarations of Spark's types that the shim uses, a file each."""
     one = r"^(package .*?^public .*?(?:class|interface|enum) (\w+).*?)(?=^package |\Z)"
     found = re.findall(one, API.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     for number, (text, name) in enumerate(found):

@@ -1,6 +1,4 @@
-"""
-Reads holds from the control topics in the driver, up to date at every plan.
-"""
+"""Reads holds from the control topics in the driver, up to date at every plan."""
 
 import itertools
 import threading
@@ -30,9 +28,7 @@ _SILENT = (
 
 
 class PlanLedger(PauseLedger):
-    """
-    Keeps the holds of the control topics; its gates let plans through.
-    """
+    """Keeps the holds of the control topics; its gates let plans through."""
 
     def __init__(self, hooks: Iterable[Hook], *, group_id: str) -> None:
         super().__init__(hooks, client_id="spark", group_id=group_id)
@@ -40,30 +36,22 @@ class PlanLedger(PauseLedger):
         self._let_through = 0
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
-        """
-        Let plans through, up to the highest of the numbers.
-        """
+        """Let plans through, up to the highest of the numbers."""
         with self._plans:
             self._let_through = max(self._let_through, *epochs.values())
             self._plans.notify_all()
 
     def await_plan(self, number: int, timeout: float) -> bool:
-        """
-        Return whether a plan is let through within so many seconds.
-        """
+        """Return whether a plan is let through within so many seconds."""
         with self._plans:
             return self._plans.wait_for(lambda: self._let_through >= number, timeout)
 
 
 class PlanBarrier(Barrier):
-    """
-    A barrier that can forget a plan for which nobody waits any more.
-    """
+    """A barrier that can forget a plan for which nobody waits any more."""
 
     def forget(self, number: int) -> None:
-        """
-        Ask no longer for this plan; other plans may still wait.
-        """
+        """Ask no longer for this plan; other plans may still wait."""
         with self._lock:
             self._take(lambda one: (_PLANS, number) in one.epochs)
 
@@ -131,9 +119,7 @@ class ControlFollower:
             self._wakers.pop(mine, None)
 
     def seen(self) -> Seen:
-        """
-        Return how far the control topics are read.
-        """
+        """Return how far the control topics are read."""
         return Seen(
             state="ready" if self._reader.is_ready else "unavailable",
             skipped=self._state.skipped,
@@ -148,15 +134,11 @@ class ControlFollower:
             wake()
 
     def state(self) -> LedgerState:
-        """
-        Return the holds that are known now.
-        """
+        """Return the holds that are known now."""
         return self._ledger.view().state
 
     def known(self) -> LedgerState:
-        """
-        Return the same as :meth:`state`, which does not read either.
-        """
+        """Return the same as :meth:`state`, which does not read either."""
         return self.state()
 
     def fresh(self) -> LedgerState:
@@ -186,7 +168,5 @@ class ControlFollower:
                 self._trouble = None
 
     def close(self) -> None:
-        """
-        End the reader.
-        """
+        """End the reader."""
         self._reader.stop()

@@ -1,6 +1,4 @@
-"""
-Holds streams by hand, from the notebook or program that runs them.
-"""
+"""Holds streams by hand, from the notebook or program that runs them."""
 
 import itertools
 import logging
@@ -77,9 +75,7 @@ class Controller:
 
     @property
     def bridge(self) -> Bridge:
-        """
-        The object that Java calls.
-        """
+        """The object that Java calls."""
         return self._bridge
 
     def pause(
@@ -187,9 +183,7 @@ class Controller:
     def held(
         self, *targets: object, reason: str | None = None, query: str | None = None
     ) -> Iterator[None]:
-        """
-        Hold for a block, under a new owner name.
-        """
+        """Hold for a block, under a new owner name."""
         owner = f"block-{next(self._blocks)}"
         self.pause(*targets, owner=owner, reason=reason, query=query)
         try:
@@ -318,9 +312,7 @@ class Controller:
             raise SparkSetupError(message)
 
     def explain(self, target: object) -> tuple[str, ...]:
-        """
-        Return one line per hold that covers a partition or topic: who, why, until when.
-        """
+        """Return one line per hold that covers a partition or topic: who, why, until when."""
         wanted = scopes.of(target)
         return tuple(
             hold_line(hold)

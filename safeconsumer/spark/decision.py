@@ -1,6 +1,4 @@
-"""
-Decides what a batch may read, without Spark, clock or Kafka.
-"""
+"""Decides what a batch may read, without Spark, clock or Kafka."""
 
 from collections.abc import Iterable, Mapping
 
@@ -28,15 +26,11 @@ class Known:
     troubles: tuple[str, ...] = ()
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
-        """
-        Return the holds that cover the partition.
-        """
+        """Return the holds that cover the partition."""
         return tuple(hold for state in self.states for hold in state.covering(tp))
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
-        """
-        Return which of the partitions are held, each with the holds that cover it.
-        """
+        """Return which of the partitions are held, each with the holds that cover it."""
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
         return {tp: holds for tp, holds in found.items() if everything or holds}
@@ -44,18 +38,14 @@ class Known:
 
 @frozen(kw_only=True)
 class Plan:
-    """
-    One batch: where it starts, where the partitions end now, and what is held.
-    """
+    """One batch: where it starts, where the partitions end now, and what is held."""
 
     start: Offsets
     latest: Offsets
     held: Held = field(factory=dict)
 
     def pretended(self) -> dict[TopicPartition, int]:
-        """
-        Return starts for which a limiter gives held partitions no share.
-        """
+        """Return starts for which a limiter gives held partitions no share."""
         seen = {tp: self.latest[tp] for tp in self.held if tp in self.latest}
         return {**self.start, **seen}
 
@@ -77,9 +67,7 @@ class Plan:
         return min(start, self.latest.get(tp, start))
 
     def lags(self) -> dict[TopicPartition, int]:
-        """
-        Return how many offsets each held partition is behind.
-        """
+        """Return how many offsets each held partition is behind."""
         return {
             tp: max(0, self.latest[tp] - self.start.get(tp, 0))
             for tp in self.held

@@ -1,6 +1,4 @@
-"""
-Defines the events of a steered stream.
-"""
+"""Defines the events of a steered stream."""
 
 from typing import ClassVar
 
@@ -118,18 +116,14 @@ class QueryEvent(Event):
 
 @event
 class QueryHeld(QueryEvent):
-    """
-    According to its progress, a query leaves other partitions out than before.
-    """
+    """According to its progress, a query leaves other partitions out than before."""
 
     name: ClassVar[str] = "spark_query_held"
 
 
 @event
 class QueryEndedHeld(QueryEvent):
-    """
-    A query has ended, and has left held partitions behind.
-    """
+    """A query has ended, and has left held partitions behind."""
 
     name: ClassVar[str] = "spark_query_ended_held"
     level: ClassVar[str] = "warning"

@@ -59,15 +59,11 @@ class HoldFile:
         self._read: _Read | None = None
 
     def fresh(self) -> LedgerState:
-        """
-        Return the same as :meth:`state`: the holds are in the file only.
-        """
+        """Return the same as :meth:`state`: the holds are in the file only."""
         return self.state()
 
     def close(self) -> None:
-        """
-        Do nothing; no file is kept open.
-        """
+        """Do nothing; no file is kept open."""
 
     def state(self) -> LedgerState:
         """
@@ -94,9 +90,7 @@ class HoldFile:
         return self._living(read)
 
     def known(self) -> LedgerState:
-        """
-        Return what was read last, without holds that have expired; it reads nothing.
-        """
+        """Return what was read last, without holds that have expired; it reads nothing."""
         return self._living(self._read)
 
     def _living(self, read: _Read | None) -> LedgerState:

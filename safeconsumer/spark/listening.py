@@ -1,6 +1,4 @@
-"""
-Provides a listener for Spark's progress that logs and counts what queries leave out.
-"""
+"""Provides a listener for Spark's progress that logs and counts what queries leave out."""
 
 import json
 import threading
@@ -67,30 +65,22 @@ class Progress:
         self._ledger: PauseLedger = ledger(hooks)
 
     def queries(self) -> tuple[QueryProgress, ...]:
-        """
-        Return the running queries, as of their last progress.
-        """
+        """Return the running queries, as of their last progress."""
         with self._lock:
             return tuple(self._queries.values())
 
     def heard(self) -> Heard:
-        """
-        Return the running queries, and the counts of ended ones by name.
-        """
+        """Return the running queries, and the counts of ended ones by name."""
         with self._lock:
             return tuple(self._queries.values()), tuple(self._ended.values())
 
     def begin(self, run: str, query: str) -> None:
-        """
-        Note that a query begins, by its name or its id; whether it is ours shows later.
-        """
+        """Note that a query begins, by its name or its id; whether it is ours shows later."""
         with self._lock:
             self._names[run] = query
 
     def take(self, progress: Mapping[str, Any]) -> None:
-        """
-        Note one progress, in the form of ``StreamingQueryProgress.json``.
-        """
+        """Note one progress, in the form of ``StreamingQueryProgress.json``."""
         metrics = [_metrics(one) for one in progress["sources"]]
         ours = [one for one in metrics if _HELD in one or "heldBecause" in one]
         if not ours:
@@ -199,46 +189,32 @@ def listener(hooks: tuple[Hook, ...] | None = None) -> Any:  # noqa: ANN401 - py
         raise MissingExtraError(message) from error
 
     class Listener(streaming.StreamingQueryListener):  # type: ignore[misc,name-defined]  # pyspark's
-        """
-        Passes Spark's events on.
-        """
+        """Passes Spark's events on."""
 
         def __init__(self) -> None:
             self.progress = Progress(hooks)
 
         def queries(self) -> tuple[QueryProgress, ...]:
-            """
-            Return the running queries, as of their last progress.
-            """
+            """Return the running queries, as of their last progress."""
             return self.progress.queries()
 
         def heard(self) -> Heard:
-            """
-            Return also the counts of ended queries: counters never go back.
-            """
+            """Return also the counts of ended queries: counters never go back."""
             return self.progress.heard()
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
-            """
-            Note the name; no batch is planned yet.
-            """
+            """Note the name; no batch is planned yet."""
             self.progress.begin(str(event.runId), str(event.name or event.id))
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
-            """
-            Note the progress.
-            """
+            """Note the progress."""
             self.progress.take(json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
-            """
-            Do nothing: the progress has shown it.
-            """
+            """Do nothing: the progress has shown it."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802, ANN401 - pyspark's
-            """
-            Report what was left out.
-            """
+            """Report what was left out."""
             self.progress.end(str(event.runId), str(event.id))
 
     return Listener()

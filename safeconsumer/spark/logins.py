@@ -51,9 +51,7 @@ def plain(properties: Mapping[str, str]) -> dict[str, Any]:
 
 @frozen
 class Stored:
-    """
-    The content of a key store: certificates, and the private key of the first one.
-    """
+    """The content of a key store: certificates, and the private key of the first one."""
 
     certificates: tuple[bytes, ...]
     key: bytes | None = None
@@ -222,9 +220,7 @@ class JvmLogins:
 
 
 class Tokens(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is untyped
-    """
-    Gets OAUTHBEARER tokens from the login callback handler of Java's client.
-    """
+    """Gets OAUTHBEARER tokens from the login callback handler of Java's client."""
 
     def __init__(self, gateway: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401 - py4j is untyped
         super().__init__()

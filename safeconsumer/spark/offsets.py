@@ -1,6 +1,4 @@
-"""
-Reads and writes offsets as Spark's Kafka source does: ``{"orders":{"0":5}}``.
-"""
+"""Reads and writes offsets as Spark's Kafka source does: ``{"orders":{"0":5}}``."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,9 +23,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
 
 
 def render(offsets: Offsets) -> str:
-    """
-    Return the source's JSON, in a fixed order: equal offsets give equal text.
-    """
+    """Return the source's JSON, in a fixed order: equal offsets give equal text."""
     document: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = offset
@@ -35,9 +31,7 @@ def render(offsets: Offsets) -> str:
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:
-    """
-    Return partitions as text for people: ``orders:0-3,7 returns:1``.
-    """
+    """Return partitions as text for people: ``orders:0-3,7 returns:1``."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)

@@ -1,6 +1,4 @@
-"""
-Builds a stream from its options: the sources of its holds, and its watch.
-"""
+"""Builds a stream from its options: the sources of its holds, and its watch."""
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -138,9 +136,7 @@ class Opening:
 
 
 class _Told:
-    """
-    The reported state of a stream: first that it starts, then what it does.
-    """
+    """The reported state of a stream: first that it starts, then what it does."""
 
     def __init__(self) -> None:
         self.watched = Watched()
@@ -151,9 +147,7 @@ class _Told:
         self._of: tuple[Stream, Leased] | None = None
 
     def follow(self, stream: Stream, control: "Leased") -> None:
-        """
-        Report from now on what the stream does, and what its control topics say.
-        """
+        """Report from now on what the stream does, and what its control topics say."""
         stream.watched = self.watched
         stream.on_change = lambda: self.wake() if self.is_news() else None
         stream.on_close = self.leave
@@ -162,29 +156,21 @@ class _Told:
         self.wake()
 
     def seen(self) -> Seen:
-        """
-        Return how far the control topics are read; nothing while it starts.
-        """
+        """Return how far the control topics are read; nothing while it starts."""
         if self._of is None:
             return Seen(state="starting", skipped=0, applied={})
         return self._of[1].seen()
 
     def state(self) -> LedgerState:
-        """
-        Return the holds of the control topics.
-        """
+        """Return the holds of the control topics."""
         return LedgerState() if self._of is None else self._of[1].state()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a hold of any kind covers a partition.
-        """
+        """Tell whether a hold of any kind covers a partition."""
         return self._of is not None and self._of[0].covers(tp)
 
     def leave(self) -> None:
-        """
-        Report that it stops.
-        """
+        """Report that it stops."""
         self._forget()
         self.remove()
 
@@ -237,9 +223,7 @@ class Shared:
 
 
 class Leased:
-    """
-    A follower that is shared with others.
-    """
+    """A follower that is shared with others."""
 
     def __init__(
         self, follower: ControlFollower, give_back: Callable[[], None]
@@ -248,39 +232,27 @@ class Leased:
         self._give_back: Callable[[], None] | None = give_back
 
     def state(self) -> LedgerState:
-        """
-        Return what is known now.
-        """
+        """Return what is known now."""
         return self._follower.state()
 
     def seen(self) -> Seen:
-        """
-        Return how far the control topics are read.
-        """
+        """Return how far the control topics are read."""
         return self._follower.seen()
 
     def known(self) -> LedgerState:
-        """
-        Return the same, which reads nothing.
-        """
+        """Return the same, which reads nothing."""
         return self._follower.known()
 
     def on_change(self, wake: Callable[[], object]) -> Callable[[], None]:
-        """
-        Call a function whenever that may have changed; return what ends this.
-        """
+        """Call a function whenever that may have changed; return what ends this."""
         return self._follower.on_change(wake)
 
     def fresh(self) -> LedgerState:
-        """
-        Return what was acknowledged before this call.
-        """
+        """Return what was acknowledged before this call."""
         return self._follower.fresh()
 
     def close(self) -> None:
-        """
-        Give the follower back; the last user ends it.
-        """
+        """Give the follower back; the last user ends it."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()

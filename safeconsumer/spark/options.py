@@ -1,6 +1,4 @@
-"""
-Parses this package's options of the Spark source into one frozen value.
-"""
+"""Parses this package's options of the Spark source into one frozen value."""
 
 from collections.abc import Mapping
 
@@ -91,9 +89,7 @@ class SourceOptions:
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return the missing options that make the source quick.
-    """
+    """Return the missing options that make the source quick."""
     given = {name.lower() for name in options}
     return {name: value for name, value in TUNED.items() if name not in given}
 

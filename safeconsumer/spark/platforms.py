@@ -1,6 +1,4 @@
-"""
-Finds out which Spark is installed: its version, its Scala, and where its jars are.
-"""
+"""Finds out which Spark is installed: its version, its Scala, and where its jars are."""
 
 import json
 import logging
@@ -195,16 +193,12 @@ def progress_of(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - pyspark i
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """
-    Tell whether an exception is pyspark's, or comes from Java.
-    """
+    """Tell whether an exception is pyspark's, or comes from Java."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def reason(error: BaseException) -> str:
-    """
-    Return what an exception of Spark's says in one line, without traces and plans.
-    """
+    """Return what an exception of Spark's says in one line, without traces and plans."""
     java = getattr(error, "java_exception", None)  # of py4j, whose text has the trace
     text = str(error if java is None else java.toString())
     text = _DETAILS.split(text, maxsplit=1)[0]

@@ -1,6 +1,4 @@
-"""
-Provides the jars that a session needs: our shim, and Spark's own Kafka connector.
-"""
+"""Provides the jars that a session needs: our shim, and Spark's own Kafka connector."""
 
 import hashlib
 import logging

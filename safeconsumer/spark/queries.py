@@ -1,6 +1,4 @@
-"""
-Asks Spark about its queries: which are starting, and which end by themselves.
-"""
+"""Asks Spark about its queries: which are starting, and which end by themselves."""
 
 import importlib
 import logging
@@ -34,19 +32,13 @@ class Query:
 
 
 class Queries(Protocol):
-    """
-    Knows the queries of a session.
-    """
+    """Knows the queries of a session."""
 
     def active(self) -> Collection[Query] | None:
-        """
-        Return the running queries; None if that is unknown.
-        """
+        """Return the running queries; None if that is unknown."""
 
     def ends(self, query: str) -> bool:
-        """
-        Tell whether the query with this id ends by itself.
-        """
+        """Tell whether the query with this id ends by itself."""
 
 
 class SparkQueries:
@@ -64,9 +56,7 @@ class SparkQueries:
         self._errors = OSError, importlib.import_module("py4j.protocol").Py4JError
 
     def active(self) -> Collection[Query] | None:
-        """
-        Return the running queries; None if Spark does not answer.
-        """
+        """Return the running queries; None if Spark does not answer."""
         try:
             return [
                 Query(

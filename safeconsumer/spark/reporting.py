@@ -1,6 +1,4 @@
-"""
-Reports on the status topic what streams obey, as members do.
-"""
+"""Reports on the status topic what streams obey, as members do."""
 
 import atexit
 import logging
@@ -39,19 +37,13 @@ log = logging.getLogger("safeconsumer.spark")
 
 
 class Follower(Protocol):
-    """
-    Reads the holds of the control topics.
-    """
+    """Reads the holds of the control topics."""
 
     def seen(self) -> Seen:
-        """
-        Return how far the topics are read.
-        """
+        """Return how far the topics are read."""
 
     def state(self) -> LedgerState:
-        """
-        Return the holds that are known now.
-        """
+        """Return the holds that are known now."""
 
 
 class StreamReport:
@@ -131,9 +123,7 @@ class StreamReport:
         )
 
     def is_news(self) -> bool:
-        """
-        Tell whether the report would differ from the last one.
-        """
+        """Tell whether the report would differ from the last one."""
         quiet, activity = self._quiet(0.0)
         return self._told != (quiet, activity.partitions, activity.is_known)
 
@@ -194,9 +184,7 @@ class StreamReports:
             return running.reporter.wake
 
     def remove(self, stream: StreamReport) -> None:
-        """
-        Report that a stream stops; the last one ends the thread, in a second at most.
-        """
+        """Report that a stream stops; the last one ends the thread, in a second at most."""
         with self._lock:
             found = [
                 (key, one)
@@ -217,9 +205,7 @@ class StreamReports:
                 _end([one])
 
     def close(self) -> None:
-        """
-        Report that all streams stop, and end all threads, in a second at most.
-        """
+        """Report that all streams stop, and end all threads, in a second at most."""
         with self._lock:
             running = list(self._running.values())
             self._running.clear()

@@ -1,6 +1,4 @@
-"""
-Connects a session's streams to their holds, through py4j.
-"""
+"""Connects a session's streams to their holds, through py4j."""
 
 import importlib
 import logging
@@ -131,9 +129,7 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
 
 @frozen
 class _Line:
-    """
-    The connection from the JVM to one bridge: a function there, and its two ends.
-    """
+    """The connection from the JVM to one bridge: a function there, and its two ends."""
 
     function: Any
     client: Any

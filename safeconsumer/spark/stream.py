@@ -1,6 +1,4 @@
-"""
-Answers the questions of one running stream's plans, and remembers the last plan.
-"""
+"""Answers the questions of one running stream's plans, and remembers the last plan."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -36,9 +34,7 @@ def _none(_: Collection[str]) -> Collection[str]:
 
 
 class Follower(Protocol):
-    """
-    Reads holds that are kept outside of this process.
-    """
+    """Reads holds that are kept outside of this process."""
 
     def state(self) -> LedgerState:
         """
@@ -49,9 +45,7 @@ class Follower(Protocol):
         """
 
     def known(self) -> LedgerState:
-        """
-        Return what was last returned, without reading anything.
-        """
+        """Return what was last returned, without reading anything."""
 
     def fresh(self) -> LedgerState:
         """
@@ -62,35 +56,23 @@ class Follower(Protocol):
         """
 
     def close(self) -> None:
-        """
-        End its threads and clients.
-        """
+        """End its threads and clients."""
 
 
 class Watch(Protocol):
-    """
-    Watches held partitions while nobody reads them.
-    """
+    """Watches held partitions while nobody reads them."""
 
     def look_at(self, frozen: offsets.Offsets) -> None:
-        """
-        Note the held partitions, each with the offset to be read next.
-        """
+        """Note the held partitions, each with the offset to be read next."""
 
     def await_look(self, timeout: float) -> None:
-        """
-        Wait until those that were noted last were checked, for so many seconds at most.
-        """
+        """Wait until those that were noted last were checked, for so many seconds at most."""
 
     def losses(self) -> tuple[str, ...]:
-        """
-        Return one line per held partition whose next record is gone.
-        """
+        """Return one line per held partition whose next record is gone."""
 
     def close(self) -> None:
-        """
-        End its threads and clients.
-        """
+        """End its threads and clients."""
 
 
 class Stream:
@@ -163,9 +145,7 @@ class Stream:
         return {"held": "yes" if held else "no"}
 
     def share(self, facts: Facts) -> Facts:
-        """
-        Return starts for the official limiter, which ends its plan at ``latest``.
-        """
+        """Return starts for the official limiter, which ends its plan at ``latest``."""
         latest = offsets.parse(facts["latest"])
         held = self._known_before.held({*self._plan.start, *latest})
         self._plan = evolve(self._plan, latest=latest, held=held)
@@ -235,9 +215,7 @@ class Stream:
         return {}
 
     def again(self, facts: Facts) -> Facts:
-        """
-        Note that a batch that was planned before a restart runs again, in full.
-        """
+        """Note that a batch that was planned before a restart runs again, in full."""
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.watched.begin(query_name(facts.get("batch", "")), start)
         self.watched.planned(start, end)
@@ -245,9 +223,7 @@ class Stream:
         return {}
 
     def ended(self, _: Facts) -> Facts:
-        """
-        Note that the last planned batch has run.
-        """
+        """Note that the last planned batch has run."""
         self.watched.ended()
         self.on_change()
         return {}
@@ -273,9 +249,7 @@ class Stream:
         )
 
     def held(self) -> dict[TopicPartition, int]:
-        """
-        Return the partitions that the last planned batch left out, with their lag.
-        """
+        """Return the partitions that the last planned batch left out, with their lag."""
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
@@ -315,9 +289,7 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """
-        End the threads and clients of this stream.
-        """
+        """End the threads and clients of this stream."""
         self.on_close()
         for follower in self._followers:
             follower.close()
@@ -420,6 +392,4 @@ def _refuse_undecided(facts: Facts, troubles: tuple[str, ...]) -> None:
 
 
 def _nothing() -> None:
-    """
-    Do nothing; stands in until a function is set.
-    """
+    """Do nothing; stands in until a function is set."""

@@ -1,6 +1,4 @@
-"""
-Watches held partitions for lost data, which nobody would notice otherwise.
-"""
+"""Watches held partitions for lost data, which nobody would notice otherwise."""
 
 import threading
 from collections.abc import Collection, Mapping
@@ -53,9 +51,7 @@ class Seen:
     is_another: bool = False
 
     def loss(self) -> str | None:
-        """
-        Describe why the next record is gone; None if it is there.
-        """
+        """Describe why the next record is gone; None if it is there."""
         if self.is_another:
             return "its topic was deleted and made again"
         if self.beginning > self.frozen:
@@ -66,9 +62,7 @@ class Seen:
         return None
 
     def warning(self) -> str | None:
-        """
-        Describe that retention is near; None if it is not.
-        """
+        """Describe that retention is near; None if it is not."""
         if not self.is_limited or self.frozen >= self.end or self.loss():
             return None
         young = self.end if self.young is None else self.young
@@ -122,9 +116,7 @@ class HeldWatch:
         self._thread: threading.Thread | None = None
 
     def look_at(self, frozen: Offsets) -> None:
-        """
-        Note the held partitions, each with the offset to be read next.
-        """
+        """Note the held partitions, each with the offset to be read next."""
         is_news = set(frozen) != set(self._frozen)
         self._frozen = dict(frozen)
         topics = {topic for topic, _ in frozen}
@@ -156,15 +148,11 @@ class HeldWatch:
             self._tell_failure(f"the broker has not answered within {timeout:g} s")
 
     def losses(self) -> tuple[str, ...]:
-        """
-        Return one line per held partition whose next record is gone.
-        """
+        """Return one line per held partition whose next record is gone."""
         return self._losses
 
     def close(self) -> None:
-        """
-        End the thread; wait for it for two seconds at most.
-        """
+        """End the thread; wait for it for two seconds at most."""
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:

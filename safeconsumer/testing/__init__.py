@@ -1,6 +1,4 @@
-"""
-Provides brokers and checks for tests of Kafka consumers, of any project.
-"""
+"""Provides brokers and checks for tests of Kafka consumers, of any project."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

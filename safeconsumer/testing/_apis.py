@@ -1,6 +1,4 @@
-"""
-Lists the names and numbers of Kafka's requests and errors that the kit uses.
-"""
+"""Lists the names and numbers of Kafka's requests and errors that the kit uses."""
 
 import inspect
 from typing import Any
@@ -87,9 +85,7 @@ def api_key(api: str) -> int:
 
 
 def api_name(key: int) -> str:
-    """
-    Return the name of a request's number, or the number as text.
-    """
+    """Return the name of a request's number, or the number as text."""
     return API_NAMES.get(key, str(key))
 
 

@@ -1,6 +1,4 @@
-"""
-Runs an embedded broker's parts: the mock cluster, its fronts, the loop's thread.
-"""
+"""Runs an embedded broker's parts: the mock cluster, its fronts, the loop's thread."""
 
 import asyncio
 import threading
@@ -17,9 +15,7 @@ _COMMAND_TIMEOUT = 10.0
 
 
 class Cluster:
-    """
-    A running cluster; it runs from its construction until :meth:`stop`.
-    """
+    """A running cluster; it runs from its construction until :meth:`stop`."""
 
     def __init__(self, brokers: int) -> None:
         self.mock = MockCluster(brokers)
@@ -45,24 +41,18 @@ class Cluster:
             self.mock.advertise(broker_id, *address)
 
     def stop(self) -> None:
-        """
-        Cut all connections and free everything.
-        """
+        """Cut all connections and free everything."""
         for front in self.fronts.values():
             self.run(front.down())
         self._runner.stop()
         self.mock.close()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """
-        Do something in the loop's thread and return its result.
-        """
+        """Do something in the loop's thread and return its result."""
         return self._runner.run(work)
 
     def call(self, function: Callable[[], _T]) -> _T:
-        """
-        Call a function in the loop's thread, where everything shared belongs.
-        """
+        """Call a function in the loop's thread, where everything shared belongs."""
 
         async def call() -> _T:
             return function()
@@ -71,9 +61,7 @@ class Cluster:
 
 
 class _LoopThread:
-    """
-    One asyncio loop in one daemon thread.
-    """
+    """One asyncio loop in one daemon thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -94,9 +82,7 @@ class _LoopThread:
 
 
 async def _let_connections_close() -> None:
-    """
-    Give aborted transports the two turns they need to close their sockets.
-    """
+    """Give aborted transports the two turns they need to close their sockets."""
     current = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task is not current]
     for task in tasks:

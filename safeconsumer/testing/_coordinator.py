@@ -1,7 +1,5 @@
 # ruff: noqa: PLR2004  the numbers compared are versions of Kafka's wire format
-"""
-The group requests of the wire, answered from the kit's own groups.
-"""
+"""The group requests of the wire, answered from the kit's own groups."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -26,9 +24,7 @@ class Coordinator:
         self._committed: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
 
     def listed(self, version: int, is_here: Callable[[str], bool]) -> bytes:
-        """
-        Write the body of a ListGroups: the groups that this broker coordinates.
-        """
+        """Write the body of a ListGroups: the groups that this broker coordinates."""
         names = [name for name in self.groups if is_here(name)]
         answer = _throttle(version >= 1).int16(_apis.NONE).int32(len(names))
         for name in names:
@@ -169,18 +165,14 @@ _OF_ONE_GROUP = _HANDLERS.keys() - {_apis.API_KEYS["DescribeGroups"]}
 
 
 def group_of(header: Header, message: bytes) -> str | None:
-    """
-    Return the group of a request, or None if it is not one group's request.
-    """
+    """Return the group of a request, or None if it is not one group's request."""
     if header.api_key not in _OF_ONE_GROUP:
         return None
     return Reader(message, header.body_at).string()
 
 
 def refusal(header: Header, message: bytes, error: int) -> bytes | None:
-    """
-    Write the body which refuses a group's request; None for other requests.
-    """
+    """Write the body which refuses a group's request; None for other requests."""
     version = header.version
     match _apis.api_name(header.api_key):
         case "JoinGroup":
@@ -201,9 +193,7 @@ def refusal(header: Header, message: bytes, error: int) -> bytes | None:
 
 
 def commit_body(version: int, reader: Reader, error: int) -> bytes:
-    """
-    Make the body with one error for every partition of an OffsetCommit.
-    """
+    """Make the body with one error for every partition of an OffsetCommit."""
     topics = _read_commit(version, reader)
     answer = _throttle(version >= 3).int32(len(topics))
     for topic, partitions in topics:
@@ -214,9 +204,7 @@ def commit_body(version: int, reader: Reader, error: int) -> bytes:
 
 
 def read_committed(version: int, reader: Reader) -> set[tuple[str, int]]:
-    """
-    Return what an OffsetCommit is about, read up to its member id.
-    """
+    """Return what an OffsetCommit is about, read up to its member id."""
     return {
         (topic, number)
         for topic, numbers in _read_commit(version, reader)

@@ -1,6 +1,4 @@
-"""
-Injects faults into the embedded broker: errors as answers, answers held back.
-"""
+"""Injects faults into the embedded broker: errors as answers, answers held back."""
 
 import threading
 from collections import defaultdict, deque
@@ -29,9 +27,7 @@ class Hold:
 
     @property
     def count(self) -> int:
-        """
-        How many answers are being kept back.
-        """
+        """How many answers are being kept back."""
         with self._changed:
             return len(self._kept)
 
@@ -50,9 +46,7 @@ class Hold:
                 raise TimeoutError(msg)
 
     def release(self) -> None:
-        """
-        Send the kept answers in the order they came, and all that follow.
-        """
+        """Send the kept answers in the order they came, and all that follow."""
         with self._changed:
             self._is_open = True
             kept, self._kept = self._kept, []
@@ -60,9 +54,7 @@ class Hold:
             send()
 
     def keep(self, header: Header, send: Callable[[], None]) -> bool:
-        """
-        Keep one answer back; False if it does not belong to this hold.
-        """
+        """Keep one answer back; False if it does not belong to this hold."""
         if header.api_key != self._key:
             return False
         if self._client_id not in {None, header.client_id}:
@@ -87,9 +79,7 @@ class Hold:
 
 
 class Faults:
-    """
-    The faults of a broker's front; used by its thread only.
-    """
+    """The faults of a broker's front; used by its thread only."""
 
     def __init__(self) -> None:
         self._errors: defaultdict[int, deque[int]] = defaultdict(deque)
@@ -97,37 +87,27 @@ class Faults:
         self.holds: list[Hold] = []
 
     def push(self, api_key: int, codes: list[int]) -> None:
-        """
-        Answer the next requests of this API with these codes.
-        """
+        """Answer the next requests of this API with these codes."""
         self._errors[api_key].extend(codes)
 
     def cut(self, api_key: int, times: int) -> None:
-        """
-        Close the connection instead of answering, so many times.
-        """
+        """Close the connection instead of answering, so many times."""
         self._cuts[api_key] += times
 
     def take_error(self, api_key: int) -> int:
-        """
-        Return the code for a request that has come, 0 for none; this uses it up.
-        """
+        """Return the code for a request that has come, 0 for none; this uses it up."""
         errors = self._errors[api_key]
         return errors.popleft() if errors else _apis.NONE
 
     def take_cut(self, api_key: int) -> bool:
-        """
-        Whether to close the connection on a request; this uses one up.
-        """
+        """Whether to close the connection on a request; this uses one up."""
         if not self._cuts[api_key]:
             return False
         self._cuts[api_key] -= 1
         return True
 
     def clear(self) -> None:
-        """
-        Forget the errors and cuts that have not been used, and release all holds.
-        """
+        """Forget the errors and cuts that have not been used, and release all holds."""
         self._errors.clear()
         self._cuts.clear()
         for hold in self.holds:

@@ -25,9 +25,7 @@ LOG_LENGTH = 100_000
 
 
 class Shared:
-    """
-    The state that the brokers of one cluster share.
-    """
+    """The state that the brokers of one cluster share."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -39,9 +37,7 @@ class Shared:
 
 
 class Front:
-    """
-    One broker's address: it listens, accepts, and can be down, up or silent.
-    """
+    """One broker's address: it listens, accepts, and can be down, up or silent."""
 
     def __init__(
         self,
@@ -60,15 +56,11 @@ class Front:
 
     @property
     def is_up(self) -> bool:
-        """
-        Whether it accepts connections.
-        """
+        """Whether it accepts connections."""
         return self._server is not None
 
     async def up(self) -> None:
-        """
-        Accept connections; nothing if it does already.
-        """
+        """Accept connections; nothing if it does already."""
         if self._server is None:
             host, port = self._address
             self._server = await self.shared.loop.create_server(
@@ -76,9 +68,7 @@ class Front:
             )
 
     async def down(self) -> None:
-        """
-        Refuse connections and cut those there are.
-        """
+        """Refuse connections and cut those there are."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -89,24 +79,18 @@ class Front:
         await server.wait_closed()
 
     async def fall_silent(self) -> None:
-        """
-        Handle no requests and send nothing, until :meth:`speak`.
-        """
+        """Handle no requests and send nothing, until :meth:`speak`."""
         self.is_silent = True
 
     async def speak(self) -> None:
-        """
-        End a silence: handle what has come meanwhile.
-        """
+        """End a silence: handle what has come meanwhile."""
         self.is_silent = False
         for connection in list(self.connections):
             connection.go_on()
 
 
 class Connection(asyncio.Protocol):
-    """
-    One client's connection to one broker.
-    """
+    """One client's connection to one broker."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -137,9 +121,7 @@ class Connection(asyncio.Protocol):
         self.cut()
 
     def cut(self) -> None:
-        """
-        Close both sides at once; a second call does nothing.
-        """
+        """Close both sides at once; a second call does nothing."""
         self._front.connections.discard(self)
         if self._transport is not None:
             self._transport.abort()
@@ -147,9 +129,7 @@ class Connection(asyncio.Protocol):
             self._mock.cut()
 
     def go_on(self) -> None:
-        """
-        Send what a silence kept, then take up requests until one must be waited for.
-        """
+        """Send what a silence kept, then take up requests until one must be waited for."""
         if self._front.is_silent:
             return
         unsent, self._unsent = self._unsent, []

@@ -25,9 +25,7 @@ from safeconsumer.testing._members import (
 
 
 class GroupState(Enum):
-    """
-    Says what the group waits for.
-    """
+    """Says what the group waits for."""
 
     EMPTY = "its first member"
     PREPARING = "members to join"
@@ -36,9 +34,7 @@ class GroupState(Enum):
 
 
 class Group:
-    """
-    One group; used by one thread, the one that makes the scheduled calls.
-    """
+    """One group; used by one thread, the one that makes the scheduled calls."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.generation = 0
@@ -52,15 +48,11 @@ class Group:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """
-        The ids of the members, in the order in which they joined.
-        """
+        """The ids of the members, in the order in which they joined."""
         return tuple(member.member_id for member in self._members)
 
     def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
-        """
-        Return the members with their requests and partitions, once the group is stable.
-        """
+        """Return the members with their requests and partitions, once the group is stable."""
         is_stable = self.state is GroupState.STABLE
         return tuple(
             (one.member_id, one.request, one.assignment if is_stable else b"")
@@ -68,9 +60,7 @@ class Group:
         )
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """
-        Take a member in, or again; ``reply`` is called once, now or later.
-        """
+        """Take a member in, or again; ``reply`` is called once, now or later."""
         member_id = request.member_id
         if not self._members.can_take(request):
             reply(request.refused(_apis.INCONSISTENT_GROUP_PROTOCOL))
@@ -93,9 +83,7 @@ class Group:
         assignments: Mapping[str, bytes],
         reply: SyncReply,
     ) -> None:
-        """
-        Hand a member its assignment, once the leader has brought it.
-        """
+        """Hand a member its assignment, once the leader has brought it."""
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.PREPARING:
             error = _apis.REBALANCE_IN_PROGRESS
@@ -110,18 +98,14 @@ class Group:
             self._assign(assignments)
 
     def heartbeat(self, member_id: str, generation: int) -> int:
-        """
-        Note that a member lives, and return the error code to answer it with.
-        """
+        """Note that a member lives, and return the error code to answer it with."""
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.PREPARING:
             return _apis.REBALANCE_IN_PROGRESS
         return error
 
     def commit(self, member_id: str, generation: int) -> int:
-        """
-        Judge a commit: 0 if it may pass, else the error code of a broker.
-        """
+        """Judge a commit: 0 if it may pass, else the error code of a broker."""
         if generation < 0 and not self._members:
             return _apis.NONE  # a consumer that assigns its partitions by itself
         error = self._check(member_id, generation)
@@ -130,9 +114,7 @@ class Group:
         return error
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
-        """
-        Remove a member; the others learn of it at their next heartbeat.
-        """
+        """Remove a member; the others learn of it at their next heartbeat."""
         if member_id in self._expected:
             self._expected.pop(member_id).cancel()
             self._complete_if_all_joined()
@@ -144,9 +126,7 @@ class Group:
         return _apis.NONE
 
     def _check(self, member_id: str, generation: int) -> int:
-        """
-        Whether it is a member of this generation; if so this counts as a sign of life.
-        """
+        """Whether it is a member of this generation; if so this counts as a sign of life."""
         if member_id not in self._members:
             return _apis.UNKNOWN_MEMBER_ID
         if generation != self.generation:
@@ -198,9 +178,7 @@ class Group:
     def _replace_static(
         self, old: Member, member_id: str, request: JoinRequest, reply: JoinReply
     ) -> None:
-        """
-        Give a static member that has come back its old place under a new id.
-        """
+        """Give a static member that has come back its old place under a new id."""
         self._members.drop(old, _apis.FENCED_INSTANCE_ID)
         member = Member(member_id=member_id, request=request, assignment=old.assignment)
         self._members.add(member)
@@ -229,9 +207,7 @@ class Group:
     # The rebalance
 
     def _rebalance(self) -> None:
-        """
-        Begin one, unless it is under way; it ends when every member has joined.
-        """
+        """Begin one, unless it is under way; it ends when every member has joined."""
         for member in self._members:
             if member.sync is not None:
                 self._members.touch(member)  # it waited, now it has to come again
@@ -248,9 +224,7 @@ class Group:
             self._complete()
 
     def _complete(self) -> None:
-        """
-        End the joining: a member that has not come is removed, unless it is static.
-        """
+        """End the joining: a member that has not come is removed, unless it is static."""
         for member in self._members:
             if member.join is None and member.request.instance_id is None:
                 self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)

@@ -1,6 +1,4 @@
-"""
-Calls librdkafka's mock cluster by ctypes, in confluent-kafka's own library file.
-"""
+"""Calls librdkafka's mock cluster by ctypes, in confluent-kafka's own library file."""
 
 import ctypes
 import ctypes.util
@@ -127,9 +125,7 @@ def _signals_elsewhere() -> Iterator[None]:
 
 
 class MockCluster:
-    """
-    One mock cluster in this process; every method may be called by any thread.
-    """
+    """One mock cluster in this process; every method may be called by any thread."""
 
     def __init__(self, brokers: int) -> None:
         self._library = load()
@@ -150,17 +146,13 @@ class MockCluster:
             raise EmbeddedBrokerUnavailableError(why)
 
     def addresses(self) -> list[tuple[str, int]]:
-        """
-        Host and port of each broker, in the order of their numbers from 1.
-        """
+        """Host and port of each broker, in the order of their numbers from 1."""
         text = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         pairs = (address.rsplit(":", 1) for address in text.split(","))
         return [(host, int(port)) for host, port in pairs]
 
     def advertise(self, broker_id: int, host: str, port: int) -> None:
-        """
-        Make the cluster tell clients this address of a broker.
-        """
+        """Make the cluster tell clients this address of a broker."""
         self._library.rd_kafka_mock_broker_set_host_port(
             self._cluster, broker_id, host.encode(), port
         )
@@ -181,9 +173,7 @@ class MockCluster:
         self._do("set_apiversion", api_key, 0, newest)
 
     def push_errors(self, api_key: int, codes: Sequence[int]) -> None:
-        """
-        Let the next requests of this API be answered with these codes, in order.
-        """
+        """Let the next requests of this API be answered with these codes, in order."""
         array = (_INT * len(codes))(*codes)
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, api_key, len(codes), array
@@ -193,9 +183,7 @@ class MockCluster:
         self._library.rd_kafka_mock_clear_request_errors(self._cluster, api_key)
 
     def close(self) -> None:
-        """
-        Stop the cluster and free it; a second call does nothing.
-        """
+        """Stop the cluster and free it; a second call does nothing."""
         if self._cluster:
             with self._nudged():
                 self._library.rd_kafka_mock_cluster_destroy(self._cluster)

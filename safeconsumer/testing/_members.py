@@ -1,6 +1,4 @@
-"""
-Keeps the members of one consumer group, and their requests to join.
-"""
+"""Keeps the members of one consumer group, and their requests to join."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
@@ -12,9 +10,7 @@ from safeconsumer.testing import _apis
 
 @frozen(kw_only=True)
 class JoinRequest:
-    """
-    A member's request to join; timeouts in seconds.
-    """
+    """A member's request to join; timeouts in seconds."""
 
     member_id: str
     client_id: str
@@ -25,17 +21,13 @@ class JoinRequest:
     is_id_required: bool
 
     def refused(self, error: int) -> "JoinAnswer":
-        """
-        Answer it with an error.
-        """
+        """Answer it with an error."""
         return JoinAnswer(error=error, member_id=self.member_id)
 
 
 @frozen(kw_only=True)
 class JoinAnswer:
-    """
-    The answer to a member's join; only the leader learns of the others.
-    """
+    """The answer to a member's join; only the leader learns of the others."""
 
     error: int = _apis.NONE
     generation: int = -1
@@ -46,14 +38,10 @@ class JoinAnswer:
 
 
 class Timer(Protocol):
-    """
-    A scheduled call, as ``asyncio`` hands it out.
-    """
+    """A scheduled call, as ``asyncio`` hands it out."""
 
     def cancel(self) -> None:
-        """
-        Do not make the call.
-        """
+        """Do not make the call."""
 
 
 Schedule = Callable[[float, Callable[[], None]], Timer]
@@ -63,9 +51,7 @@ SyncReply = Callable[[int, bytes], None]
 
 @define(kw_only=True, eq=False)
 class Member:
-    """
-    One member, with the replies it waits for.
-    """
+    """One member, with the replies it waits for."""
 
     member_id: str
     request: JoinRequest
@@ -76,31 +62,23 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """
-        Whether it waits for an answer.
-        """
+        """Whether it waits for an answer."""
         return self.join is not None or self.sync is not None
 
     def answer_join(self, answer: JoinAnswer) -> None:
-        """
-        Answer its JoinGroup, if one is waiting.
-        """
+        """Answer its JoinGroup, if one is waiting."""
         join, self.join = self.join, None
         if join is not None:
             join(answer)
 
     def answer_sync(self, error: int) -> None:
-        """
-        Answer its SyncGroup, if one is waiting, with an error or the assignment.
-        """
+        """Answer its SyncGroup, if one is waiting, with an error or the assignment."""
         sync, self.sync = self.sync, None
         if sync is not None:
             sync(error, b"" if error else self.assignment)
 
     def refuse(self, error: int) -> None:
-        """
-        Answer whatever is waiting with an error.
-        """
+        """Answer whatever is waiting with an error."""
         self.answer_join(JoinAnswer(error=error, member_id=self.member_id))
         self.answer_sync(error)
 
@@ -130,64 +108,48 @@ class Members:
         return self._by_id[member_id]
 
     def add(self, member: Member) -> None:
-        """
-        Take a member in and start its session.
-        """
+        """Take a member in and start its session."""
         self._by_id[member.member_id] = member
         self.touch(member)
 
     def drop(self, member: Member, error: int) -> None:
-        """
-        Take a member out; whatever it waits for is answered with the error.
-        """
+        """Take a member out; whatever it waits for is answered with the error."""
         del self._by_id[member.member_id]
         if member.timer is not None:
             member.timer.cancel()
         member.refuse(error)
 
     def touch(self, member: Member) -> None:
-        """
-        Restart a member's session: it has sent something.
-        """
+        """Restart a member's session: it has sent something."""
         if member.timer is not None:
             member.timer.cancel()
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))
 
     def static(self, instance_id: str | None) -> Member | None:
-        """
-        Return the member with this ``group.instance.id``, None if there is none.
-        """
+        """Return the member with this ``group.instance.id``, None if there is none."""
         if instance_id is None:
             return None
         return next((m for m in self if m.request.instance_id == instance_id), None)
 
     def can_take(self, request: JoinRequest) -> bool:
-        """
-        Whether all other members also support one protocol of the request.
-        """
+        """Whether all other members also support one protocol of the request."""
         others = [m.request for m in self if m.member_id != request.member_id]
         return bool(_common([request, *others]))
 
     def vote(self) -> str:
-        """
-        Return the protocol that most members prefer, of those that all support.
-        """
+        """Return the protocol that most members prefer, of those that all support."""
         requests = [member.request for member in self]
         common = _common(requests)
         votes = [next(p for p in r.protocols if p in common) for r in requests]
         return max(votes, key=votes.count)
 
     def rebalance_timeout(self) -> float:
-        """
-        Return the longest that any member may take, in seconds.
-        """
+        """Return the longest that any member may take, in seconds."""
         return max(member.request.rebalance_timeout for member in self)
 
     def described(self, protocol: str) -> tuple[tuple[str, str | None, bytes], ...]:
-        """
-        Return what the leader learns about every member.
-        """
+        """Return what the leader learns about every member."""
         return tuple(
             (m.member_id, m.request.instance_id, m.request.protocols[protocol])
             for m in self

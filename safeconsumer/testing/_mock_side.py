@@ -1,6 +1,4 @@
-"""
-Connects one client's connection to librdkafka's mock.
-"""
+"""Connects one client's connection to librdkafka's mock."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,9 +7,7 @@ from safeconsumer.testing._wire import Frames, framed
 
 
 class MockSide(asyncio.Protocol):
-    """
-    A connection to the mock, for one client's connection; opened by its first request.
-    """
+    """A connection to the mock, for one client's connection; opened by its first request."""
 
     def __init__(
         self, on_answer: Callable[[bytes], None], on_close: Callable[[], None]
@@ -24,17 +20,13 @@ class MockSide(asyncio.Protocol):
         self._waiting: list[bytes] = []
 
     def cut(self) -> None:
-        """
-        Close it at once, or as soon as it is open.
-        """
+        """Close it at once, or as soon as it is open."""
         self.is_cut = True
         if self.transport is not None:
             self.transport.abort()
 
     def send(self, message: bytes) -> None:
-        """
-        Send a message, as soon as the connection is open.
-        """
+        """Send a message, as soon as the connection is open."""
         if self.transport is None:
             self._waiting.append(message)
         else:

@@ -1,6 +1,4 @@
-"""
-Finds free ports for brokers.
-"""
+"""Finds free ports for brokers."""
 
 import random
 import socket

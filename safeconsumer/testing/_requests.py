@@ -1,6 +1,4 @@
-"""
-Reads requests into the entries of the embedded broker's log.
-"""
+"""Reads requests into the entries of the embedded broker's log."""
 
 from attrs import frozen
 
@@ -31,9 +29,7 @@ class Request:
     def read(
         cls, header: Header, message: bytes, *, broker_id: int, at: float
     ) -> "Request":
-        """
-        Make the log's entry for a message.
-        """
+        """Make the log's entry for a message."""
         return cls(
             at=at,
             api=_apis.api_name(header.api_key),
@@ -74,9 +70,7 @@ def _partition(version: int, reader: Reader) -> int:
 
 
 def expects_answer(header: Header, message: bytes) -> bool:
-    """
-    Whether the broker answers at all: a Produce with ``acks=0`` gets nothing.
-    """
+    """Whether the broker answers at all: a Produce with ``acks=0`` gets nothing."""
     if header.api_key != _apis.API_KEYS["Produce"]:
         return True
     reader = Reader(message, header.body_at)
@@ -94,9 +88,7 @@ def _skip_tags_and_id(reader: Reader) -> None:
 
 
 def coordinator_named(header: Header, answer: bytes) -> int | None:
-    """
-    Return the broker that a FindCoordinator's answer names; None for an error.
-    """
+    """Return the broker that a FindCoordinator's answer names; None for an error."""
     reader = Reader(answer)
     if header.version >= 1:
         reader.int32()

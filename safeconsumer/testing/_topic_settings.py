@@ -1,6 +1,4 @@
-"""
-Answers requests about topics' settings and ACLs; the embedded broker obeys neither.
-"""
+"""Answers requests about topics' settings and ACLs; the embedded broker obeys neither."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,9 +23,7 @@ class TopicSettings:
         self.given: dict[str, Mapping[str, str]] = {}
 
     def answer(self, header: Header, message: bytes, error: int) -> bytes | None:
-        """
-        Write the body of an answer, or a refusal; None for other requests.
-        """
+        """Write the body of an answer, or a refusal; None for other requests."""
         if header.api_key == _apis.API_KEYS["DescribeAcls"]:
             return _no_acls(error or _apis.SECURITY_DISABLED)
         if header.api_key != _apis.API_KEYS["DescribeConfigs"]:

@@ -16,9 +16,7 @@ _LENGTH = struct.Struct(">i")
 
 
 class Reader:
-    """
-    Takes values off the front of one message, in Kafka's order.
-    """
+    """Takes values off the front of one message, in Kafka's order."""
 
     __slots__ = ("_at", "_data")
 
@@ -61,9 +59,7 @@ class Reader:
 
 
 class Writer:
-    """
-    Collects values in Kafka's order; every method returns the writer.
-    """
+    """Collects values in Kafka's order; every method returns the writer."""
 
     __slots__ = ("_parts",)
 
@@ -100,9 +96,7 @@ class Writer:
 
 @frozen(kw_only=True)
 class Header:
-    """
-    The head of one request; ``body_at`` is where its own fields begin.
-    """
+    """The head of one request; ``body_at`` is where its own fields begin."""
 
     api_key: int
     version: int
@@ -125,9 +119,7 @@ class Header:
 
 
 class Frames:
-    """
-    Cuts a byte stream into Kafka's length-prefixed messages, in order.
-    """
+    """Cuts a byte stream into Kafka's length-prefixed messages, in order."""
 
     __slots__ = ("_buffer",)
 
@@ -135,9 +127,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """
-        Add what has arrived and return the messages that are complete by now.
-        """
+        """Add what has arrived and return the messages that are complete by now."""
         buffer, complete, at = self._buffer, [], 0
         buffer += data
         while len(buffer) - at >= _LENGTH.size:
@@ -151,7 +141,5 @@ class Frames:
 
 
 def framed(message: bytes) -> bytes:
-    """
-    Put a message's length in front of it, ready to be sent.
-    """
+    """Put a message's length in front of it, ready to be sent."""
     return _LENGTH.pack(len(message)) + message

@@ -1,6 +1,4 @@
-"""
-Notes what a test asked a consumer to hold, whatever the client knows of it.
-"""
+"""Notes what a test asked a consumer to hold, whatever the client knows of it."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -79,30 +77,22 @@ class Intent:
             )
 
     def add_holds(self) -> None:
-        """
-        Note the client's present holds, also those that cover nothing assigned.
-        """
+        """Note the client's present holds, also those that cover nothing assigned."""
         for hold in self._holds():
             is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
             self._wishes[hold.key] = Wish(until=hold.deadline, is_bound=is_bound)
 
     def lift(self, targets: Iterable[Any], *, owner: str = APP) -> Wishes:
-        """
-        Forget one owner's wishes for the targets, and return them.
-        """
+        """Forget one owner's wishes for the targets, and return them."""
         keys = [(scope, owner) for scope in map(_scope, targets)]
         return {key: self._wishes.pop(key) for key in keys if key in self._wishes}
 
     def restore(self, lifted: Wishes) -> None:
-        """
-        Restore what :meth:`lift` returned.
-        """
+        """Restore what :meth:`lift` returned."""
         self._wishes.update(lifted)
 
     def covers(self, tp: scopes.TopicPartition) -> bool:
-        """
-        Tell whether this partition shall be silent for some owner at this moment.
-        """
+        """Tell whether this partition shall be silent for some owner at this moment."""
         now = time.monotonic()
         return any(
             key[0].covers(tp)

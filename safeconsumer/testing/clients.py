@@ -1,6 +1,4 @@
-"""
-Makes consumers and producers that are closed when the test is over.
-"""
+"""Makes consumers and producers that are closed when the test is over."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -15,41 +13,29 @@ _CLOSE_MS = 2000
 
 
 class Broker(Protocol):
-    """
-    The attributes and methods that the kit needs of any broker.
-    """
+    """The attributes and methods that the kit needs of any broker."""
 
     @property
     def client_config(self) -> Mapping[str, Any]:
-        """
-        The settings by which any kafka-python client reaches it.
-        """
+        """The settings by which any kafka-python client reaches it."""
 
     @property
     def group_config(self) -> Mapping[str, Any]:
-        """
-        Short group timeouts that it accepts.
-        """
+        """Short group timeouts that it accepts."""
 
     def create_topic(self, name: str, partitions: int = ...) -> None:
-        """
-        Create a topic that does not exist.
-        """
+        """Create a topic that does not exist."""
 
 
 class Clients:
-    """
-    Make clients of one broker, and close them all by :meth:`close`.
-    """
+    """Make clients of one broker, and close them all by :meth:`close`."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._closers: list[Callable[[], object]] = []
 
     def topic(self, partitions: int = 4, prefix: str = "topic") -> str:
-        """
-        Create a topic whose name no other test has, and return the name.
-        """
+        """Create a topic whose name no other test has, and return the name."""
         name = f"{prefix}-{uuid4().hex[:12]}"
         self._broker.create_topic(name, partitions)
         return name
@@ -115,9 +101,7 @@ class Clients:
         return producer
 
     def close(self) -> None:
-        """
-        Close every client made here, the newest first, even if one of them fails.
-        """
+        """Close every client made here, the newest first, even if one of them fails."""
         errors: list[Exception] = []
         while self._closers:
             try:

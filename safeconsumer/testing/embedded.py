@@ -1,6 +1,4 @@
-"""
-Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s.
-"""
+"""Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s."""
 
 from collections.abc import Mapping
 from types import MappingProxyType, TracebackType
@@ -61,9 +59,7 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """
-        Cut all connections and drop everything; a second call does nothing.
-        """
+        """Cut all connections and drop everything; a second call does nothing."""
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.stop()
@@ -83,24 +79,18 @@ class EmbeddedBroker:
 
     @property
     def bootstrap(self) -> str:
-        """
-        The brokers' addresses, for ``bootstrap_servers``.
-        """
+        """The brokers' addresses, for ``bootstrap_servers``."""
         addresses = self._running().addresses
         return ",".join(f"{host}:{port}" for host, port in addresses)
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """
-        The settings by which any kafka-python client reaches this broker.
-        """
+        """The settings by which any kafka-python client reaches this broker."""
         return {"bootstrap_servers": self.bootstrap.split(","), "api_version": (2, 3)}
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """
-        The numbers of the brokers.
-        """
+        """The numbers of the brokers."""
         return tuple(range(1, self._count + 1))
 
     # Topics and leaders
@@ -128,29 +118,21 @@ class EmbeddedBroker:
         cluster.call(lambda: cluster.shared.settings.given.update({name: given}))
 
     def delete_topic(self, name: str) -> None:
-        """
-        Raise UnsupportedByBrokerError, always: use a real broker.
-        """
+        """Raise UnsupportedByBrokerError, always: use a real broker."""
         command = "delete_topic"
         raise _unsupported(command, name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """
-        Raise UnsupportedByBrokerError, always: use a real broker.
-        """
+        """Raise UnsupportedByBrokerError, always: use a real broker."""
         command = "add_partitions"
         raise _unsupported(command, f"{name} to {total}")
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
-        """
-        Make another broker the leader of one partition.
-        """
+        """Make another broker the leader of one partition."""
         self._running().mock.set_leader(topic, partition, self._known(broker_id))
 
     def move_coordinator(self, group: str, broker_id: int) -> None:
-        """
-        Make another broker the coordinator of one group; its members stay in it.
-        """
+        """Make another broker the coordinator of one group; its members stay in it."""
         cluster = self._running()
         cluster.mock.set_coordinator(group, self._known(broker_id))
         cluster.call(lambda: cluster.shared.coordinators.update({group: broker_id}))
@@ -193,46 +175,34 @@ class EmbeddedBroker:
         return hold
 
     def clear_faults(self) -> None:
-        """
-        Forget errors that have not been used yet, and release every hold.
-        """
+        """Forget errors that have not been used yet, and release every hold."""
         cluster = self._running()
         for key in _apis.API_NAMES:
             cluster.mock.clear_errors(key)
         cluster.call(cluster.shared.faults.clear)
 
     def down(self, broker_id: int | None = None) -> None:
-        """
-        Cut one broker's connections and refuse new ones; None means every broker.
-        """
+        """Cut one broker's connections and refuse new ones; None means every broker."""
         for front in self._chosen(broker_id):
             self._running().run(front.down())
 
     def up(self, broker_id: int | None = None) -> None:
-        """
-        Accept connections again, at the same address; records are still there.
-        """
+        """Accept connections again, at the same address; records are still there."""
         for front in self._chosen(broker_id):
             self._running().run(front.up())
 
     def freeze(self, broker_id: int | None = None) -> None:
-        """
-        Stop answering: connections are accepted, and requests are not answered.
-        """
+        """Stop answering: connections are accepted, and requests are not answered."""
         for front in self._chosen(broker_id):
             self._running().run(front.fall_silent())
 
     def unfreeze(self, broker_id: int | None = None) -> None:
-        """
-        Answer again, beginning with the requests that came meanwhile.
-        """
+        """Answer again, beginning with the requests that came meanwhile."""
         for front in self._chosen(broker_id):
             self._running().run(front.speak())
 
     def set_rtt(self, seconds: float, broker_id: int | None = None) -> None:
-        """
-        Let every answer of librdkafka's half take this long (group requests do not).
-        """
+        """Let every answer of librdkafka's half take this long (group requests do not)."""
         for front in self._chosen(broker_id):
             self._running().mock.set_rtt(front.broker_id, round(seconds * 1000))
 
@@ -262,23 +232,17 @@ class EmbeddedBroker:
         return tuple(r for r in taken if api is None or r.api == api)
 
     def clear_requests(self) -> None:
-        """
-        Forget the requests seen so far.
-        """
+        """Forget the requests seen so far."""
         cluster = self._running()
         cluster.call(cluster.shared.log.clear)
 
     def members(self, group: str) -> tuple[str, ...]:
-        """
-        Return the ids of a group's present members.
-        """
+        """Return the ids of a group's present members."""
         cluster = self._running()
         return cluster.call(lambda: cluster.shared.coordinator.groups[group].members)
 
     def generation(self, group: str) -> int:
-        """
-        How many rebalances of a group have got past their joining.
-        """
+        """How many rebalances of a group have got past their joining."""
         cluster = self._running()
         return cluster.call(lambda: cluster.shared.coordinator.groups[group].generation)
 

@@ -1,6 +1,4 @@
-"""
-Defines the errors of the test kit.
-"""
+"""Defines the errors of the test kit."""
 
 from safeconsumer.errors import MissingExtraError, SafeConsumerError
 
@@ -8,36 +6,26 @@ INSTALL = "pip install 'safeconsumer[demo]'"
 
 
 class EmbeddedBrokerUnavailableError(MissingExtraError):
-    """
-    The embedded broker cannot run here; the message says why and what to install.
-    """
+    """The embedded broker cannot run here; the message says why and what to install."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the embedded broker cannot start: {why}; {INSTALL}")
 
 
 class BrokerCommandError(SafeConsumerError):
-    """
-    The embedded broker refused a command; the message names it and the reason.
-    """
+    """The embedded broker refused a command; the message names it and the reason."""
 
 
 class EndlessRunError(SafeConsumerError):
-    """
-    ``run_worker`` has made as many calls as it may, and records still come.
-    """
+    """``run_worker`` has made as many calls as it may, and records still come."""
 
 
 class UnsupportedByBrokerError(SafeConsumerError):
-    """
-    The broker's kind cannot do what was asked; the message says which kind can.
-    """
+    """The broker's kind cannot do what was asked; the message says which kind can."""
 
 
 class BrokerTypeError(SafeConsumerError, TypeError):
-    """
-    What a ``kafka_broker`` fixture gave, or an address, is nothing that can be used.
-    """
+    """What a ``kafka_broker`` fixture gave, or an address, is nothing that can be used."""
 
     def __init__(self, given: object) -> None:
         super().__init__(

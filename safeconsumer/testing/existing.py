@@ -1,6 +1,4 @@
-"""
-Uses a Kafka cluster that somebody else runs.
-"""
+"""Uses a Kafka cluster that somebody else runs."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -38,39 +36,29 @@ class ExistingCluster:
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """
-        The settings by which any kafka-python client reaches this cluster.
-        """
+        """The settings by which any kafka-python client reaches this cluster."""
         return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
     def group_config(self) -> Mapping[str, Any]:
-        """
-        The shortest group timeouts that this cluster accepts, from 2 s on.
-        """
+        """The shortest group timeouts that this cluster accepts, from 2 s on."""
         if self._session_ms is None:
             self._session_ms = max(self._least_session_ms(), _QUICK_SESSION_MS)
         return {"session_timeout_ms": self._session_ms, "heartbeat_interval_ms": 200}
 
     def create_topic(self, name: str, partitions: int = 4) -> None:
-        """
-        Create a topic with one replica; return once every partition has a leader.
-        """
+        """Create a topic with one replica; return once every partition has a leader."""
         wanted = {name: {"num_partitions": partitions, "replication_factor": -1}}
         with self.admin() as admin:
             admin.create_topics(wanted, wait_for_metadata=True)
 
     def delete_topic(self, name: str) -> None:
-        """
-        Delete a topic with its records.
-        """
+        """Delete a topic with its records."""
         with self.admin() as admin:
             admin.delete_topics([name])
 
     def add_partitions(self, name: str, total: int) -> None:
-        """
-        Let a topic grow to ``total`` partitions, and wait until its broker knows them.
-        """
+        """Let a topic grow to ``total`` partitions, and wait until its broker knows them."""
         from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
 
         with self.admin() as admin:
@@ -84,9 +72,7 @@ class ExistingCluster:
 
     @contextmanager
     def admin(self) -> Iterator["KafkaAdminClient"]:
-        """
-        Lend an administration client.
-        """
+        """Lend an administration client."""
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
         from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
@@ -98,9 +84,7 @@ class ExistingCluster:
             client.close()
 
     def _least_session_ms(self) -> int:
-        """
-        Ask the cluster; without the right to ask, take Kafka's default.
-        """
+        """Ask the cluster; without the right to ask, take Kafka's default."""
         from kafka.admin import ConfigResource, ConfigResourceType  # noqa: PLC0415
         from kafka.errors import KafkaError  # noqa: PLC0415  0.2 s, when needed
 

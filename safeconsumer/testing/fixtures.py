@@ -43,9 +43,7 @@ def kafka_broker() -> Iterator[Any]:
 
 @pytest.fixture
 def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
-    """
-    Lend the maker behind the other fixtures; it closes what it made at the end.
-    """
+    """Lend the maker behind the other fixtures; it closes what it made at the end."""
     from safeconsumer.testing.clients import Clients  # noqa: PLC0415  when used
     from safeconsumer.testing.existing import broker_of  # noqa: PLC0415  when used
 
@@ -56,9 +54,7 @@ def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
 
 @pytest.fixture
 def kafka_topic(kafka_clients: "Clients") -> Callable[..., str]:
-    """
-    Create topics: ``kafka_topic(partitions=4)`` returns a unique name.
-    """
+    """Create topics: ``kafka_topic(partitions=4)`` returns a unique name."""
     return kafka_clients.topic
 
 
@@ -75,9 +71,7 @@ def make_consumer(kafka_clients: "Clients") -> Callable[..., Any]:
 
 @pytest.fixture
 def make_producer(kafka_clients: "Clients") -> Callable[..., Any]:
-    """
-    Make producers, closed at the end: ``make_producer(**config)``.
-    """
+    """Make producers, closed at the end: ``make_producer(**config)``."""
     return kafka_clients.producer
 
 

@@ -1,6 +1,4 @@
-"""
-Causes a rebalance on demand: a ghost member joins a group and leaves it again.
-"""
+"""Causes a rebalance on demand: a ghost member joins a group and leaves it again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -84,16 +82,12 @@ class Ghost:
 
 
 def is_settled(consumer: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-    """
-    Whether a consumer is a member of a group and knows of no rebalance under way.
-    """
+    """Whether a consumer is a member of a group and knows of no rebalance under way."""
     return str(consumer.group_metadata().state) == "<stable>"
 
 
 def strategies(consumers: Iterable[Any]) -> dict[str, Any]:
-    """
-    Return the assignors of the group's members, which a ghost must share.
-    """
+    """Return the assignors of the group's members, which a ghost must share."""
     for consumer in consumers:
         key = "partition_assignment_strategy"
         return {key: consumer.config[key]}

@@ -1,6 +1,4 @@
-"""
-Checks, for any consumer, that no record of a paused partition is delivered.
-"""
+"""Checks, for any consumer, that no record of a paused partition is delivered."""
 
 import threading
 import time
@@ -16,16 +14,12 @@ from safeconsumer.testing._wishes import Intent
 
 
 class LeakError(AssertionError):
-    """
-    Records of paused partitions were delivered; the message lists them.
-    """
+    """Records of paused partitions were delivered; the message lists them."""
 
 
 @frozen(kw_only=True)
 class Leak:
-    """
-    One record that was handed out although its partition was paused.
-    """
+    """One record that was handed out although its partition was paused."""
 
     topic: str
     partition: int
@@ -66,9 +60,7 @@ class NoLeak:
         self.leaks: list[Leak] = []
 
     def check(self) -> None:
-        """
-        Raise :class:`LeakError` now if anything has leaked so far.
-        """
+        """Raise :class:`LeakError` now if anything has leaked so far."""
         if self.leaks:
             raise LeakError(_message(self.leaks, self._consumer))
 
@@ -89,9 +81,7 @@ class NoLeak:
     # Called by the watched consumer
 
     def poll(self, poll: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """
-        Poll, and check the records.
-        """
+        """Poll, and check the records."""
         records = poll(*args, **kwargs)
         if not getattr(self._inside, "iteration", False):
             for batch in records.values():
@@ -100,9 +90,7 @@ class NoLeak:
         return records
 
     def step(self, step: Any) -> Any:  # noqa: ANN401
-        """
-        Take one step of an iteration, and check the record.
-        """
+        """Take one step of an iteration, and check the record."""
         # Iteration polls too, and then drops what was paused since: only what it
         # hands out in the end has been delivered.
         self._inside.iteration = True
@@ -114,18 +102,14 @@ class NoLeak:
         return record
 
     def pause(self, pause: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
-        """
-        Pause, and note that the targets must be silent from now on.
-        """
+        """Pause, and note that the targets must be silent from now on."""
         since = time.monotonic()
         result = pause(*args, **options)
         self._intent.add(targets, since=since, **options)
         return result
 
     def resume(self, resume: Any, *args: Any, targets: Any, **options: Any) -> Any:  # noqa: ANN401
-        """
-        Resume, and note that the targets may be delivered from then on.
-        """
+        """Resume, and note that the targets may be delivered from then on."""
         lifted = self._intent.lift(targets, **options)
         try:
             return resume(*args, **options)

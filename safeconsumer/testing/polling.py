@@ -1,6 +1,4 @@
-"""
-Polls several consumers at once, as their programs would.
-"""
+"""Polls several consumers at once, as their programs would."""
 
 import threading
 import time
@@ -15,9 +13,7 @@ _CHECK_EVERY = 0.01
 
 
 class PollTimeoutError(AssertionError):
-    """
-    The awaited condition did not hold in time; the message names it.
-    """
+    """The awaited condition did not hold in time; the message names it."""
 
 
 def poll_until(
@@ -91,9 +87,7 @@ def _can_poll(one: object) -> bool:
 
 
 class _Round:
-    """
-    One thread for each consumer, until the end.
-    """
+    """One thread for each consumer, until the end."""
 
     def __init__(self, consumers: Sequence[Any], silently: Sequence[Any]) -> None:
         self.records: list[Any] = []

@@ -1,6 +1,4 @@
-"""
-Runs a worker's handler on records without a broker, while time is made to jump.
-"""
+"""Runs a worker's handler on records without a broker, while time is made to jump."""
 
 import asyncio
 import contextlib
@@ -172,9 +170,7 @@ class WorkerRun:
 
     @property
     def order(self) -> tuple[tuple[str, int, int], ...]:
-        """
-        Topic, partition and offset of each record of each call, in order.
-        """
+        """Topic, partition and offset of each record of each call, in order."""
         return tuple(
             (record.topic, record.partition, record.offset)
             for call in self.calls
@@ -452,26 +448,20 @@ class _Bench:
         return self._now
 
     def emit(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """
-        Take note of an event.
-        """
+        """Take note of an event."""
         ids = {"client_id": None, "group_id": _GROUP}
         event = kind(at=self._now, **ids, **fields)
         self._events.append(event)
         self._dispatcher.dispatch(event)
 
     def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
-        """
-        Take note of what a producer would send.
-        """
+        """Take note of what a producer would send."""
         self._sent = letter
 
     # ------------------------------------------------------------ before the run
 
     def set_up(self, lanes: Lanes, policy: Policy, breaker: Breaker | None) -> None:
-        """
-        Make the schedule.
-        """
+        """Make the schedule."""
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
         queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
@@ -482,9 +472,7 @@ class _Bench:
         self._ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def noting(self, handle: Callable[..., Any], *, is_batch: bool) -> Any:  # noqa: ANN401 - a handler
-        """
-        Return the handler, with each of its calls noted.
-        """
+        """Return the handler, with each of its calls noted."""
 
         def note(records: Any, context: Context) -> Any:  # noqa: ANN401 - a handler
             at, error = self._now, None
@@ -502,9 +490,7 @@ class _Bench:
         return note
 
     def counting(self, key: Callable[[Any], object]) -> Callable[[Any], object]:
-        """
-        Return the key, with each of its failures counted.
-        """
+        """Return the key, with each of its failures counted."""
 
         def key_of(record: Any) -> object:  # noqa: ANN401 - a record
             try:
@@ -516,9 +502,7 @@ class _Bench:
         return key if key is record_key else key_of
 
     def admit(self, records: Iterable[Any]) -> None:
-        """
-        Take the records, as one poll would return them.
-        """
+        """Take the records, as one poll would return them."""
         found: dict[TopicPartition, list[Any]] = {}
         for record in records:
             _add(found, record)
@@ -536,9 +520,7 @@ class _Bench:
     # ------------------------------------------------------------ the run
 
     def run(self) -> None:
-        """
-        Work until nothing is left that would ever come.
-        """
+        """Work until nothing is left that would ever come."""
         while not self._is_over():
             self._refuse_endless(self._keyless - 1, "key failed more than")
             tasks = self._schedule.queue.claim()
@@ -609,9 +591,7 @@ class _Bench:
     # ------------------------------------------------------------ afterwards
 
     def report(self) -> WorkerRun:
-        """
-        Tell what became of everything.
-        """
+        """Tell what became of everything."""
         marks = self._held.watermarks()
         return WorkerRun(
             calls=tuple(self._calls),

@@ -1,6 +1,4 @@
-"""
-Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop.
-"""
+"""Works under backpressure: ``Worker`` calls your handler, ``Pump`` feeds your loop."""
 
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import Failure, UnsendableError

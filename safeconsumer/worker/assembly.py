@@ -1,6 +1,4 @@
-"""
-Checks the arguments of a worker or a pump, and builds the parts that it is made of.
-"""
+"""Checks the arguments of a worker or a pump, and builds the parts that it is made of."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -111,15 +109,11 @@ class Handling:
 
     @property
     def is_batch(self) -> bool:
-        """
-        Whether the handler gets several records at a time.
-        """
+        """Whether the handler gets several records at a time."""
         return self.batch is not None
 
     def policy(self) -> dict[str, Any]:
-        """
-        Return the fields of a policy that concern handlers.
-        """
+        """Return the fields of a policy that concern handlers."""
         topics = self.topic_concurrency
         return {
             "is_batch": self.is_batch,
@@ -172,9 +166,7 @@ class Handling:
 
 @frozen
 class Parts:
-    """
-    The parts of a worker or a pump.
-    """
+    """The parts of a worker or a pump."""
 
     client: ConsumerClient
     emit: Emitter

@@ -1,6 +1,4 @@
-"""
-Decides when a topic's failures are an outage, and when one record may try.
-"""
+"""Decides when a topic's failures are an outage, and when one record may try."""
 
 from typing import Any
 
@@ -80,9 +78,7 @@ class Breaker:
             raise WorkerSettingError(message)
 
     def wait(self, tries: int) -> float:
-        """
-        Return the seconds to hold the topic after so many failed tries.
-        """
+        """Return the seconds to hold the topic after so many failed tries."""
         wait = self.first
         for _ in range(tries):
             if wait >= self.most or self.factor == 1:
@@ -93,9 +89,7 @@ class Breaker:
 
 @frozen
 class Calls:
-    """
-    Counts the calls in one part of the window, and those that failed.
-    """
+    """Counts the calls in one part of the window, and those that failed."""
 
     part: int
     all: int = 0
@@ -125,15 +119,11 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether the topic is stopped, or only one record at a time may try.
-        """
+        """Whether the topic is stopped, or only one record at a time may try."""
         return self.why is not None
 
     def succeeded(self, breaker: Breaker, calls: int, now: float) -> "Circuit":
-        """
-        Count successful calls; if it is open, the record that tried has succeeded.
-        """
+        """Count successful calls; if it is open, the record that tried has succeeded."""
         if self.is_open:
             return Circuit()
         return evolve(self, in_a_row=0, recent=self._counted(breaker, calls, 0, now))

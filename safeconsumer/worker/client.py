@@ -1,6 +1,4 @@
-"""
-Adapts a consumer for a poll loop: records, positions, commits, holds and hooks.
-"""
+"""Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
 
 import itertools
 import time
@@ -23,9 +21,7 @@ from safeconsumer.worker.progress import Chunk, Record, Watermark
 
 
 class Emitter:
-    """
-    Makes events and hands them to structlog and to a hook; never raises.
-    """
+    """Makes events and hands them to structlog and to a hook; never raises."""
 
     def __init__(
         self,
@@ -45,31 +41,23 @@ class Emitter:
         self._wall = wall
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """
-        Make the event and hand it on.
-        """
+        """Make the event and hand it on."""
         self._dispatcher.dispatch(kind(at=self._wall(), **self._ids, **fields))
 
     @property
     def failures(self) -> dict[str, int]:
-        """
-        How often each hook raised, by its ``repr``.
-        """
+        """How often each hook raised, by its ``repr``."""
         return dict(self._dispatcher.failures)
 
 
 class Others:
-    """
-    Looks in a consumer's ledger for holds that are not a worker's. Any thread.
-    """
+    """Looks in a consumer's ledger for holds that are not a worker's. Any thread."""
 
     def __init__(self, ledger: PauseLedger) -> None:
         self._ledger = ledger
 
     def look(self) -> PauseView:
-        """
-        Return the holds of this moment; applies waiting changes. Call it under no lock.
-        """
+        """Return the holds of this moment; applies waiting changes. Call it under no lock."""
         return self._ledger.view()
 
     def seen(self) -> PauseView:
@@ -91,15 +79,11 @@ class Others:
         return lambda: self._ledger.lookers.remove(change)
 
     def report_busy(self, busy: Callable[[], Collection[TopicPartition]]) -> None:
-        """
-        Let reports call quiet only partitions that are not in ``busy``.
-        """
+        """Let reports call quiet only partitions that are not in ``busy``."""
         self._ledger.busy = busy
 
     def became_quiet(self) -> None:
-        """
-        Tell waiting threads that no handler runs on a held partition any more.
-        """
+        """Tell waiting threads that no handler runs on a held partition any more."""
         self._ledger.wake()
 
 
@@ -117,44 +101,28 @@ def covers(view: PauseView, tp: TopicPartition) -> bool:
 
 
 class Work(Protocol):
-    """
-    What works on the polled records: a worker's schedule, or a pump.
-    """
+    """What works on the polled records: a worker's schedule, or a pump."""
 
     def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """
-        Take the records that a poll returned for an epoch.
-        """
+        """Take the records that a poll returned for an epoch."""
 
     def drop_queued(self, epochs: Sequence[Epoch]) -> None:
-        """
-        Begin no more records of these epochs.
-        """
+        """Begin no more records of these epochs."""
 
     def halt(self) -> None:
-        """
-        Begin no more records until :meth:`go_on`.
-        """
+        """Begin no more records until :meth:`go_on`."""
 
     def go_on(self) -> None:
-        """
-        Begin records again.
-        """
+        """Begin records again."""
 
     def running(self, epochs: Sequence[Epoch] | None = None) -> int:
-        """
-        Return how many records are being worked on, of all epochs or of these.
-        """
+        """Return how many records are being worked on, of all epochs or of these."""
 
     def has_waiting(self, epoch: Epoch) -> bool:
-        """
-        Tell whether a failed record keeps the epoch waiting.
-        """
+        """Tell whether a failed record keeps the epoch waiting."""
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """
-        Tell whether no record of the epoch is, or could be, worked on now.
-        """
+        """Tell whether no record of the epoch is, or could be, worked on now."""
 
 
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
@@ -162,136 +130,88 @@ Committed: TypeAlias = Callable[[Exception | None], None]
 
 
 class Group(Protocol):
-    """
-    A membership as a pump sees it: :class:`~safeconsumer._kafka.facade.Facade`.
-    """
+    """A membership as a pump sees it: :class:`~safeconsumer._kafka.facade.Facade`."""
 
     @property
     def losses(self) -> int:
-        """
-        The number of times that this member has lost its generation.
-        """
+        """The number of times that this member has lost its generation."""
 
     @property
     def is_cooperative(self) -> bool:
-        """
-        Whether one join revokes partitions and the next one gives them away.
-        """
+        """Whether one join revokes partitions and the next one gives them away."""
 
     def is_lost(self) -> bool:
-        """
-        Tell whether the membership is lost, or has never begun.
-        """
+        """Tell whether the membership is lost, or has never begun."""
 
     def is_joining(self) -> bool:
-        """
-        Tell whether a join is under way and not applied yet.
-        """
+        """Tell whether a join is under way and not applied yet."""
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
-        """
-        Return the owned partitions that are given up as soon as a join begins.
-        """
+        """Return the owned partitions that are given up as soon as a join begins."""
 
     def why_nothing(self) -> str | None:
-        """
-        Return why this member can get no record at all; None if it can get some.
-        """
+        """Return why this member can get no record at all; None if it can get some."""
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
-        """
-        Have ``ask`` called whenever a join would begin.
-        """
+        """Have ``ask`` called whenever a join would begin."""
 
     def begin_added_at_start(self) -> None:
-        """
-        Read partitions that are added from now on from their start, ``latest`` or not.
-        """
+        """Read partitions that are added from now on from their start, ``latest`` or not."""
 
 
 class Client(Protocol):
-    """
-    A consumer as a pump sees it.
-    """
+    """A consumer as a pump sees it."""
 
     @property
     def membership(self) -> Group:
-        """
-        The consumer's membership in its group.
-        """
+        """The consumer's membership in its group."""
 
     @property
     def most(self) -> int:
-        """
-        The most records that one poll returns.
-        """
+        """The most records that one poll returns."""
 
     def poll(self, timeout: float, records: int) -> Polled:
-        """
-        Return records; raises what the call before a join raises.
-        """
+        """Return records; raises what the call before a join raises."""
 
     def epochs(self) -> Mapping[TopicPartition, int]:
-        """
-        Return the owned partitions with their epochs; a new object when it changes.
-        """
+        """Return the owned partitions with their epochs; a new object when it changes."""
 
     def position(self, tp: TopicPartition) -> int | None:
-        """
-        Return the offset of the next record that a poll may return; None: not known.
-        """
+        """Return the offset of the next record that a poll may return; None: not known."""
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Return to this offset, so that its records come again.
-        """
+        """Return to this offset, so that its records come again."""
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether the group has no committed offset of an owned partition for sure.
-        """
+        """Tell whether the group has no committed offset of an owned partition for sure."""
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """
-        Return a number that changes with each reset of the position; 0: no reset yet.
-        """
+        """Return a number that changes with each reset of the position; 0: no reset yet."""
 
     def hold(
         self,
         owners: Sequence[str],
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
-        """
-        Make these owners' holds exactly the wanted ones.
-        """
+        """Make these owners' holds exactly the wanted ones."""
 
     def lift_all(self, owner: str) -> None:
-        """
-        Lift the owner's hold of the whole consumer. Any thread.
-        """
+        """Lift the owner's hold of the whole consumer. Any thread."""
 
     @property
     def others(self) -> Others:
-        """
-        Shows the holds that are not a worker's.
-        """
+        """Shows the holds that are not a worker's."""
 
     def lagging(self) -> Collection[TopicPartition]:
-        """
-        Return the partitions of which the broker may have more records.
-        """
+        """Return the partitions of which the broker may have more records."""
 
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
-        """
-        Commit and wait for it.
-        """
+        """Commit and wait for it."""
 
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
     ) -> None:
-        """
-        Commit without waiting; ``then`` is called by a later poll or commit.
-        """
+        """Commit without waiting; ``then`` is called by a later poll or commit."""
 
 
 class ConsumerClient:
@@ -312,48 +232,34 @@ class ConsumerClient:
         self._settled: tuple[object, Collection[object]] = (None, ())
 
     def poll(self, timeout: float, records: int) -> Polled:
-        """
-        Poll for at most so many records, waiting at most ``timeout`` seconds.
-        """
+        """Poll for at most so many records, waiting at most ``timeout`` seconds."""
         polled: Polled = self._consumer.poll(
             timeout_ms=timeout * 1000, max_records=records
         )
         return polled
 
     def epochs(self) -> Mapping[TopicPartition, int]:
-        """
-        Return the owned partitions with their epochs.
-        """
+        """Return the owned partitions with their epochs."""
         return self.membership.epochs()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """
-        Return the offset of the next record that a poll may return; None: not known.
-        """
+        """Return the offset of the next record that a poll may return; None: not known."""
         return self.membership.position(tp)
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Return to this offset, so that its records come again.
-        """
+        """Return to this offset, so that its records come again."""
         self._consumer.seek(tp, offset)
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether the group has no committed offset of an owned partition for sure.
-        """
+        """Tell whether the group has no committed offset of an owned partition for sure."""
         return self.membership.lacks_commit(tp)
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """
-        Return a number that changes with each reset of the position; 0: no reset yet.
-        """
+        """Return a number that changes with each reset of the position; 0: no reset yet."""
         return self.membership.reset_number(tp)
 
     def lagging(self) -> Collection[TopicPartition]:
-        """
-        Return the partitions of which the broker may have more records.
-        """
+        """Return the partitions of which the broker may have more records."""
         return self.membership.lagging()
 
     def hold(
@@ -388,9 +294,7 @@ class ConsumerClient:
             self._place(target, owner, wanted[owner, target])
 
     def lift_all(self, owner: str) -> None:
-        """
-        Lift the owner's hold of the whole consumer, which wakes a waiting poll.
-        """
+        """Lift the owner's hold of the whole consumer, which wakes a waiting poll."""
         self._consumer.resume(ALL, owner=owner)
 
     def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
@@ -441,9 +345,7 @@ class ConsumerClient:
     def commit_soon(
         self, marks: Mapping[TopicPartition, Watermark], then: Committed
     ) -> None:
-        """
-        Commit without waiting; ``then`` is called by a later poll or commit.
-        """
+        """Commit without waiting; ``then`` is called by a later poll or commit."""
 
         def told(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
@@ -451,9 +353,7 @@ class ConsumerClient:
         self._consumer.commit_async(_offsets(marks), callback=told)
 
     def leave(self, timeout: float) -> None:
-        """
-        Leave the group and close the consumer.
-        """
+        """Leave the group and close the consumer."""
         self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
 
@@ -477,7 +377,5 @@ REFUSED: tuple[type[Exception], ...] = (KafkaError,)
 
 
 def sorted_tps(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """
-    Return partitions sorted by topic and number.
-    """
+    """Return partitions sorted by topic and number."""
     return tuple(sorted(partitions))

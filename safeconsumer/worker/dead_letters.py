@@ -1,6 +1,4 @@
-"""
-Posts dead letters one by one; their records are complete once they are acknowledged.
-"""
+"""Posts dead letters one by one; their records are complete once they are acknowledged."""
 
 import contextlib
 import heapq
@@ -162,9 +160,7 @@ class DeadLetters:
         )
 
     def post(self, letter: Letter) -> None:
-        """
-        Take a letter without waiting for anything. Any thread.
-        """
+        """Take a letter without waiting for anything. Any thread."""
         if not self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # another letter was quicker
                 self._thread.start()
@@ -430,9 +426,7 @@ def wait_of(answer: Any) -> Callable[..., object] | None:  # noqa: ANN401 - any
 
 
 class UnsendableError(Reject):
-    """
-    The record's own data cannot be written by any producer of this kind.
-    """
+    """The record's own data cannot be written by any producer of this kind."""
 
 
 def _is_final(error: BaseException) -> bool:
@@ -454,9 +448,7 @@ def _error_of(future: Any) -> BaseException | None:  # noqa: ANN401 - concurrent
 
 
 def sink_of(setting: DeadLetter, group: str) -> Sink:
-    """
-    Return a sink that sends records to the topic, with headers about the failure.
-    """
+    """Return a sink that sends records to the topic, with headers about the failure."""
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
         value, headers = _fitting(record, _headers(record, failure))
@@ -583,6 +575,4 @@ def letters_of(
 
 
 def _nothing(*_told: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""

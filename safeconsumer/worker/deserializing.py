@@ -80,9 +80,7 @@ class Readers:
         )
 
     def key_of(self, key: KeyOf) -> KeyOf:
-        """
-        Return a function that computes the key of a raw record.
-        """
+        """Return a function that computes the key of a raw record."""
         if key is not record_key:
             return lambda record: key(self.read(record))
         if self.key is None:
@@ -91,9 +89,7 @@ class Readers:
         return lambda record: record_key(only_key.read(record))
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
-        """
-        Return a handler that takes raw records, deserializes them and calls this one.
-        """
+        """Return a handler that takes raw records, deserializes them and calls this one."""
         kinds = (
             (_ReadBatchAsync, _ReadAsync) if is_async(handle) else (_ReadBatch, _Read)
         )

@@ -1,6 +1,4 @@
-"""
-Defines what handlers get and may raise, and calls them with the records of a task.
-"""
+"""Defines what handlers get and may raise, and calls them with the records of a task."""
 
 import asyncio
 import functools
@@ -30,9 +28,7 @@ from safeconsumer.worker.tracebacks import shown
 
 
 class WorkerControl(Exception):  # noqa: N818 - control, not errors
-    """
-    Parent of the exceptions by which a handler steers its worker.
-    """
+    """Parent of the exceptions by which a handler steers its worker."""
 
 
 class RetryLater(WorkerControl):
@@ -132,9 +128,7 @@ class DeserializationError(Reject):
 
 
 class StopWorker(WorkerControl):
-    """
-    Stops the worker; this record is not complete and comes again after a restart.
-    """
+    """Stops the worker; this record is not complete and comes again after a restart."""
 
 
 class BatchFailure(WorkerControl):
@@ -187,15 +181,11 @@ class LifespanError(HandlersFailError):
 
 
 class ProcessDiedError(SafeConsumerError):
-    """
-    A process of the process executor ended while it worked on this record.
-    """
+    """A process of the process executor ended while it worked on this record."""
 
 
 class HandlerTimeoutError(SafeConsumerError, TimeoutError):
-    """
-    A handler took longer than ``handler_timeout`` for this record, and was ended.
-    """
+    """A handler took longer than ``handler_timeout`` for this record, and was ended."""
 
 
 class HandlerCancelledError(SafeConsumerError):
@@ -262,9 +252,7 @@ class Context:
 
     @property
     def log(self) -> Any:  # noqa: ANN401 - structlog's bound loggers have many classes
-        """
-        A structlog logger with topic, partition and attempt bound.
-        """
+        """A structlog logger with topic, partition and attempt bound."""
         import structlog  # noqa: PLC0415 - up to 7 MB, not used by all
 
         return structlog.get_logger("safeconsumer.worker").bind(
@@ -338,9 +326,7 @@ def context_of(
     deadline: Callable[[], float | None],
     state: Any = None,  # noqa: ANN401 - the user's own
 ) -> Context:
-    """
-    Make the context for a task's calls.
-    """
+    """Make the context for a task's calls."""
     epoch = task.epoch
     return Context(epoch.tp, task.attempt, epoch.number, epoch.revoked, deadline, state)
 
@@ -348,9 +334,7 @@ def context_of(
 def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
-    """
-    Call the handler record by record, for about so many seconds.
-    """
+    """Call the handler record by record, for about so many seconds."""
     records, done, indexes = task.chunk.records, task.chunk.done, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
@@ -396,9 +380,7 @@ def call_each(
 
 
 def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Outcome:
-    """
-    Call the handler with all records at once.
-    """
+    """Call the handler with all records at once."""
     slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
     records = [task.chunk.records[index] for index in task.indexes]
     try:
@@ -414,9 +396,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
 
 
 def traced(task: Task, context: Context) -> Task:
-    """
-    Return a failed task with its attempt, if there is a span of it.
-    """
+    """Return a failed task with its attempt, if there is a span of it."""
     return task if context.trace is None else evolve(task, trace=context.trace)
 
 
@@ -479,9 +459,7 @@ def _refuse(answer: object, does: str) -> NoReturn:
 
 
 def commits_alone() -> Exception:
-    """
-    Return the error of a commit without offsets where a worker or pump commits.
-    """
+    """Return the error of a commit without offsets where a worker or pump commits."""
     return HandlersFailError(
         "commit() and commit_async() without offsets commit what was polled, handled "
         "or not: leave these calls out, the worker or pump commits what is done"
@@ -489,26 +467,20 @@ def commits_alone() -> Exception:
 
 
 def is_async(function: object) -> bool:
-    """
-    Tell whether calling it makes a coroutine; an object's ``__call__`` counts too.
-    """
+    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_generator(function: object) -> bool:
-    """
-    Tell whether calling it makes a generator, of either kind.
-    """
+    """Tell whether calling it makes a generator, of either kind."""
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(is_kind(one) for is_kind in kinds for one in (function, call))
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
-    """
-    Mark all records complete.
-    """
+    """Mark all records complete."""
     for index in task.indexes:
         task.chunk.finish(index)
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
@@ -523,9 +495,7 @@ def _is_of_one(error: BaseException) -> bool:
 
 
 def broken(task: Task, error: BaseException) -> Outcome:
-    """
-    Report that our own part of a call broke; records that are marked complete are.
-    """
+    """Report that our own part of a call broke; records that are marked complete are."""
     done = task.chunk.done
     left = [index for index in task.indexes if not done[index]]
     finished = [index for index in task.indexes if done[index]]
@@ -541,9 +511,7 @@ def broken(task: Task, error: BaseException) -> Outcome:
 
 
 def batch_failed(task: Task, error: BaseException, seconds: float) -> Outcome:
-    """
-    Work out what a batch's exception means for each of its records.
-    """
+    """Work out what a batch's exception means for each of its records."""
     indexes = task.indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds)
@@ -580,9 +548,7 @@ def _partly_failed(task: Task, error: BatchFailure, seconds: float) -> Outcome:
 
 
 def misfit(errors: object, size: int) -> Exception | None:
-    """
-    Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can.
-    """
+    """Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can."""
     if not isinstance(errors, dict) or not errors:
         return TypeError(f"BatchFailure names no record: {shown(errors)}")
     for at, one in errors.items():
@@ -651,9 +617,7 @@ def call_in_process(
     state: Any = None,  # noqa: ANN401 - the user's own
     **settings: Any,  # noqa: ANN401 - passed on
 ) -> Answer:
-    """
-    Call the handler as :func:`call_elsewhere` does, where only pickled values arrive.
-    """
+    """Call the handler as :func:`call_elsewhere` does, where only pickled values arrive."""
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if carrier is not None:
@@ -686,9 +650,7 @@ def outcome_of(
     is_batch: bool,
     last: float | None = None,
 ) -> Outcome:
-    """
-    Mark the records finished elsewhere; ``last`` is the time of the last one, if known.
-    """
+    """Mark the records finished elsewhere; ``last`` is the time of the last one, if known."""
     count, error = answer
     if is_batch and error is not None:
         return batch_failed(task, error, seconds)

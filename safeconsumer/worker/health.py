@@ -1,6 +1,4 @@
-"""
-Reports whether a worker is well, why not, and its current numbers.
-"""
+"""Reports whether a worker is well, why not, and its current numbers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,16 +220,12 @@ class Health:
 
 
 def turns(engine: Engine, now: float) -> bool:
-    """
-    Tell whether the loop turns.
-    """
+    """Tell whether the loop turns."""
     return now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
 
 
 def ended(error: BaseException | None) -> Health:
-    """
-    Return the health of a closed worker.
-    """
+    """Return the health of a closed worker."""
     why = "it has ended" if error is None else f"it has ended: {shown(error)}"
     return Health(is_alive=False, reasons=(why,))
 
@@ -283,9 +277,7 @@ Stalled: TypeAlias = tuple[Slot, Task, float]
 
 
 def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
-    """
-    Yield the slots whose handler has worked on one record for too long.
-    """
+    """Yield the slots whose handler has worked on one record for too long."""
     for slot in slots:
         task, began = slot.task, slot.began
         if task is not None and now - began >= min(age, slot.limit):
@@ -293,9 +285,7 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
 
 
 def ask(late: Sequence[Stalled]) -> None:
-    """
-    Ask all of them where their handler is, before the first answer is waited for.
-    """
+    """Ask all of them where their handler is, before the first answer is waited for."""
     for slot, _, _ in late:
         slot.ask()
 
@@ -324,17 +314,13 @@ def at_work(
 
 
 def given_up(slots: Sequence[Slot], *, is_batch: bool) -> int:
-    """
-    Count the records that handlers work on.
-    """
+    """Count the records that handlers work on."""
     tasks = [task for slot in slots if (task := slot.task) is not None]
     return sum(len(task.indexes) if is_batch else 1 for task in tasks)
 
 
 def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
-    """
-    Emit an event for each new stall.
-    """
+    """Emit an event for each new stall."""
     late = [
         one
         for one in stalled(slots, age, time.monotonic())
@@ -355,9 +341,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 
 
 def place(task: Task, index: int) -> str:
-    """
-    Name a record, or the range of records of which it is one.
-    """
+    """Name a record, or the range of records of which it is one."""
     tp = task.epoch.tp
     there = task.indexes if index < 0 else (index,)
     offsets = [one.offset for at in there if (one := task.chunk.records[at])]

@@ -1,6 +1,4 @@
-"""
-Waits for running work, drops it and commits before partitions leave.
-"""
+"""Waits for running work, drops it and commits before partitions leave."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -72,17 +70,13 @@ class Commits:
             self._committed[epoch] = epoch.progress.next_offset
 
     def begin_again(self, epoch: Epoch) -> None:
-        """
-        Note that it goes on from its reset position, which is its new floor.
-        """
+        """Note that it goes on from its reset position, which is its new floor."""
         epoch.is_adrift = False
         self._committed.pop(epoch, None)
         self._due = min(self._due, self._clock())
 
     def tell_begin(self, epoch: Epoch) -> None:
-        """
-        Emit an event with the offset at which an ownership begins.
-        """
+        """Emit an event with the offset at which an ownership begins."""
         has_floor = self.has_floor(epoch)
         self._emit(
             worker_events.PartitionStarted,
@@ -93,17 +87,13 @@ class Commits:
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
-        """
-        Tell whether the group has a committed offset from which to repeat the epoch.
-        """
+        """Tell whether the group has a committed offset from which to repeat the epoch."""
         return epoch in self._committed and not epoch.is_adrift
 
     # ------------------------------------------------------------ committing
 
     def turn(self) -> None:
-        """
-        Commit without waiting, if a commit is due and there is something new.
-        """
+        """Commit without waiting, if a commit is due and there is something new."""
         if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
@@ -152,9 +142,7 @@ class Commits:
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[Dropped]) -> None:
-        """
-        Note epochs that are gone.
-        """
+        """Note epochs that are gone."""
         self.is_behind |= any(
             one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
             for one in dropped
@@ -179,18 +167,14 @@ class Commits:
         return error is None
 
     def is_due(self) -> bool:
-        """
-        Tell whether the next commit is due.
-        """
+        """Tell whether the next commit is due."""
         limit = self._setting.records
         if limit is not None and self._held.done - self._done_before >= limit:
             return True
         return self._clock() >= self._due
 
     def lag(self) -> int:
-        """
-        Return how many offsets are complete and not committed yet.
-        """
+        """Return how many offsets are complete and not committed yet."""
         marks = self._held.watermarks()
         # Each is looked up once: the polling thread may remove it meanwhile.
         known = (
@@ -205,16 +189,12 @@ class Commits:
         )
 
     def failing(self) -> float:
-        """
-        Return for how many seconds no commit has succeeded that should have.
-        """
+        """Return for how many seconds no commit has succeeded that should have."""
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
     def broken(self, age: float) -> list[str]:
-        """
-        Report since when no commit has succeeded, if that is over ``age`` seconds.
-        """
+        """Report since when no commit has succeeded, if that is over ``age`` seconds."""
         refused = self._refused
         seconds = 0.0 if refused is None else self._clock() - refused[0]
         if refused is None or seconds < age:
@@ -279,16 +259,12 @@ REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
 
 
 class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
-    """
-    Ends a ``poll`` that would begin a join before running work is drained.
-    """
+    """Ends a ``poll`` that would begin a join before running work is drained."""
 
 
 @frozen
 class _Waiting:
-    """
-    A wait for running work: since when, until when, and why.
-    """
+    """A wait for running work: since when, until when, and why."""
 
     began: float
     deadline: float
@@ -344,34 +320,26 @@ class Departures:
 
     @property
     def deadline(self) -> float | None:
-        """
-        When running work is no longer waited for; None while nothing is waited for.
-        """
+        """When running work is no longer waited for; None while nothing is waited for."""
         waiting = self._waiting
         return None if waiting is None else waiting.deadline
 
     @property
     def is_draining(self) -> bool:
-        """
-        Whether no record may come, because it waits for running work or for a join.
-        """
+        """Whether no record may come, because it waits for running work or for a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
         return self._is_stopping or waits_for_all or self._may_join or self._was_joining
 
     @property
     def is_drained(self) -> bool:
-        """
-        Whether, while stopping, nothing runs any more or the wait is over.
-        """
+        """Whether, while stopping, nothing runs any more or the wait is over."""
         waiting = self._waiting
         return (
             waiting is None or not self.running() or self._clock() >= waiting.deadline
         )
 
     def running(self) -> int:
-        """
-        Return how many records are waited for, in handlers or as dead letters.
-        """
+        """Return how many records are waited for, in handlers or as dead letters."""
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         epochs = self._departing if is_partial else None
@@ -394,9 +362,7 @@ class Departures:
             raise JoinDeferred
 
     def settle(self) -> None:
-        """
-        React to what a poll has changed in the assignment.
-        """
+        """React to what a poll has changed in the assignment."""
         self._note_departed()
         # Either it has joined, or the reason for the join was gone before it could
         # begin.
@@ -465,17 +431,13 @@ class Departures:
     # ------------------------------------------------------------ waiting, dropping
 
     def stop(self, seconds: float) -> None:
-        """
-        Wait for running work, for the last time; no join begins any more.
-        """
+        """Wait for running work, for the last time; no join begins any more."""
         self._is_stopping = True
         self.work.halt()
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """
-        End a wait that is over: commit, drop what is left, and let the join begin.
-        """
+        """End a wait that is over: commit, drop what is left, and let the join begin."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
@@ -492,9 +454,7 @@ class Departures:
         self._may_join = waiting.reason == REBALANCE
 
     def tell(self) -> None:
-        """
-        Emit how long was waited, if there is a wait.
-        """
+        """Emit how long was waited, if there is a wait."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -508,9 +468,7 @@ class Departures:
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
-        """
-        End epochs; return what they still held.
-        """
+        """End epochs; return what they still held."""
         dropped = [self._held.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)

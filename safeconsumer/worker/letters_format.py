@@ -1,6 +1,4 @@
-"""
-Writes dead letters into the headers of their records, and reads them.
-"""
+"""Writes dead letters into the headers of their records, and reads them."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -44,9 +42,7 @@ class OneTrace(list[tuple[str, bytes | None]]):
         self._replaces = replaces
 
     def append(self, header: tuple[str, bytes | None]) -> None:
-        """
-        Add a header, unless it is a second one for tracing; it may replace the first.
-        """
+        """Add a header, unless it is a second one for tracing; it may replace the first."""
         name = header[0]
         names = [one for one, _ in self]
         if name not in names or not (name in self._replaces or name in _TRACE):
@@ -56,9 +52,7 @@ class OneTrace(list[tuple[str, bytes | None]]):
 
 
 class NotALetterError(ValueError):
-    """
-    A record in a topic of dead letters is not one; the message says what it lacks.
-    """
+    """A record in a topic of dead letters is not one; the message says what it lacks."""
 
 
 @frozen(kw_only=True)
@@ -100,9 +94,7 @@ class StoredLetter:
 
     @property
     def place(self) -> str:
-        """
-        Where the record failed, such as ``orders:3@1207``.
-        """
+        """Where the record failed, such as ``orders:3@1207``."""
         return f"{self.topic}:{self.partition}@{self.offset}"
 
 

@@ -1,6 +1,4 @@
-"""
-Polls with bounded memory and without stopping, and holds back what is too much.
-"""
+"""Polls with bounded memory and without stopping, and holds back what is too much."""
 
 import math
 import time
@@ -90,9 +88,7 @@ class Brakes:
         self._held.low = self._marks.low if self._is_throttled else None
 
     def release(self) -> None:
-        """
-        Lift all of the worker's holds; none is placed afterwards.
-        """
+        """Lift all of the worker's holds; none is placed afterwards."""
         self._count()
         self._held.low = None
         self._wanted = frozenset()
@@ -208,16 +204,12 @@ class Brakes:
         return min(room, max(self._share.poll, left), most)
 
     def fitting(self, records: list[Record]) -> list[Record]:
-        """
-        Return those of the records that may be held now: the first ones.
-        """
+        """Return those of the records that may be held now: the first ones."""
         free = max(0, self._limits.records - self._held.records)
         return records if len(records) <= free else records[:free]
 
     def learn(self, sizes: Sequence[int]) -> None:
-        """
-        Note the sizes, in bytes, of records that came.
-        """
+        """Note the sizes, in bytes, of records that came."""
         mean = sum(sizes) / len(sizes)
         self._average += 0.2 * (mean - self._average)
         self._average = max(self._average, mean)
@@ -229,15 +221,11 @@ class Brakes:
 
     @property
     def is_on(self) -> bool:
-        """
-        Whether anything is held because of the limits.
-        """
+        """Whether anything is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
 
     def is_held(self, owner: str) -> bool:
-        """
-        Tell whether the last turn held something under this owner's name.
-        """
+        """Tell whether the last turn held something under this owner's name."""
         return any(holding[0] == owner for holding in self._wanted)
 
     def leaks(self, tp: TopicPartition, ownership: int) -> bool:
@@ -309,18 +297,14 @@ class Engine:
     # ------------------------------------------------------------ its life
 
     def begin(self, work: Work) -> None:
-        """
-        Take over the consumer.
-        """
+        """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         self._group.ask_before_join(self._before_join)
         self._group.begin_added_at_start()
         self.polled_at = self._clock()
 
     def last_poll_at(self) -> float:
-        """
-        Return when it last turned, in seconds since the epoch; any thread.
-        """
+        """Return when it last turned, in seconds since the epoch; any thread."""
         ago = self._clock() - self.polled_at  # first: it is never before that turn
         return time.time() - ago
 
@@ -354,21 +338,15 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.why_nothing)
 
     def rest(self) -> None:
-        """
-        Wait a moment for running work, for when a poll is not possible.
-        """
+        """Wait a moment for running work, for when a poll is not possible."""
         self._wait_idle(BUSY_POLL)
 
     def stop(self, seconds: float) -> None:
-        """
-        Begin the final drain: everything is held, and no more records are begun.
-        """
+        """Begin the final drain: everything is held, and no more records are begun."""
         self.departures.stop(seconds)
 
     def is_drained(self) -> bool:
-        """
-        Tell whether, while stopping, nothing runs any more or the wait is over.
-        """
+        """Tell whether, while stopping, nothing runs any more or the wait is over."""
         return self.departures.is_drained
 
     def conclude(self, seconds: float = math.inf) -> bool:

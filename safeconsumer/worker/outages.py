@@ -1,6 +1,4 @@
-"""
-Places the holds that handlers ask for, and those of breakers.
-"""
+"""Places the holds that handlers ask for, and those of breakers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +23,7 @@ _MOST_TEXT = 200
 
 
 class Barred(Exception):  # noqa: N818 - in the place of an error, for the schedule
-    """
-    A record failed because of an outage that the breaker knows: it is no attempt.
-    """
+    """A record failed because of an outage that the breaker knows: it is no attempt."""
 
     def __init__(self, error: Exception, seconds: float) -> None:
         super().__init__()
@@ -71,17 +67,13 @@ class Outages:
 
     @property
     def has_holds(self) -> bool:
-        """
-        Whether there is a consumer to place holds in; without one, lanes wait.
-        """
+        """Whether there is a consumer to place holds in; without one, lanes wait."""
         return self._place is not None
 
     # ------------------------------------------------------------ results
 
     def heed(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """
-        Return results with the decisions about them; not to be called under a lock.
-        """
+        """Return results with the decisions about them; not to be called under a lock."""
         if self._breaker is None:
             for one in outcomes:
                 if one.failed:
@@ -274,9 +266,7 @@ class Outages:
     # ------------------------------------------------------------ as time goes by
 
     def turn(self) -> None:
-        """
-        Notice holds that were lifted, and let another record try. The lock is held.
-        """
+        """Notice holds that were lifted, and let another record try. The lock is held."""
         tripped = self._queue.tripped
         for topic in tuple(tripped):
             trip = self._standing(topic, self._queue.clock())
@@ -318,9 +308,7 @@ class Outages:
         }
 
     def broken(self) -> list[str]:
-        """
-        Report which topics a breaker has stopped, and why. Any thread.
-        """
+        """Report which topics a breaker has stopped, and why. Any thread."""
         with self._queue.held.lock:
             return list(self._lines())
 
@@ -345,9 +333,7 @@ def _lasting(state: LedgerState) -> dict[str, float]:
 
 
 def sound(error: BaseException) -> BaseException:
-    """
-    Return a pause whose fields are valid, or the error in them.
-    """
+    """Return a pause whose fields are valid, or the error in them."""
     if not isinstance(error, Pause):
         return error
     try:
@@ -360,9 +346,7 @@ def sound(error: BaseException) -> BaseException:
 
 
 def scope_of(task: Task, pause: Pause) -> Scope:
-    """
-    Return the scope that a pause of a record covers.
-    """
+    """Return the scope that a pause of a record covers."""
     tp = task.epoch.tp
     match pause.scope:
         case "partition":

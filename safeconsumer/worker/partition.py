@@ -36,9 +36,7 @@ Indexes: TypeAlias = Sequence[int]
 
 
 class State(enum.Enum):
-    """
-    Says where a lane is.
-    """
+    """Says where a lane is."""
 
     IDLE = "idle"
     READY = "ready"
@@ -70,23 +68,17 @@ class Lane:
         return False  # if two are due at once, either may be first
 
     def first(self) -> int:
-        """
-        Return the ordinal of the first record.
-        """
+        """Return the ordinal of the first record."""
         chunk, indexes = self.runs[0]
         return chunk.base + indexes[0]
 
     def put_back(self, chunk: Chunk, indexes: Indexes) -> None:
-        """
-        Put records back in front.
-        """
+        """Put records back in front."""
         if indexes:
             self.runs.insert(0, (chunk, indexes))
 
     def join_front(self) -> None:
-        """
-        Join the first two runs if they are of one chunk.
-        """
+        """Join the first two runs if they are of one chunk."""
         if len(self.runs) > 1 and self.runs[0][0] is self.runs[1][0]:
             chunk, first = self.runs.pop(0)
             _, more = self.runs.pop(0)
@@ -225,16 +217,12 @@ class Epoch:
         self.due = math.inf
 
     def allow(self, span: int) -> int:
-        """
-        Return the first ordinal that must not be started before the watermark moves.
-        """
+        """Return the first ordinal that must not be started before the watermark moves."""
         self.allowed = self.progress.floor() + span
         return self.allowed
 
     def let_go(self) -> None:
-        """
-        Drop all records: threads that still have a lane of it may keep it for long.
-        """
+        """Drop all records: threads that still have a lane of it may keep it for long."""
         self.records = self.bytes = self.running = 0
         for lane in self.lanes.values():
             lane.runs.clear()
@@ -289,9 +277,7 @@ class Dropped:
 
     @property
     def tp(self) -> TopicPartition:
-        """
-        The partition.
-        """
+        """The partition."""
         return self.epoch.tp
 
 
@@ -329,9 +315,7 @@ class Held:
 
     @property
     def load(self) -> Load:
-        """
-        The records and bytes that are held now.
-        """
+        """The records and bytes that are held now."""
         return Load(self.records, self.bytes)
 
     def open(self, tp: TopicPartition, number: int, losses: int, start: int) -> Epoch:
@@ -347,9 +331,7 @@ class Held:
         return epoch
 
     def admit(self, epoch: Epoch, records: list[Record]) -> Chunk:
-        """
-        Take over the records that a poll returned.
-        """
+        """Take over the records that a poll returned."""
         # This counts outside of the lock: only this thread admits.
         chunk = Chunk(records, epoch.progress.admitted, self._clock())
         size = sum(chunk.sizes)
@@ -364,9 +346,7 @@ class Held:
         return chunk
 
     def release(self, epoch: Epoch, chunk: Chunk, indexes: Iterable[int]) -> None:
-        """
-        Uncount records that were marked complete. The lock is held.
-        """
+        """Uncount records that were marked complete. The lock is held."""
         count = len(indexes)  # type: ignore[arg-type]  # a list or a range
         if epoch.is_closed or not count:
             return
@@ -379,9 +359,7 @@ class Held:
         self.done += count
 
     def tell_low(self) -> None:
-        """
-        Call ``when_low`` if the low mark was reached. The lock is not held.
-        """
+        """Call ``when_low`` if the low mark was reached. The lock is not held."""
         if self.low is None:  # nearly always; otherwise checked under the lock
             return
         with self.lock:
@@ -392,9 +370,7 @@ class Held:
         self.when_low()
 
     def close(self, epoch: Epoch) -> Dropped:
-        """
-        End an epoch; its results change nothing from now on.
-        """
+        """End an epoch; its results change nothing from now on."""
         with self.lock:
             mark, left = epoch.progress.watermark(), len(epoch.progress.incomplete())
             # Handlers mark each complete record, and report once they are through with
@@ -442,17 +418,13 @@ class Held:
         return waiting
 
     def busy(self) -> set[TopicPartition]:
-        """
-        Return the partitions with running records, also if they were taken away.
-        """
+        """Return the partitions with running records, also if they were taken away."""
         with self.lock:
             gone = {tp for tp, count in self.outlived.items() if count}
             return gone | {tp for tp, epoch in self.epochs.items() if epoch.running}
 
     def stuck(self) -> list[tuple[TopicPartition, int, float]]:
-        """
-        Return blocking records that failed for good: partition, offset, since when.
-        """
+        """Return blocking records that failed for good: partition, offset, since when."""
         with self.lock:
             return [
                 (epoch.tp, offset, since)
@@ -463,9 +435,7 @@ class Held:
     def watermarks(
         self, epochs: Iterable[Epoch] | None = None
     ) -> dict[TopicPartition, Watermark]:
-        """
-        Return up to where each open epoch, or each of the given ones, is complete.
-        """
+        """Return up to where each open epoch, or each of the given ones, is complete."""
         with self.lock:
             return {
                 epoch.tp: epoch.progress.watermark()
@@ -475,6 +445,4 @@ class Held:
 
 
 def _nothing() -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""

@@ -19,39 +19,27 @@ OVERHEAD_BYTES = 400
 
 
 class Record(Protocol):
-    """
-    The attributes that are used of a consumer's record.
-    """
+    """The attributes that are used of a consumer's record."""
 
     @property
     def offset(self) -> int:
-        """
-        Its offset in its partition.
-        """
+        """Its offset in its partition."""
 
     @property
     def leader_epoch(self) -> int | None:
-        """
-        The epoch of the leader that wrote it, as the broker reports it.
-        """
+        """The epoch of the leader that wrote it, as the broker reports it."""
 
     @property
     def serialized_key_size(self) -> int | None:
-        """
-        The key's bytes; -1 or None without a key.
-        """
+        """The key's bytes; -1 or None without a key."""
 
     @property
     def serialized_value_size(self) -> int | None:
-        """
-        The value's bytes; -1 or None without a value.
-        """
+        """The value's bytes; -1 or None without a value."""
 
     @property
     def serialized_header_size(self) -> int | None:
-        """
-        The headers' bytes; -1 or None without headers.
-        """
+        """The headers' bytes; -1 or None without headers."""
 
 
 @frozen
@@ -99,9 +87,7 @@ class Chunk:
         self.end = Watermark(last.offset + 1, _epoch_of(last))
 
     def finish(self, index: int) -> bool:
-        """
-        Mark one record complete and free it; False if it was complete already.
-        """
+        """Mark one record complete and free it; False if it was complete already."""
         if self.done[index]:
             return False
         self.done[index] = 1
@@ -109,9 +95,7 @@ class Chunk:
         return True
 
     def bytes_of(self, indexes: Iterable[int]) -> int:
-        """
-        Add up the sizes of these records.
-        """
+        """Add up the sizes of these records."""
         if type(indexes) is range:
             return sum(self.sizes[indexes.start : indexes.stop])
         sizes = self.sizes
@@ -141,9 +125,7 @@ class Progress:
         self.next_offset = start
 
     def admit(self, chunk: Chunk) -> None:
-        """
-        Append what a poll returned; offsets must be higher than those admitted before.
-        """
+        """Append what a poll returned; offsets must be higher than those admitted before."""
         self._chunks.append(chunk)
         self.admitted += len(chunk.done)
         self.next_offset = chunk.end.offset
@@ -159,9 +141,7 @@ class Progress:
             self._passed = Watermark(offset, self._passed.leader_epoch)
 
     def floor(self) -> int:
-        """
-        Return the ordinal of the first incomplete record.
-        """
+        """Return the ordinal of the first incomplete record."""
         chunks = self._chunks
         while chunks:
             first = chunks[0].done.find(0)
@@ -188,15 +168,11 @@ class Progress:
         return Watermark(record.offset, _epoch_of(record))
 
     def span(self) -> int:
-        """
-        Return how many records there are from the first incomplete one to the last.
-        """
+        """Return how many records there are from the first incomplete one to the last."""
         return self.admitted - self.floor()
 
     def incomplete(self) -> Sequence[tuple[Chunk, int]]:
-        """
-        Return every incomplete record, to count them again.
-        """
+        """Return every incomplete record, to count them again."""
         return [
             (chunk, index)
             for chunk in self._chunks

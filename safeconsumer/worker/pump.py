@@ -1,6 +1,4 @@
-"""
-Runs the worker's poll loop for programs with a loop of their own, in batches.
-"""
+"""Runs the worker's poll loop for programs with a loop of their own, in batches."""
 
 import itertools
 import threading
@@ -70,17 +68,13 @@ class _Ticket:
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether some of its records have no answer yet.
-        """
+        """Whether some of its records have no answer yet."""
         return bool(self._open)
 
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
-        """
-        Take the answer for records: done, or an error; None: for all that have none.
-        """
+        """Take the answer for records: done, or an error; None: for all that have none."""
         self.threads.add(threading.get_ident())
         with self._schedule.queue.held.lock:
             new = self._take(indexes)
@@ -91,9 +85,7 @@ class _Ticket:
             self._schedule.complete([outcome])
 
     def give_back(self) -> None:
-        """
-        Queue its open records again, in front: nobody works on it any more.
-        """
+        """Queue its open records again, in front: nobody works on it any more."""
         with self._schedule.queue.held.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
@@ -199,9 +191,7 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """
-        Tell whether the partition is being taken away; what is done now may come again.
-        """
+        """Tell whether the partition is being taken away; what is done now may come again."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
@@ -296,9 +286,7 @@ class _HandOut:
         self.dropped: deque[_Ticket] = deque()
 
     def take(self, most: float) -> list[Batch]:
-        """
-        Return up to so many batches.
-        """
+        """Return up to so many batches."""
         self._is_asked_again = True
         for ticket in self._last:
             # A caller who asks for more does not work on batches that were taken away,
@@ -357,9 +345,7 @@ class _HandOut:
                 ticket.give_back()
 
     def take_dropped(self) -> list[_Ticket]:
-        """
-        Return the tickets that nobody can answer any more, each once.
-        """
+        """Return the tickets that nobody can answer any more, each once."""
         found = []
         while self.dropped:
             ticket = self.dropped.popleft()
@@ -506,9 +492,7 @@ class Pump:
             raise broken
 
     def stop(self) -> None:
-        """
-        End the iteration; any thread, and a signal handler too.
-        """
+        """End the iteration; any thread, and a signal handler too."""
         self._is_stop_asked = True
 
     # ------------------------------------------------------------ batches
@@ -559,16 +543,12 @@ class Pump:
 
     @property
     def held_records(self) -> int:
-        """
-        How many records are out or wait to be handed out.
-        """
+        """How many records are out or wait to be handed out."""
         return self._engine.held.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """
-        How often ``on_event`` raised, by its ``repr``; its first error is in the log.
-        """
+        """How often ``on_event`` raised, by its ``repr``; its first error is in the log."""
         return self._emit.failures
 
     def __repr__(self) -> str:

@@ -1,6 +1,4 @@
-"""
-Chooses which queued record a free handler gets.
-"""
+"""Chooses which queued record a free handler gets."""
 
 import enum
 import heapq
@@ -31,9 +29,7 @@ Piece: TypeAlias = tuple[Lane, Chunk, Indexes]
 
 
 class Order(enum.Enum):
-    """
-    Says which records are handled one after the other.
-    """
+    """Says which records are handled one after the other."""
 
     PARTITION = "partition"
     """Those of one partition are."""
@@ -85,17 +81,13 @@ class Task:
 
     @property
     def lanes(self) -> Collection[Lane]:
-        """
-        The lanes of its records.
-        """
+        """The lanes of its records."""
         parts = self.bundle or self.pieces
         return {part[0]: None for part in parts} if parts else (self.lane,)
 
     @property
     def epoch(self) -> Epoch:
-        """
-        The epoch it belongs to.
-        """
+        """The epoch it belongs to."""
         return self.lane.epoch
 
 
@@ -159,9 +151,7 @@ class Lanes:
     def queue(
         self, epoch: Epoch, chunk: Chunk, groups: Iterable[tuple[object, Indexes]]
     ) -> list[Lane]:
-        """
-        Queue the records; return the lanes to make ready. The lock is held.
-        """
+        """Queue the records; return the lanes to make ready. The lock is held."""
         lanes = epoch.lanes
         is_shared = self.order is Order.UNORDERED
         idle = []
@@ -180,9 +170,7 @@ class Lanes:
 
 
 def record_key(record: Any) -> object:  # noqa: ANN401 - upstream's record
-    """
-    Return a record's own key; a key that cannot be hashed, as text.
-    """
+    """Return a record's own key; a key that cannot be hashed, as text."""
     key = record.key
     if type(key) is bytes or getattr(key, "__hash__", None):
         return key
@@ -297,9 +285,7 @@ class Trip:
     is_first: bool = False
 
     def is_tried_by(self, task: Task) -> bool:
-        """
-        Tell whether this task tries for the topic, or is a part of the one that does.
-        """
+        """Tell whether this task tries for the topic, or is a part of the one that does."""
         tries = self.task
         return tries is task or (
             tries is not None
@@ -355,16 +341,12 @@ class Queue:
     # ------------------------------------------------------------ what others hold
 
     def look(self) -> None:
-        """
-        Obey the holds of this moment. Any thread, under no lock of ours.
-        """
+        """Obey the holds of this moment. Any thread, under no lock of ours."""
         if self.others is not None and self.others.look() is not self._seen:
             self.obey()
 
     def obey(self) -> None:
-        """
-        Obey the applied holds: lanes that they cover are shelved, the rest goes on.
-        """
+        """Obey the applied holds: lanes that they cover are shelved, the rest goes on."""
         if self.others is None:
             return
         with self.held.lock:
@@ -375,9 +357,7 @@ class Queue:
                     self._unshelve(epoch)
 
     def obey_for(self, epoch: Epoch) -> None:
-        """
-        Obey the applied holds for an epoch that gets records; it may be a new one.
-        """
+        """Obey the applied holds for an epoch that gets records; it may be a new one."""
         if self.others is None:
             return
         with self.held.lock:
@@ -389,9 +369,7 @@ class Queue:
             self.obey()
 
     def release(self, topic: str) -> None:
-        """
-        Let the waiting records of a topic go on, if no hold covers them.
-        """
+        """Let the waiting records of a topic go on, if no hold covers them."""
         for epoch in self.held.epochs.values():
             if epoch.tp.topic == topic and epoch.shelf:
                 self._unshelve(epoch)
@@ -403,9 +381,7 @@ class Queue:
             self.notify()
 
     def put_first(self, lane: Lane) -> None:
-        """
-        Hand a lane out before all others, once nothing stops it.
-        """
+        """Hand a lane out before all others, once nothing stops it."""
         lane.state = State.READY
         if self.policy.is_batch and not self._is_apart(lane):
             self._line_up(lane, is_first=True)
@@ -431,9 +407,7 @@ class Queue:
     # ------------------------------------------------------------ work comes and goes
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """
-        Forget the queued records of these epochs; running ones go on.
-        """
+        """Forget the queued records of these epochs; running ones go on."""
         with self.held.lock:
             for epoch in epochs:
                 epoch.revoked.set()
@@ -443,33 +417,25 @@ class Queue:
                 epoch.parked.clear()
 
     def halt(self) -> None:
-        """
-        Hand out nothing until :meth:`go_on`.
-        """
+        """Hand out nothing until :meth:`go_on`."""
         with self.held.lock:  # a claim is either counted before, or fails after
             self._is_halted = True
 
     def go_on(self) -> None:
-        """
-        Hand out records again.
-        """
+        """Hand out records again."""
         with self.held.lock:
             self._is_halted = False
             self.wake_one()
 
     def end(self) -> None:
-        """
-        Hand out nothing any more; callers that wait in :meth:`wait_claim` get None.
-        """
+        """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
         with self.held.lock:
             self._is_over = True
             while self._resting:
                 self._rouse()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
-        """
-        Call ``on_ready`` when there is something to claim; None: not any more.
-        """
+        """Call ``on_ready`` when there is something to claim; None: not any more."""
         with self.held.lock:
             self._on_ready = on_ready
 
@@ -498,9 +464,7 @@ class Queue:
             return soon
 
     def seconds_to_room(self) -> float:
-        """
-        Return the seconds until the rate lets a record begin; 0 if it does now.
-        """
+        """Return the seconds until the rate lets a record begin; 0 if it does now."""
         return 0.0 if self._rate is None else self._rate.wait(self.clock())
 
     def _forget_closed(self) -> None:
@@ -528,9 +492,7 @@ class Queue:
     # ------------------------------------------------------------ claiming
 
     def wait_claim(self) -> list[Task] | None:
-        """
-        Wait for work and take it; None once the queue has ended.
-        """
+        """Wait for work and take it; None once the queue has ended."""
         while True:
             self.look()
             with self.held.lock:
@@ -566,9 +528,7 @@ class Queue:
         self._resting.pop()
 
     def claim(self) -> list[Task]:
-        """
-        Take work if there is some.
-        """
+        """Take work if there is some."""
         self.look()
         with self.held.lock:
             return [] if self._is_over else self._claim()
@@ -677,9 +637,7 @@ class Queue:
             places.taken += 1
 
     def is_over(self, outcome: Outcome) -> None:
-        """
-        Note that a task has come back, also of an ownership that has ended.
-        """
+        """Note that a task has come back, also of an ownership that has ended."""
         epoch = outcome.task.epoch
         if self._rate is not None:
             self._rate.give_back(len(outcome.left))
@@ -846,9 +804,7 @@ class Queue:
         return min(self._most, max(1, int(SHARED_SECONDS / pace)))
 
     def next(self, lane: Lane) -> None:
-        """
-        Hand out a lane again after its last task, or release it if it is empty.
-        """
+        """Hand out a lane again after its last task, or release it if it is empty."""
         if lane.runs:
             self.make_ready(lane)
             self.wake_one()
@@ -856,9 +812,7 @@ class Queue:
         self.let_go(lane)
 
     def let_go(self, lane: Lane) -> None:
-        """
-        Note that a lane has run empty.
-        """
+        """Note that a lane has run empty."""
         lane.state = State.IDLE
         if lane.is_shared:  # some of its tasks may still be out
             return
@@ -867,15 +821,11 @@ class Queue:
             lanes.pop(lane.key, None)
 
     def room_of_lanes(self) -> int:
-        """
-        Return how many lanes of one epoch are kept while they are empty.
-        """
+        """Return how many lanes of one epoch are kept while they are empty."""
         return KEPT_LANES // max(1, len(self.held.epochs))
 
     def clear_lanes(self, epoch: Epoch) -> None:
-        """
-        Forget empty lanes of an epoch that has too many.
-        """
+        """Forget empty lanes of an epoch that has too many."""
         # Otherwise lanes of keys that come no more would keep out those of keys that
         # do.
         if len(epoch.lanes) <= self.room_of_lanes():
@@ -890,9 +840,7 @@ class Queue:
             del lanes[key]
 
     def look_again(self, epoch: Epoch) -> None:
-        """
-        Let lanes go on that may by now: within the span, or for a full batch.
-        """
+        """Let lanes go on that may by now: within the span, or for a full batch."""
         parked, front = epoch.parked, epoch.front
         if parked and parked[0][0] < epoch.allow(self.policy.span):
             while parked and parked[0][0] < epoch.allowed:
@@ -904,9 +852,7 @@ class Queue:
             self.notify()
 
     def make_ready(self, lane: Lane) -> None:
-        """
-        Queue a lane behind the others that are ready.
-        """
+        """Queue a lane behind the others that are ready."""
         lane.state = State.READY
         if self.policy.is_batch:
             self._line_up(lane)
@@ -914,9 +860,7 @@ class Queue:
             self.ready.append(lane)
 
     def make_all_ready(self, lanes: Sequence[Lane]) -> None:
-        """
-        Queue lanes behind the others that are ready.
-        """
+        """Queue lanes behind the others that are ready."""
         if self.policy.is_batch:
             for lane in lanes:
                 self.make_ready(lane)
@@ -928,9 +872,7 @@ class Queue:
         self.ready.extend(lanes)
 
     def wake_one(self) -> None:
-        """
-        Wake a thread that waits for work, if it is worth it.
-        """
+        """Wake a thread that waits for work, if it is worth it."""
         ready = self.ready
         if not ready or self._is_halted:
             return
@@ -939,26 +881,20 @@ class Queue:
             self.notify()
 
     def notify(self) -> None:
-        """
-        Wake a thread that waits for work.
-        """
+        """Wake a thread that waits for work."""
         if self._resting:
             self._rouse()
         if self._on_ready is not None:
             self._on_ready()
 
     def sleep(self, lane: Lane, delay: float) -> None:
-        """
-        Make a lane ready again after so many seconds.
-        """
+        """Make a lane ready again after so many seconds."""
         due = self.clock() + delay
         heapq.heappush(self._asleep, (due, next(self._numbers), lane))
 
 
 def record_at(chunk: Chunk, index: int) -> Record:
-    """
-    Return a record that is not finished, and so is not freed.
-    """
+    """Return a record that is not finished, and so is not freed."""
     record = chunk.records[index]
     assert record is not None  # noqa: S101 - see above
     return record

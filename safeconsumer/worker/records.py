@@ -1,6 +1,4 @@
-"""
-Defines the types of records and handlers, for type checkers.
-"""
+"""Defines the types of records and handlers, for type checkers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -22,75 +20,51 @@ class Record(Protocol[K_co, V_co]):
 
     @property
     def topic(self) -> str:
-        """
-        The topic's name.
-        """
+        """The topic's name."""
 
     @property
     def partition(self) -> int:
-        """
-        The partition's number.
-        """
+        """The partition's number."""
 
     @property
     def offset(self) -> int:
-        """
-        Its offset in its partition.
-        """
+        """Its offset in its partition."""
 
     @property
     def key(self) -> K_co:
-        """
-        Its key.
-        """
+        """Its key."""
 
     @property
     def value(self) -> V_co:
-        """
-        Its value.
-        """
+        """Its value."""
 
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """
-        Pairs of name and value, in order; a name may occur more than once.
-        """
+        """Pairs of name and value, in order; a name may occur more than once."""
 
     @property
     def timestamp(self) -> int:
-        """
-        The timestamp in milliseconds since 1970.
-        """
+        """The timestamp in milliseconds since 1970."""
 
     @property
     def timestamp_type(self) -> int:
-        """
-        0 if the timestamp is the producer's, 1 if it is the broker's.
-        """
+        """0 if the timestamp is the producer's, 1 if it is the broker's."""
 
     @property
     def leader_epoch(self) -> int | None:
-        """
-        The epoch of the leader that wrote it, as the broker reports it.
-        """
+        """The epoch of the leader that wrote it, as the broker reports it."""
 
     @property
     def serialized_key_size(self) -> int:
-        """
-        The key's bytes; -1 without a key.
-        """
+        """The key's bytes; -1 without a key."""
 
     @property
     def serialized_value_size(self) -> int:
-        """
-        The value's bytes; -1 without a value.
-        """
+        """The value's bytes; -1 without a value."""
 
     @property
     def serialized_header_size(self) -> int:
-        """
-        The headers' bytes; -1 without headers.
-        """
+        """The headers' bytes; -1 without headers."""
 
 
 Handle: TypeAlias = Callable[[Record[Any, Any], Context], object]

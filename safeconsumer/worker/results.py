@@ -1,6 +1,4 @@
-"""
-Turns each handler's result into a completion, a retry, a dead letter or a stop.
-"""
+"""Turns each handler's result into a completion, a retry, a dead letter or a stop."""
 
 import itertools
 from bisect import bisect_left
@@ -58,32 +56,24 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """
-        How many durations there were.
-        """
+        """How many durations there were."""
         return sum(self.counts)
 
 
 class Durations:
-    """
-    Counts durations as they come.
-    """
+    """Counts durations as they come."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
 
     def add(self, seconds: float, count: int) -> None:
-        """
-        Count several that took so many seconds together, each an equal part of them.
-        """
+        """Count several that took so many seconds together, each an equal part of them."""
         self._counts[bisect_left(BOUNDS, seconds / count)] += count
         self._total += seconds
 
     def taken(self) -> Histogram:
-        """
-        Return the counts so far.
-        """
+        """Return the counts so far."""
         return Histogram(tuple(self._counts), self._total)
 
 
@@ -131,9 +121,7 @@ class Schedule:
     # ------------------------------------------------------------ records come
 
     def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """
-        Queue a chunk. For the polling thread only.
-        """
+        """Queue a chunk. For the polling thread only."""
         with self._held.lock:
             epoch.unsorted.append((chunk, 0))
         self.queue.obey_for(epoch)
@@ -198,9 +186,7 @@ class Schedule:
     # ------------------------------------------------------------ results
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """
-        Take over results; those of closed epochs change nothing.
-        """
+        """Take over results; those of closed epochs change nothing."""
         outcomes = self.outages.heed(outcomes)
         with self._held.lock:
             for outcome in outcomes:
@@ -218,9 +204,7 @@ class Schedule:
             self._others.became_quiet()
 
     def fail(self, error: BaseException) -> None:
-        """
-        Stop the worker for this error, unless another error stops it already.
-        """
+        """Stop the worker for this error, unless another error stops it already."""
         with self._held.lock:
             self._stop_for(error)
 
@@ -340,23 +324,17 @@ class Schedule:
     # ------------------------------------------------------------ questions
 
     def running(self, epochs: Iterable[Epoch] | None = None) -> int:
-        """
-        Return how many records handlers work on, of all epochs or of these.
-        """
+        """Return how many records handlers work on, of all epochs or of these."""
         if epochs is None:
             return self._held.running
         return sum(epoch.running for epoch in epochs)
 
     def has_waiting(self, epoch: Epoch) -> bool:
-        """
-        Tell whether a failed record keeps a lane of the epoch waiting.
-        """
+        """Tell whether a failed record keeps a lane of the epoch waiting."""
         return bool(epoch.stuck or epoch.failures or epoch.answers)
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """
-        Tell whether no record of the epoch is, or could be, worked on now.
-        """
+        """Tell whether no record of the epoch is, or could be, worked on now."""
         if epoch is None or not epoch.records:
             return True
         with self._held.lock:
@@ -365,30 +343,22 @@ class Schedule:
     # ------------------------------------------------------------ of the queue
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """
-        Forget the queued records of these epochs; running ones go on.
-        """
+        """Forget the queued records of these epochs; running ones go on."""
         self.queue.drop_queued(epochs)
 
     def halt(self) -> None:
-        """
-        Hand out nothing until :meth:`go_on`.
-        """
+        """Hand out nothing until :meth:`go_on`."""
         self.queue.halt()
 
     def go_on(self) -> None:
-        """
-        Hand out records again.
-        """
+        """Hand out records again."""
         self.queue.go_on()
 
     # ------------------------------------------------------------ failures
 
     @property
     def fatal(self) -> BaseException | None:
-        """
-        The error that must stop the worker, or None. Do not read it under the lock.
-        """
+        """The error that must stop the worker, or None. Do not read it under the lock."""
         made = self._fatal
         # Its text has errors of other code in it, so it is not made under the lock.
         if isinstance(made, partial):
@@ -619,9 +589,7 @@ class Schedule:
         return True
 
     def letter_acknowledged(self, letter: Letter) -> None:
-        """
-        Complete a record whose dead letter was acknowledged.
-        """
+        """Complete a record whose dead letter was acknowledged."""
         with self._held.lock:
             if not letter.lane.epoch.is_closed:
                 self.dead_letters += self._take_out(letter)
@@ -632,9 +600,7 @@ class Schedule:
         self._held.tell_low()
 
     def letter_refused(self, letter: Letter, why: BaseException) -> None:
-        """
-        Apply the policy to a record that can never be a dead letter.
-        """
+        """Apply the policy to a record that can never be a dead letter."""
         tp, then = letter.lane.epoch.tp, self._policy.on_exhausted
         with self._held.lock:
             if letter.lane.epoch.is_closed:

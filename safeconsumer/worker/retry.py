@@ -1,6 +1,4 @@
-"""
-Decides how often a failed record is tried again, when, and when it is given up.
-"""
+"""Decides how often a failed record is tried again, when, and when it is given up."""
 
 from attrs import evolve, field, frozen
 
@@ -50,9 +48,7 @@ class Retry:
             raise WorkerSettingError(message)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
-        """
-        Tell whether a record that has failed so often is not tried again.
-        """
+        """Tell whether a record that has failed so often is not tried again."""
         return failures >= self.attempts or isinstance(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
@@ -90,21 +86,15 @@ class Failing:
     in_a_row: int = 0
 
     def succeeded(self, count: int) -> "Failing":
-        """
-        Count records that are done.
-        """
+        """Count records that are done."""
         return _recent(evolve(self, seen=self.seen + count, in_a_row=0))
 
     def failed(self) -> "Failing":
-        """
-        Count one record that failed for good.
-        """
+        """Count one record that failed for good."""
         return _recent(Failing(self.seen + 1, self.dead + 1, self.in_a_row + 1))
 
     def exceeds(self, max_ratio: float | None, max_in_a_row: int | None) -> str | None:
-        """
-        Describe the limit that is exceeded; None if none is.
-        """
+        """Describe the limit that is exceeded; None if none is."""
         if max_in_a_row is not None and self.in_a_row > max_in_a_row:
             return f"{self.in_a_row} records in a row failed for good"
         if (

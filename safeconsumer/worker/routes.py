@@ -1,6 +1,4 @@
-"""
-Calls the handler that is meant for a record's topic.
-"""
+"""Calls the handler that is meant for a record's topic."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -18,9 +16,7 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 
 class NoHandlerError(Reject):
-    """
-    No entry of ``handlers`` covers the record's topic; as if rejected, final at once.
-    """
+    """No entry of ``handlers`` covers the record's topic; as if rejected, final at once."""
 
 
 @frozen
@@ -38,9 +34,7 @@ class Routes:
     others: tuple[tuple[Pattern | Everything, Handler], ...]
 
     def of(self, topic: str) -> Handler | None:
-        """
-        Return the topic's handler: its own, or that of the first entry that covers it.
-        """
+        """Return the topic's handler: its own, or that of the first entry that covers it."""
         found = self.exact.get(topic)
         if found is None and self.others:
             covering = (one for where, one in self.others if where.covers((topic, 0)))
@@ -85,9 +79,7 @@ class Routes:
 
 @frozen
 class AsyncRoutes(Routes):
-    """
-    Several coroutine handlers by topic, called as one.
-    """
+    """Several coroutine handlers by topic, called as one."""
 
     async def __call__(self, records: Any, context: Any) -> Any:  # noqa: ANN401, D102 - a handler
         return await self.find(context.partition.topic)(records, context)

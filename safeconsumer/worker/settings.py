@@ -1,6 +1,4 @@
-"""
-Defines the options of workers and pumps; impossible ones are refused at construction.
-"""
+"""Defines the options of workers and pumps; impossible ones are refused at construction."""
 
 import functools
 import inspect

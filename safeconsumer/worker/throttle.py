@@ -1,6 +1,4 @@
-"""
-Limits how many records begin per second, and how many handlers run per topic.
-"""
+"""Limits how many records begin per second, and how many handlers run per topic."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -30,28 +28,20 @@ class Rate:
         self._next = now
 
     def room(self, now: float) -> int:
-        """
-        Return how many records may begin now.
-        """
+        """Return how many records may begin now."""
         late = min(now - self._next, _BURST)
         return 0 if late < 0 else int(late / self._interval) + 1
 
     def wait(self, now: float) -> float:
-        """
-        Return the seconds until a record may begin.
-        """
+        """Return the seconds until a record may begin."""
         return max(0.0, self._next - now)
 
     def take(self, count: int, now: float) -> None:
-        """
-        Count records that begin.
-        """
+        """Count records that begin."""
         self._next = max(self._next, now - _BURST) + count * self._interval
 
     def give_back(self, count: int) -> None:
-        """
-        Take back records that were counted and did not begin.
-        """
+        """Take back records that were counted and did not begin."""
         self._next -= count * self._interval
 
 
@@ -71,9 +61,7 @@ class Places:
         self.waiting: deque[Any] = deque()
 
     def has_room(self) -> bool:
-        """
-        Tell whether another handler may begin.
-        """
+        """Tell whether another handler may begin."""
         return self.taken < self.most
 
 
@@ -113,9 +101,7 @@ class PerTopic:
                     raise WorkerSettingError(message)
 
     def of(self, topic: str) -> Places | None:
-        """
-        Return the places of a topic; None if it has no limit.
-        """
+        """Return the places of a topic; None if it has no limit."""
         if topic not in self._topics:
             found = (most for one, most in self._patterns if one.matches(topic))
             most = next(found, None)
@@ -123,15 +109,11 @@ class PerTopic:
         return self._topics[topic]
 
     def named(self) -> Iterable[str]:
-        """
-        Return the topics that have an entry under their own name.
-        """
+        """Return the topics that have an entry under their own name."""
         return (text for text in self.most if isinstance(_scope(text), Topic))
 
     def all(self) -> Iterable[Places]:
-        """
-        Return the places of all topics that were looked up so far.
-        """
+        """Return the places of all topics that were looked up so far."""
         return filter(None, self._topics.values())
 
 

@@ -1,6 +1,4 @@
-"""
-Turns errors and stacks of other code into text, safely and cut to size.
-"""
+"""Turns errors and stacks of other code into text, safely and cut to size."""
 
 import asyncio
 import sys
@@ -18,16 +16,12 @@ _STACK_BYTES = 4_096
 
 
 def shown(thing: object) -> str:
-    """
-    Return the ``repr`` of an error or another object, cut; never raises.
-    """
+    """Return the ``repr`` of an error or another object, cut; never raises."""
     return cut(_text(repr, thing), MESSAGE_BYTES)
 
 
 def message(error: BaseException) -> str:
-    """
-    Return the ``str`` of an error, cut; never raises.
-    """
+    """Return the ``str`` of an error, cut; never raises."""
     return cut(_text(str, error), MESSAGE_BYTES)
 
 
@@ -48,9 +42,7 @@ def chain(error: BaseException) -> str:
 
 
 def stack(error: BaseException) -> str:
-    """
-    Return the last frames of an error's traceback, and its notes, cut.
-    """
+    """Return the last frames of an error's traceback, and its notes, cut."""
     frames = "".join(_frames(error)[-_FRAMES:])
     notes = getattr(error, "__notes__", None)
     noted = [str(one) for one in notes] if isinstance(notes, list) else []
@@ -71,9 +63,7 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """
-    Return the beginning of a text, at most so many bytes of it.
-    """
+    """Return the beginning of a text, at most so many bytes of it."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode("utf-8")
@@ -95,9 +85,7 @@ def _text(show: Callable[[object], str], thing: object) -> str:
 
 
 def of_thread(ident: int | None) -> str | None:
-    """
-    Return a thread's stack, innermost call last; None if there is no such thread.
-    """
+    """Return a thread's stack, innermost call last; None if there is no such thread."""
     frame = sys._current_frames().get(ident or -1)  # noqa: SLF001 - its documented use
     return None if frame is None else "".join(traceback.format_stack(frame)).rstrip()
 

@@ -74,9 +74,7 @@ class _Headers(Getter[Sequence[tuple[str, bytes | None]]]):
     def get(
         self, carrier: Sequence[tuple[str, bytes | None]], key: str
     ) -> list[str] | None:
-        """
-        Return the values of this name; None if there are none.
-        """
+        """Return the values of this name; None if there are none."""
         found = [
             value.decode("utf-8", "replace")
             for name, value in carrier
@@ -85,9 +83,7 @@ class _Headers(Getter[Sequence[tuple[str, bytes | None]]]):
         return found or None
 
     def keys(self, carrier: Sequence[tuple[str, bytes | None]]) -> list[str]:
-        """
-        Return all names of headers.
-        """
+        """Return all names of headers."""
         return [name for name, _ in carrier]
 
 
@@ -112,9 +108,7 @@ class Attempt:
     count: int | None = None
 
     def run(self, call: Callable[_P, _T], *args: _P.args, **settings: _P.kwargs) -> _T:
-        """
-        Call a function in this context.
-        """
+        """Call a function in this context."""
         token = contexts.attach(self.context)
         try:
             return call(*args, **settings)
@@ -122,9 +116,7 @@ class Attempt:
             contexts.detach(token)
 
     def without_baggage(self) -> "Attempt":
-        """
-        Return the same attempt, with only its span in the context.
-        """
+        """Return the same attempt, with only its span in the context."""
         alone = trace.set_span_in_context(self.span, contexts.Context())
         return evolve(self, context=alone)
 
@@ -152,9 +144,7 @@ class Attempt:
         return {name: _header(name, said.get(name)) for name in names}
 
     def carrier(self) -> dict[str, str]:
-        """
-        Return the writable part of the context, for :func:`within` in another process.
-        """
+        """Return the writable part of the context, for :func:`within` in another process."""
         said: dict[str, str] = {}
         for one in _between:
             try:
@@ -173,9 +163,7 @@ def _header(name: object, value: str | bytes | None) -> bytes | None:
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
-    """
-    Return the handler, called in the context that was sent here.
-    """
+    """Return the handler, called in the context that was sent here."""
     here = contexts.Context()
     for one in _between:
         here = one.extract(carrier, here)
@@ -255,9 +243,7 @@ class Tracer:
             return None
 
     def carrier(self, given: Any, tp: TopicPartition, attempt: int) -> "Carrier":  # noqa: ANN401 - records
-        """
-        Return the carrier of an attempt to another process; arguments as :meth:`begin`.
-        """
+        """Return the carrier of an attempt to another process; arguments as :meth:`begin`."""
         return Carrier(self, functools.partial(self.begin, given, tp, attempt))
 
     def end(self, attempt: Attempt, error: BaseException | None = None) -> None:
@@ -366,9 +352,7 @@ class Tracer:
     # ------------------------------------------------------------ handlers
 
     def around(self, handle: Handler) -> Handler:
-        """
-        Return the handler with a span around each of its calls in this process.
-        """
+        """Return the handler with a span around each of its calls in this process."""
         return self._around_async(handle) if is_async(handle) else self._around(handle)
 
     def _around(self, handle: Handler) -> Handler:
@@ -437,9 +421,7 @@ class Carrier(Mapping[str, str]):
         self._said: dict[str, str] | None = None
 
     def end(self, error: BaseException | None) -> Attempt | None:
-        """
-        End the attempt, and return it; None if it has no span.
-        """
+        """End the attempt, and return it; None if it has no span."""
         self._written()
         if self._attempt is not None:
             self._tracer.end(self._attempt, error)

@@ -1,6 +1,4 @@
-"""
-Computes how much may be held, and when polling stops and goes on again.
-"""
+"""Computes how much may be held, and when polling stops and goes on again."""
 
 import math
 from typing import Literal
@@ -53,9 +51,7 @@ class Limits:
 
 @frozen
 class Load:
-    """
-    The records and bytes that are held now.
-    """
+    """The records and bytes that are held now."""
 
     records: int = 0
     bytes: int = 0
@@ -82,9 +78,7 @@ class Marks:
     ample: Load
 
     def is_throttled(self, load: Load, *, was: bool, is_starving: bool = False) -> bool:
-        """
-        Tell whether to stop, given whether it was stopped before.
-        """
+        """Tell whether to stop, given whether it was stopped before."""
         if was:
             mark = self.ample if is_starving else self.low
             return load.records > mark.records or load.bytes > mark.bytes
@@ -92,9 +86,7 @@ class Marks:
 
 
 def marks(limits: Limits) -> Marks:
-    """
-    Return the marks for everything held together.
-    """
+    """Return the marks for everything held together."""
     return _marks(limits.records, limits.bytes, limits.low)
 
 
@@ -139,9 +131,7 @@ def share(limits: Limits, partitions: int, sharing: int) -> Share | None:
 
 
 def credit(limits: Limits, load: Load, average_bytes: float, most: int) -> int:
-    """
-    Return how many records the next poll may take; 0 if there is no room.
-    """
+    """Return how many records the next poll may take; 0 if there is no room."""
     room = min(most, limits.records - load.records)
     left = limits.bytes - load.bytes
     if room <= 0 or left <= 0:

@@ -1,6 +1,4 @@
-"""
-``Worker``: calls your handler on many records at a time, with bounded memory.
-"""
+"""``Worker``: calls your handler on many records at a time, with bounded memory."""
 
 import asyncio
 import contextlib
@@ -50,9 +48,7 @@ OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 
 
 class State(enum.Enum):
-    """
-    Says where a worker is in its life; it only goes forward.
-    """
+    """Says where a worker is in its life; it only goes forward."""
 
     NEW = "new"
     RUNNING = "running"
@@ -397,9 +393,7 @@ class Worker:
         return health.examine(self._engine, self._runner.slots, age, broken=broken)
 
     def stats(self) -> Stats:
-        """
-        Return the worker's numbers at this moment. Any thread.
-        """
+        """Return the worker's numbers at this moment. Any thread."""
         state = self._state
         return taken(
             state.value,
@@ -420,9 +414,7 @@ class Worker:
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """
-        The consumer that the worker was given.
-        """
+        """The consumer that the worker was given."""
         return self._settings.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:

@@ -37,9 +37,7 @@ _SPARK_ROUNDS = 7
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Measure and print; only ``regressions`` judges the figures by its exit status.
-    """
+    """Measure and print; only ``regressions`` judges the figures by its exit status."""
     made = parser()
     options = made.parse_args(arguments)
     try:

@@ -1,6 +1,4 @@
-"""
-The audit in figures: rows a second, and memory, over journals made for it.
-"""
+"""The audit in figures: rows a second, and memory, over journals made for it."""
 
 import importlib.util
 import json
@@ -32,9 +30,7 @@ PACKS = "packs"
 
 
 def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
-    """
-    Write clean journals: members that own four partitions each, poll, and commit.
-    """
+    """Write clean journals: members that own four partitions each, poll, and commit."""
     each = _PARTITIONS // members
     for number in range(members):
         names = [f"orders:{n}" for n in range(number * each, (number + 1) * each)]
@@ -72,9 +68,7 @@ def _write_one(
 
 
 def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """
-    Measure the rows and return everything as plain JSON values; needs no broker.
-    """
+    """Measure the rows and return everything as plain JSON values; needs no broker."""
     began = time.monotonic()
     figures: list[Figure] = []
     for name, (length, scale, limit) in ROWS.items():
@@ -122,9 +116,7 @@ def _figures(
 
 
 def _packed(rows: int) -> Iterator[Figure]:
-    """
-    Judge a pack in one process, and by Spark on this machine, with their starts.
-    """
+    """Judge a pack in one process, and by Spark on this machine, with their starts."""
     with tempfile.TemporaryDirectory() as made:
         journals, pack = Path(made, "journals"), Path(made, "pack")
         journals.mkdir()

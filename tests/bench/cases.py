@@ -1,6 +1,4 @@
-"""
-What throughput is measured with: kinds of records, ways of reading, clients.
-"""
+"""What throughput is measured with: kinds of records, ways of reading, clients."""
 
 import itertools
 from collections.abc import Iterator
@@ -47,9 +45,7 @@ class Case:
         return f"{self.partitions} x {self.size} B, {self.codec}{headers}"
 
     def records(self, *, smoke: bool) -> int:
-        """
-        Return how many records one lap reads: about as many bytes in each case.
-        """
+        """Return how many records one lap reads: about as many bytes in each case."""
         return _SMOKE_RECORDS if smoke else max(2_400, _BYTES // (self.size + 20))
 
 
@@ -67,9 +63,7 @@ class Mode:
     max_records: int | None
 
     def clients(self) -> Iterator[str]:
-        """
-        Yield the clients that can read so; confluent's ``poll`` gives one at a time.
-        """
+        """Yield the clients that can read so; confluent's ``poll`` gives one at a time."""
         single = self.max_records is None
         other = "confluent consume" if single else "confluent poll"
         return (client for client in CLIENTS if not client.startswith(other))
@@ -96,9 +90,7 @@ SMOKE = (Case(size=1_000, codec="lz4", headers=True),)
 
 
 def everything() -> tuple[Case, ...]:
-    """
-    Return all combinations.
-    """
+    """Return all combinations."""
     return tuple(
         Case(partitions=partitions, size=size, codec=codec, headers=headers)
         for partitions, size, codec, headers in itertools.product(

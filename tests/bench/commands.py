@@ -65,9 +65,7 @@ def _run(arguments: list[str]) -> tuple[float, float]:
 
 
 def main() -> None:
-    """
-    Measure and print.
-    """
+    """Measure and print."""
     with JavaBroker() as broker, Team(broker) as team:
         consumer = team.subscribed()
         got = team.settled(consumer)

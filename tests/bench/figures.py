@@ -1,6 +1,4 @@
-"""
-What was measured, and whether it reaches its target.
-"""
+"""What was measured, and whether it reaches its target."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -45,9 +43,7 @@ class Figure:
 
     @property
     def passed(self) -> bool | None:
-        """
-        Whether the target is reached; None if there is none.
-        """
+        """Whether the target is reached; None if there is none."""
         if self.target is None:
             return None
         above = self.at_least is None or self.measured >= self.at_least
@@ -78,9 +74,7 @@ def ratio_of_pairs(over: Sequence[float], under: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """
-    Return the smallest value that at least so many percent do not exceed.
-    """
+    """Return the smallest value that at least so many percent do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]

@@ -1,6 +1,4 @@
-"""
-Group control in figures: how soon a hold is obeyed, and what the barrier costs.
-"""
+"""Group control in figures: how soon a hold is obeyed, and what the barrier costs."""
 
 import json
 import statistics
@@ -26,9 +24,7 @@ _PAUSE = 0.03
 
 
 def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """
-    Measure the rows and return everything as plain JSON values.
-    """
+    """Measure the rows and return everything as plain JSON values."""
     start = time.monotonic()
     figures: list[Figure] = []
     for name, row in ROWS.items():
@@ -47,9 +43,7 @@ def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object
 
 @contextmanager
 def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noqa: ANN401 - JSON values
-    """
-    Run a member process; yield what it says, growing.
-    """
+    """Run a member process; yield what it says, growing."""
     settings = team.settings
     given = {
         "topic": team.topic,
@@ -89,9 +83,7 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 def obeying(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
-    """
-    From the broker's acknowledgement to the moment after which nothing is delivered.
-    """
+    """From the broker's acknowledgement to the moment after which nothing is delivered."""
     figures = []
     for busy, limit in ((False, 5.0), (True, 15.0)):
         name = "a busy member" if busy else "a member waiting in poll"
@@ -165,9 +157,7 @@ def _feed(team: Team, over: threading.Event) -> None:
 
 
 def starting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
-    """
-    From the constructor to the first record, with many holds on the topic.
-    """
+    """From the constructor to the first record, with many holds on the topic."""
     count = 50 if smoke else 10_000
     with Team(stage.broker, partitions=4, records=5) as team:
         sent = changes(
@@ -220,9 +210,7 @@ def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON v
 
 
 def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
-    """
-    How long a gained partition waits for the control topics.
-    """
+    """How long a gained partition waits for the control topics."""
     waits: list[float] = []
     with Team(stage.broker, partitions=4, records=1) as team:
         consumer = team.member()
@@ -260,9 +248,7 @@ def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one sha
 
 
 def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
-    """
-    Read what a thousand members report.
-    """
+    """Read what a thousand members report."""
     members = 20 if smoke else 1_000
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)

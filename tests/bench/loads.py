@@ -1,6 +1,4 @@
-"""
-Topics full of records that look like those of an application.
-"""
+"""Topics full of records that look like those of an application."""
 
 import random
 

@@ -1,6 +1,4 @@
-"""
-How much memory this process has needed.
-"""
+"""How much memory this process has needed."""
 
 import re
 import resource
@@ -24,9 +22,7 @@ def peak_mb() -> float:
 
 
 def resident_mb() -> float:
-    """
-    Return how much this process has resident now, in MB; its peak where no /proc is.
-    """
+    """Return how much this process has resident now, in MB; its peak where no /proc is."""
     if _STATUS.exists():
         mark = re.search(r"^VmRSS:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
         if mark is not None:

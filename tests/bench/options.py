@@ -1,6 +1,4 @@
-"""
-The options of ``python -m tests.bench``, a group for each benchmark.
-"""
+"""The options of ``python -m tests.bench``, a group for each benchmark."""
 
 import argparse
 from collections.abc import Collection
@@ -19,9 +17,7 @@ from tests.harness.brokers import choice
 
 
 def parser() -> argparse.ArgumentParser:
-    """
-    Make the parser.
-    """
+    """Make the parser."""
     made = argparse.ArgumentParser(prog="python -m tests.bench")
     made.add_argument(
         "benchmark",

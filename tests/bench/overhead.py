@@ -1,6 +1,4 @@
-"""
-The rows of the table "figures to reach", each measured against the stock client.
-"""
+"""The rows of the table "figures to reach", each measured against the stock client."""
 
 import sys
 import time

@@ -23,9 +23,7 @@ _NAMES = {
 
 
 def note(result: Mapping[str, Any]) -> str:
-    """
-    Return the line below the bars: what was measured with, and when.
-    """
+    """Return the line below the bars: what was measured with, and when."""
     versions = result["versions"]
     clients = ", ".join(
         f"{name} {versions[name]}"

@@ -44,9 +44,7 @@ For each round of fresh processes the seconds of CPU of each arm, one per lap.
 
 
 class ValueOfAgainstError(Exception):
-    """
-    There is nothing of this name to compare with.
-    """
+    """There is nothing of this name to compare with."""
 
 
 @frozen
@@ -68,9 +66,7 @@ class Verdict:
 
     @classmethod
     def of(cls, row: str, rounds: Rounds) -> "Verdict":
-        """
-        Judge what was measured.
-        """
+        """Judge what was measured."""
         together = {
             name: [one for taken in rounds for one in taken[name]] for name in _NAMES
         }
@@ -89,17 +85,13 @@ class Verdict:
 
     @property
     def status(self) -> int:
-        """
-        One of CLEAN, WORSE and UNTOLD.
-        """
+        """One of CLEAN, WORSE and UNTOLD."""
         if self.ratio > max(_LEAST, 1 + self.noise):
             return WORSE
         return UNTOLD if self.noise > _NOISIEST else CLEAN
 
     def figure(self) -> Figure:
-        """
-        Return it as the other benchmarks report.
-        """
+        """Return it as the other benchmarks report."""
         return Figure(
             row=self.row,
             name="CPU now / then"
@@ -116,9 +108,7 @@ class Verdict:
 def run(
     stage: Stage, commit: str, only: Collection[str], *, smoke: bool
 ) -> dict[str, object]:
-    """
-    Measure the rows; return everything, and the exit status, as plain JSON values.
-    """
+    """Measure the rows; return everything, and the exit status, as plain JSON values."""
     start = time.monotonic()
     verdicts = []
     with _package_of(commit) as folder:

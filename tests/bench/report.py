@@ -1,6 +1,4 @@
-"""
-The result as JSON for a machine and as a table for people.
-"""
+"""The result as JSON for a machine and as a table for people."""
 
 import contextlib
 import datetime as dt
@@ -25,9 +23,7 @@ _COMPARED = ("aiokafka", "confluent-kafka", "cramjam")
 def as_dict(
     figures: Iterable[Figure], *, broker: str, smoke: bool, seconds: float
 ) -> dict[str, object]:
-    """
-    Return everything as plain JSON values; nothing names the machine.
-    """
+    """Return everything as plain JSON values; nothing names the machine."""
     return {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": {
@@ -54,9 +50,7 @@ def _installed(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def as_table(figures: Iterable[Figure]) -> str:
-    """
-    Return one line per figure.
-    """
+    """Return one line per figure."""
     rows = [("row", "figure", "target", "measured", "")]
     rows.extend(
         (

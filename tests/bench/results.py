@@ -1,6 +1,4 @@
-"""
-What each client reached with one kind of records, and how they compare.
-"""
+"""What each client reached with one kind of records, and how they compare."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -83,9 +81,7 @@ class Reading:
 
 
 def compared(readings: Iterable[Reading]) -> list[Figure]:
-    """
-    Return the ratios of our compiled decoder to each other client, per case and mode.
-    """
+    """Return the ratios of our compiled decoder to each other client, per case and mode."""
     by_key = {(one.case, one.mode, one.client): one for one in readings}
     figures = []
     for (case, mode, client), other in by_key.items():
@@ -116,9 +112,7 @@ def compared(readings: Iterable[Reading]) -> list[Figure]:
 
 
 def as_table(readings: Iterable[Reading]) -> str:
-    """
-    Return one line per reading.
-    """
+    """Return one line per reading."""
     return "\n".join(
         f"{one.case.name:<28} {one.mode.name:<24} {one.client:<18}"
         f" {one.speed:>10,.0f}/s {one.cpu:>8.2f} us {one.peak:>7.0f} MB"

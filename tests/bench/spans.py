@@ -31,9 +31,7 @@ Call = Callable[[], object]
 
 
 def cpu(call: Call) -> float:
-    """
-    Return the microseconds of CPU of one call.
-    """
+    """Return the microseconds of CPU of one call."""
     best = float("inf")
     for _ in range(_RUNS):
         began = time.process_time()
@@ -44,15 +42,11 @@ def cpu(call: Call) -> float:
 
 
 def handle(_record: object, _context: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 def attempts() -> Iterator[tuple[str, Call]]:
-    """
-    Yield each way to make a span, and its call.
-    """
+    """Yield each way to make a span, and its call."""
     context = Context(TP, 1, 1, threading.Event(), lambda: None)
     plain = make_record(b"v", b"k", topic=TP.topic, partition=3, offset=7)
     sent = plain._replace(headers=[("traceparent", SENT)])
@@ -73,9 +67,7 @@ def attempts() -> Iterator[tuple[str, Call]]:
 
 
 def alone() -> Iterator[tuple[str, Call]]:
-    """
-    Yield what the SDK does without us.
-    """
+    """Yield what the SDK does without us."""
     tracer = TracerProvider().get_tracer("alone")
     here, kind = OtelContext(), trace.SpanKind.CONSUMER
     attributes = {f"messaging.attribute.{number}": "value" for number in range(9)}
@@ -90,9 +82,7 @@ def alone() -> Iterator[tuple[str, Call]]:
 
 
 def main() -> None:
-    """
-    Print a table.
-    """
+    """Print a table."""
     gc.disable()
     for ways in (attempts(), alone()):
         for name, call in ways:

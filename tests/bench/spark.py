@@ -58,9 +58,7 @@ class Read:
 
 
 class Bench:
-    """
-    A session and its arms.
-    """
+    """A session and its arms."""
 
     def __init__(self, session: Any, stage: Stage, *, smoke: bool) -> None:  # noqa: ANN401 - pyspark's
         self._session = session
@@ -71,9 +69,7 @@ class Bench:
 
     @contextmanager
     def topic(self, records: int, size: int, codec: str = "none") -> Iterator[str]:
-        """
-        Lend a topic with so many records.
-        """
+        """Lend a topic with so many records."""
         case = Case(partitions=_PARTITIONS, size=size, codec=codec)
         name = fill(self._stage, case, records)
         try:
@@ -85,9 +81,7 @@ class Bench:
     def long_topic(
         self, size: int, codec: str = "none", **options: str
     ) -> Iterator[tuple[str, int]]:
-        """
-        Lend a topic that the official source reads for long enough, and its records.
-        """
+        """Lend a topic that the official source reads for long enough, and its records."""
         records = self.records * _SIZE // size
         while True:
             with self.topic(records, size, codec) as name:
@@ -144,9 +138,7 @@ class Bench:
 
 
 def throughput(bench: Bench, row: str, size: int, codec: str) -> Iterator[Figure]:
-    """
-    Compare with the official source, tuned alike.
-    """
+    """Compare with the official source, tuned alike."""
     with bench.long_topic(size, codec) as (topic, records):
         tuned, ours = bench.interleaved(
             lambda: bench.read("kafka", topic, **TUNED),
@@ -179,9 +171,7 @@ def throughput(bench: Bench, row: str, size: int, codec: str) -> Iterator[Figure
 
 
 def defaults(bench: Bench) -> Iterator[Figure]:
-    """
-    Compare with the official source as it is when nothing is set.
-    """
+    """Compare with the official source as it is when nothing is set."""
     with bench.topic(bench.records, _SIZE) as topic:
         default, ours = bench.interleaved(
             lambda: bench.read("kafka", topic),
@@ -202,9 +192,7 @@ def _shortest(row: str, bench: Bench, *reads: Read) -> Figure:
 
 
 def small_batches(bench: Bench) -> Iterator[Figure]:
-    """
-    Compare the time of a trigger with 1,000 rows of each of 8 partitions.
-    """
+    """Compare the time of a trigger with 1,000 rows of each of 8 partitions."""
     limit = {"maxOffsetsPerTrigger": str(_PARTITIONS * _SMALL)}
     with bench.long_topic(_SIZE, **limit) as (topic, records):
         official, ours = bench.interleaved(
@@ -228,9 +216,7 @@ def small_batches(bench: Bench) -> Iterator[Figure]:
 
 
 def half_held(bench: Bench) -> Iterator[Figure]:
-    """
-    Hold half of the partitions: the others keep their rate and use the whole limit.
-    """
+    """Hold half of the partitions: the others keep their rate and use the whole limit."""
     limit = {"maxOffsetsPerTrigger": str(bench.records // 8)}
     with bench.topic(bench.records, _SIZE) as topic:
         half = " ".join(f"{topic}:{number}" for number in range(_PARTITIONS // 2))
@@ -280,9 +266,7 @@ ROWS: Mapping[str, Callable[[Bench], Iterator[Figure]]] = {
 
 
 def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """
-    Measure the rows and return everything as plain JSON values.
-    """
+    """Measure the rows and return everything as plain JSON values."""
     start = time.monotonic()
     figures: list[Figure] = []
     with _session() as session:

@@ -1,6 +1,4 @@
-"""
-What every row measures on: a broker with topics, and how much of everything.
-"""
+"""What every row measures on: a broker with topics, and how much of everything."""
 
 import itertools
 import os
@@ -15,9 +13,7 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """
-    How much is measured; the defaults are the real thing.
-    """
+    """How much is measured; the defaults are the real thing."""
 
     rounds: int = 5
     laps: int = 20
@@ -50,9 +46,7 @@ SMOKE = Sizes(
 
 
 def send(producer: confluent_kafka.Producer, topic: str, **record: Any) -> None:  # noqa: ANN401 - a record's parts
-    """
-    Hand a record over; wait for room where the producer's queue is full.
-    """
+    """Hand a record over; wait for room where the producer's queue is full."""
     while True:
         try:
             return producer.produce(topic, **record)
@@ -74,9 +68,7 @@ class Stage:
     sizes: Sizes = field(factory=Sizes)
 
     def arm(self, kind: str, client: str, **settings: object) -> dict[str, object]:
-        """
-        Return the settings of an arm on this broker.
-        """
+        """Return the settings of an arm on this broker."""
         config = dict(self.broker.client_config)
         return {"kind": kind, "client": client, "config": config, **settings}
 
@@ -113,8 +105,6 @@ class Stage:
         return name
 
     def drop(self, topic: str) -> None:
-        """
-        Delete a topic of a real broker; an embedded one ends with the measurement.
-        """
+        """Delete a topic of a real broker; an embedded one ends with the measurement."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)

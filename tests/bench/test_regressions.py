@@ -1,6 +1,4 @@
-"""
-``python -m tests.bench regressions``: what got slower since a commit.
-"""
+"""``python -m tests.bench regressions``: what got slower since a commit."""
 
 import json
 import subprocess
@@ -33,9 +31,7 @@ def _rounds(now: float, again: float = 1.0) -> Rounds:
     ],
 )
 def test_worse_is_what_is_beyond_the_noise(rounds: Rounds, status: int) -> None:
-    """
-    Noise is what two arms of the same commit differ by.
-    """
+    """Noise is what two arms of the same commit differ by."""
     verdict = Verdict.of("poll-500", rounds)
     assert verdict.status == status
     passed = {CLEAN: True, WORSE: False, UNTOLD: None}
@@ -55,9 +51,7 @@ def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def commit() -> str:
-    """
-    Name this commit; there is none where the tests run from an sdist.
-    """
+    """Name this commit; there is none where the tests run from an sdist."""
     done = subprocess.run(
         ["git", "rev-parse", "HEAD"],  # noqa: S607 - any git
         cwd=_ROOT,
@@ -73,9 +67,7 @@ def commit() -> str:
 @pytest.mark.embedded_broker  # once is enough
 @pytest.mark.timeout(300)
 def test_every_row_is_measured_against_a_commit(tmp_path: Path, commit: str) -> None:
-    """
-    The smoke sizes prove nothing, so any of its three exit statuses may come of it.
-    """
+    """The smoke sizes prove nothing, so any of its three exit statuses may come of it."""
     path = tmp_path / "figures.json"
     done = _bench(
         "--against", commit, "--smoke", "--kafka=embedded", "--json", str(path)
@@ -102,9 +94,7 @@ def test_every_row_is_measured_against_a_commit(tmp_path: Path, commit: str) -> 
 def test_without_a_commit_it_says_so(
     arguments: list[str], said: str, commit: str
 ) -> None:
-    """
-    As a wrong use: nothing was measured.
-    """
+    """As a wrong use: nothing was measured."""
     del commit  # only that this is a clone
     done = _bench(*arguments)
     assert done.returncode == 2

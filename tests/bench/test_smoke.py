@@ -1,6 +1,4 @@
-"""
-The benchmarks run, whatever they measure.
-"""
+"""The benchmarks run, whatever they measure."""
 
 import json
 import subprocess
@@ -26,9 +24,7 @@ def test_every_row_is_measured_and_reported_as_json(
     tmp_path: Path,
     benchmark: Any,  # noqa: ANN401 - a module
 ) -> None:
-    """
-    A small run gives figures for each row, with raw values and versions.
-    """
+    """A small run gives figures for each row, with raw values and versions."""
     path = tmp_path / "figures.json"
     name = benchmark.__name__.rpartition(".")[2]
     command = [sys.executable, "-m", "tests.bench", name, "--smoke"]
@@ -59,9 +55,7 @@ def test_our_side_of_a_comparison_is_measured(
     kafka_broker: Any,  # noqa: ANN401 - any real one
     tmp_path: Path,
 ) -> None:
-    """
-    Without the others, which would have to be installed.
-    """
+    """Without the others, which would have to be installed."""
     stage = Stage(broker=kafka_broker, sizes=SMOKE)
     rows = ["against-no-op", "against-waiting", "against-memory"]
     result = against.run(stage, (), rows, folder=tmp_path, smoke=True)
@@ -76,9 +70,7 @@ def test_our_side_of_a_comparison_is_measured(
     [("reading", "safeconsumer"), ("following", "kafka"), ("throughput", "kafka")],
 )
 def test_an_arm_imports_nothing_of_the_others(arm: str, foreign: str) -> None:
-    """
-    Its memory is measured: a stock client's must hold none of ours, and so on.
-    """
+    """Its memory is measured: a stock client's must hold none of ours, and so on."""
     script = (
         "import sys; from tests.bench.arms.__main__ import _class; "
         f"_class({arm!r}); sys.exit({foreign!r} in sys.modules)"

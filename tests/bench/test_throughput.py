@@ -1,6 +1,4 @@
-"""
-All clients read, and what they measured is reported, whatever it is.
-"""
+"""All clients read, and what they measured is reported, whatever it is."""
 
 import json
 import subprocess
@@ -23,9 +21,7 @@ _BARS = "{http://www.w3.org/2000/svg}rect"
 def test_all_clients_read_and_are_reported_and_drawn(
     tmp_path: Path,
 ) -> None:
-    """
-    A small run gives figures for each case, mode and client, and bars for the first.
-    """
+    """A small run gives figures for each case, mode and client, and bars for the first."""
     pytest.importorskip("aiokafka", reason="needs the extra bench")
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.svg"
     command = [sys.executable, "-m", "tests.bench", "throughput", "--smoke"]
@@ -63,9 +59,7 @@ def test_all_clients_read_and_are_reported_and_drawn(
 @pytest.mark.embedded_broker  # once is enough
 @pytest.mark.timeout(300)
 def test_all_clients_follow_records_that_come_one_by_one(tmp_path: Path) -> None:
-    """
-    A small run gives figures for each row.
-    """
+    """A small run gives figures for each row."""
     pytest.importorskip("aiokafka", reason="needs the extra bench")
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "tests.bench", "trickle", "--smoke"]

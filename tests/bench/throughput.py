@@ -1,6 +1,4 @@
-"""
-Records per second, CPU per record and peak memory of all clients, side by side.
-"""
+"""Records per second, CPU per record and peak memory of all clients, side by side."""
 
 import sys
 import time

@@ -41,9 +41,7 @@ ROWS = ("latency", "cpu", "idle-cpu", "memory")
 
 @frozen(kw_only=True)
 class Amounts:
-    """
-    How much is measured; the defaults are the real thing.
-    """
+    """How much is measured; the defaults are the real thing."""
 
     laps: int = 4
     rate: float = 500.0
@@ -56,9 +54,7 @@ _SMOKE = Amounts(laps=1, rate=200.0, records=20, backlog=500, idle_polls=1)
 
 
 class _Taken:
-    """
-    Raw values of each client: a list of figures per lap, or per round.
-    """
+    """Raw values of each client: a list of figures per lap, or per round."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[float]]] = {
@@ -70,9 +66,7 @@ class _Taken:
 
 
 def run(stage: Stage, *, smoke: bool) -> dict[str, object]:
-    """
-    Measure everything; return it as plain JSON values.
-    """
+    """Measure everything; return it as plain JSON values."""
     start = time.monotonic()
     amounts, taken = _SMOKE if smoke else Amounts(), _Taken()
     for number in range(stage.sizes.rounds):

@@ -1,6 +1,4 @@
-"""
-What a worker costs over a plain poll loop on the same consumer, in the same run.
-"""
+"""What a worker costs over a plain poll loop on the same consumer, in the same run."""
 
 import json
 import subprocess
@@ -30,9 +28,7 @@ _KEYS = 97
 
 
 def no_op(stage: Stage) -> list[Figure]:
-    """
-    CPU per record with a handler that does nothing.
-    """
+    """CPU per record with a handler that does nothing."""
     count = stage.sizes.records * 5
     topic = fill(stage, Case(partitions=16, size=100), count, keys=_KEYS)
     names = ["plain", *_RATIOS, "process"]
@@ -78,9 +74,7 @@ def _surplus(name: str, values: Values) -> Figure:
 
 
 def waiting(stage: Stage) -> list[Figure]:
-    """
-    Handle records that take 1 ms of waiting, eight at a time, against one.
-    """
+    """Handle records that take 1 ms of waiting, eight at a time, against one."""
     count = min(stage.sizes.records, 10_000)
     topic = fill(stage, Case(partitions=4, size=1000), count)
     seconds = _seconds(stage, 4.0)
@@ -105,9 +99,7 @@ def waiting(stage: Stage) -> list[Figure]:
 
 
 def memory(stage: Stage) -> list[Figure]:
-    """
-    Peak memory with 100 ms handlers, a long backlog and a limit of 16 MiB.
-    """
+    """Peak memory with 100 ms handlers, a long backlog and a limit of 16 MiB."""
     count = stage.sizes.records * 4
     topic = fill(stage, Case(partitions=4, size=1000), count)
     seconds = _seconds(stage, 12.0)
@@ -135,9 +127,7 @@ def memory(stage: Stage) -> list[Figure]:
 
 
 def hot(stage: Stage) -> list[Figure]:
-    """
-    One partition of four is slow; the other three, against their rate without it.
-    """
+    """One partition of four is slow; the other three, against their rate without it."""
     count = min(stage.sizes.records, 20_000)
     topic = fill(stage, Case(partitions=4, size=100), count)
     shared = {"mode": "partition", "topic": topic, "records": count, "sleep": 0.001}
@@ -167,9 +157,7 @@ ROWS: dict[str, Callable[[Stage], list[Figure]]] = {
 
 
 def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """
-    Measure the rows and return everything as plain JSON values.
-    """
+    """Measure the rows and return everything as plain JSON values."""
     start = time.monotonic()
     figures = []
     for name, row in ROWS.items():

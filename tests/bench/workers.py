@@ -18,9 +18,7 @@ _ENDED = {"error": "it ended"}
 
 
 class ArmError(Exception):
-    """
-    An arm failed or did not answer in time.
-    """
+    """An arm failed or did not answer in time."""
 
 
 class Arm:
@@ -41,22 +39,16 @@ class Arm:
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self) -> dict[str, Any]:
-        """
-        Return what the arm says of its start, once it is ready.
-        """
+        """Return what the arm says of its start, once it is ready."""
         return self.answer(_START_TIMEOUT)
 
     def call(self, step: str, timeout: float = 120.0, **args: object) -> dict[str, Any]:
-        """
-        Let the arm do one step and return what it measured.
-        """
+        """Let the arm do one step and return what it measured."""
         self.begin(step, **args)
         return self.answer(timeout)
 
     def begin(self, step: str, **args: object) -> None:
-        """
-        Let the arm begin one step; :meth:`answer` waits for it.
-        """
+        """Let the arm begin one step; :meth:`answer` waits for it."""
         self._say({"step": step, "with": args})
 
     def answer(self, timeout: float) -> dict[str, Any]:
@@ -78,9 +70,7 @@ class Arm:
         return answer
 
     def close(self) -> None:
-        """
-        End the process; by force if it does not end by itself.
-        """
+        """End the process; by force if it does not end by itself."""
         self._process.end()
 
     def _say(self, request: Mapping[str, object]) -> None:
@@ -106,8 +96,6 @@ def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
 
 
 def in_turns(names: list[str], lap: int) -> list[str]:
-    """
-    Return the names in another order each lap, so that none is always the first.
-    """
+    """Return the names in another order each lap, so that none is always the first."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]

@@ -21,15 +21,11 @@ MIB = 1024 * 1024
 
 
 def nothing(_record: Any, _context: Any = None) -> None:  # noqa: ANN401
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 async def nothing_async(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 class Sleep:
@@ -59,9 +55,7 @@ Done = Callable[[], int]
 
 
 def main() -> None:
-    """
-    Read, work, and print.
-    """
+    """Read, work, and print."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     consumer = make(
         "safe",

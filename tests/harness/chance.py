@@ -66,21 +66,15 @@ class Played(ExampleDatabase):
             raise pytest.UsageError(msg) from error
 
     def fetch(self, key: bytes) -> Iterable[bytes]:
-        """
-        Return the example.
-        """
+        """Return the example."""
         del key
         return [self._example]
 
     def save(self, key: bytes, value: bytes) -> None:
-        """
-        Keep nothing.
-        """
+        """Keep nothing."""
 
     def delete(self, key: bytes, value: bytes) -> None:
-        """
-        Forget nothing.
-        """
+        """Forget nothing."""
 
 
 def make_repeatable() -> None:
@@ -97,16 +91,12 @@ def make_repeatable() -> None:
 
 
 def is_repeatable() -> bool:
-    """
-    Whether the same is drawn in every run: only then it says something what was not.
-    """
+    """Whether the same is drawn in every run: only then it says something what was not."""
     return settings.get_current_profile_name() == "repeatable"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--seed`` and ``--play``; ``tests/conftest.py`` calls the hook.
-    """
+    """Add ``--seed`` and ``--play``; ``tests/conftest.py`` calls the hook."""
     group = parser.getgroup("chance")
     group.addoption(
         "--seed",
@@ -126,9 +116,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Choose where draws begin, once for all workers; before Hypothesis takes its profile.
-    """
+    """Choose where draws begin, once for all workers; before Hypothesis takes its profile."""
     option = config.option
     if option.play is not None:
         option.hypothesis_profile = "random"
@@ -145,17 +133,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def first_seed(pytestconfig: pytest.Config) -> int:
-    """
-    Return where draws begin that are not Hypothesis': 0, in a random run another.
-    """
+    """Return where draws begin that are not Hypothesis': 0, in a random run another."""
     seed: int = pytestconfig.option.seed
     return seed
 
 
 def commands(config: pytest.Config, failed: Iterable[Any]) -> Iterator[str]:
-    """
-    Yield a command line for each failed test that plays it again.
-    """
+    """Yield a command line for each failed test that plays it again."""
     hashes = os.environ.get("PYTHONHASHSEED", "")
     seed = config.option.seed
     for report in failed:
@@ -170,9 +154,7 @@ def commands(config: pytest.Config, failed: Iterable[Any]) -> Iterator[str]:
 def pytest_terminal_summary(
     terminalreporter: "pytest.TerminalReporter", config: pytest.Config
 ) -> None:
-    """
-    Say how to play again what failed in a random run.
-    """
+    """Say how to play again what failed in a random run."""
     stats = terminalreporter.stats
     failed = [*stats.get("failed", ()), *stats.get("error", ())]
     if not failed or not config.option.seed:

@@ -37,9 +37,7 @@ class Share:
 
     @property
     def percent(self) -> float:
-        """
-        The share that ran; 100 where there is nothing to run.
-        """
+        """The share that ran; 100 where there is nothing to run."""
         there = self.statements + self.branches
         return 100 * self.ran / there if there else 100.0
 
@@ -52,9 +50,7 @@ class Share:
 
 
 def modules(report: Mapping[str, Any]) -> dict[str, Share]:
-    """
-    Return the share of each file of a report of ``coverage json --branch``.
-    """
+    """Return the share of each file of a report of ``coverage json --branch``."""
     shares = {}
     for name, about in report["files"].items():
         counts = about["summary"]
@@ -67,9 +63,7 @@ def modules(report: Mapping[str, Any]) -> dict[str, Share]:
 
 
 def packages(shares: Mapping[str, Share]) -> dict[str, Share]:
-    """
-    Add up files by the package under the root; the root's own files are a row, too.
-    """
+    """Add up files by the package under the root; the root's own files are a row, too."""
     found: dict[str, Share] = {}
     for name in sorted(shares):
         parts = Path(name).parts
@@ -79,9 +73,7 @@ def packages(shares: Mapping[str, Share]) -> dict[str, Share]:
 
 
 def table(rows: Iterable[tuple[str, Share]]) -> str:
-    """
-    Return lines with the name, what there is and the share that ran.
-    """
+    """Return lines with the name, what there is and the share that ran."""
     lines = [f"{'':44} statements branches  not run   share"]
     for name, share in rows:
         missed = share.statements + share.branches - share.ran
@@ -97,9 +89,7 @@ def _rounded_down(percent: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Print the tables; 0 if the total is the share that is wanted or more, else 1.
-    """
+    """Print the tables; 0 if the total is the share that is wanted or more, else 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--least", type=float, default=0, help="per cent, of the total")

@@ -1,6 +1,4 @@
-"""
-Consumers that poll in the background while a test does something else.
-"""
+"""Consumers that poll in the background while a test does something else."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -40,9 +38,7 @@ class Polled:
 def is_shared_out(
     consumers: Sequence[Any], partitions: Iterable[TopicPartition]
 ) -> bool:
-    """
-    Tell whether each partition has exactly one owner, and each consumer owns some.
-    """
+    """Tell whether each partition has exactly one owner, and each consumer owns some."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
         partitions
@@ -60,7 +56,5 @@ def has_positions(consumer: Any) -> bool:  # noqa: ANN401 - stock or ours
 
 
 def partitions_of(topic: str, count: int) -> list[TopicPartition]:
-    """
-    Return the topic's first ``count`` partitions.
-    """
+    """Return the topic's first ``count`` partitions."""
     return [TopicPartition(topic, number) for number in range(count)]

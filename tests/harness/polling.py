@@ -36,9 +36,7 @@ def collect(
     got: dict[TopicPartition, list[int]],
     polled: dict[TopicPartition, Iterable[Any]],
 ) -> None:
-    """
-    Add the offsets of what a ``poll`` returned.
-    """
+    """Add the offsets of what a ``poll`` returned."""
     for tp, records in polled.items():
         got.setdefault(tp, []).extend(record.offset for record in records)
 
@@ -48,9 +46,7 @@ def read(
     count: int,
     limit: float = 20.0,
 ) -> list[Any]:
-    """
-    Poll until at least so many records have come, and return them.
-    """
+    """Poll until at least so many records have come, and return them."""
     records: list[Any] = []
 
     def are_there() -> bool:

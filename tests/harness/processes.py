@@ -1,6 +1,4 @@
-"""
-Starts programs, reads what they say line by line, and ends them by their id.
-"""
+"""Starts programs, reads what they say line by line, and ends them by their id."""
 
 import contextlib
 import os
@@ -21,9 +19,7 @@ END_LIMIT = 20.0
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """
-    Return the command that runs a module of this suite.
-    """
+    """Return the command that runs a module of this suite."""
     return [sys.executable, "-m", name, *arguments]
 
 
@@ -91,9 +87,7 @@ class Process:
     # ------------------------------------------------------------ talking
 
     def tell(self, line: str) -> None:
-        """
-        Write a line to its stdin; nothing if it has ended.
-        """
+        """Write a line to its stdin; nothing if it has ended."""
         stdin = self._popen.stdin
         if stdin is None or stdin.closed:
             return
@@ -115,49 +109,35 @@ class Process:
             return self.said.pop(0) if self.said else None
 
     def last(self, key: str) -> Any:  # noqa: ANN401 - a JSON value
-        """
-        Return the newest value of a key in what it said; None if it never said it.
-        """
+        """Return the newest value of a key in what it said; None if it never said it."""
         return next((one[key] for one in reversed(self.said) if key in one), None)
 
     # ------------------------------------------------------------ its life
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether it has ended; one that is frozen has not.
-        """
+        """Whether it has ended; one that is frozen has not."""
         return self._popen.poll() is not None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """
-        Send it a signal; nothing if it has ended.
-        """
+        """Send it a signal; nothing if it has ended."""
         self._popen.send_signal(number)
 
     def freeze(self) -> None:
-        """
-        Stop it where it is.
-        """
+        """Stop it where it is."""
         self.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """
-        Let it go on.
-        """
+        """Let it go on."""
         self.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """
-        End it at once, as a crash would; a second call does nothing.
-        """
+        """End it at once, as a crash would; a second call does nothing."""
         self._popen.kill()
         self._clear_up()
 
     def begin_to_end(self) -> None:
-        """
-        Close its stdin: our own programs end then.
-        """
+        """Close its stdin: our own programs end then."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()

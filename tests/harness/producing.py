@@ -1,6 +1,4 @@
-"""
-Writes records and returns once the broker has acknowledged them all.
-"""
+"""Writes records and returns once the broker has acknowledged them all."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -35,9 +33,7 @@ def write(
 
 
 def numbered(topic: str, *counts: int) -> Iterator[dict[str, Any]]:
-    """
-    Yield records for each partition, so many; their values count from 0.
-    """
+    """Yield records for each partition, so many; their values count from 0."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}
@@ -49,7 +45,5 @@ def produce(
     *counts: int,
     limit: float = LIMIT,
 ) -> None:
-    """
-    Write :func:`numbered` records: so many to partition 0, so many to partition 1, ….
-    """
+    """Write :func:`numbered` records: so many to partition 0, so many to partition 1, …."""
     write(producer, numbered(topic, *counts), limit)

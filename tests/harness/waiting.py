@@ -1,6 +1,4 @@
-"""
-Waits, with a bound, until something is so, and says what it saw last if it never is.
-"""
+"""Waits, with a bound, until something is so, and says what it saw last if it never is."""
 
 import time
 from collections.abc import Callable, Iterator

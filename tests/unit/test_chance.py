@@ -1,6 +1,4 @@
-"""
-What a random run finds is kept, tried first by the next one, and can be played again.
-"""
+"""What a random run finds is kept, tried first by the next one, and can be played again."""
 
 import os
 import re
@@ -55,9 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ran(folder: Path, *options: str) -> str:
-    """
-    Run the suite in a folder as CI would, and return what was told of it.
-    """
+    """Run the suite in a folder as CI would, and return what was told of it."""
     program = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
     done = subprocess.run(  # noqa: S603 - our own interpreter
         [*program, "-p", "tests.harness.chance", "-p", "no:cacheprovider", *options],
@@ -87,9 +83,7 @@ def drawn(told: str) -> list[int]:
 
 
 def test_what_failed_is_played_again_and_tried_first(folder: Path) -> None:
-    """
-    By the command line at the end of the report, and by the next random run.
-    """
+    """By the command line at the end of the report, and by the next random run."""
     file = str(folder / "test_it.py")
     told = ran(folder, file, "-n", "2", "--hypothesis-profile=random")
     assert "3 failed" in told
@@ -114,9 +108,7 @@ def test_what_failed_is_played_again_and_tried_first(folder: Path) -> None:
 
 
 def test_a_run_of_every_day_keeps_nothing(folder: Path) -> None:
-    """
-    Its draws are not chance's, and begin at 0.
-    """
+    """Its draws are not chance's, and begin at 0."""
     told = ran(folder, str(folder / "test_it.py"), "-n", "0")
     assert "2 failed, 1 passed" in told
     assert lines_of(told) == []
@@ -125,8 +117,6 @@ def test_a_run_of_every_day_keeps_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("blob", ["no blob", "AQ==", ""])
 def test_what_is_no_blob_is_refused(blob: str) -> None:
-    """
-    With what is expected instead.
-    """
+    """With what is expected instead."""
     with pytest.raises(pytest.UsageError, match="what a failed random run has printed"):
         Played(blob)

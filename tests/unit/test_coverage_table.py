@@ -1,6 +1,4 @@
-"""
-The table of coverage: what it adds up, and when it fails.
-"""
+"""The table of coverage: what it adds up, and when it fails."""
 
 import json
 from pathlib import Path
@@ -30,9 +28,7 @@ def written(folder: Path, **files: dict[str, Any]) -> str:
 
 
 def test_files_are_added_up_by_the_package_under_the_root() -> None:
-    """
-    Deeper packages count for the one under the root; the root's own files are a row.
-    """
+    """Deeper packages count for the one under the root; the root's own files are a row."""
     shares = {
         "safeconsumer/errors.py": Share(10, 2, 12),
         "safeconsumer/_kafka/structs.py": Share(4, 0, 4),
@@ -66,9 +62,7 @@ def test_it_fails_below_the_share_that_is_wanted(
 def test_a_share_just_below_is_not_rounded_up(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    A line that says 95.0 % and fails for 95 would be a riddle.
-    """
+    """A line that says 95.0 % and fails for 95 would be a riddle."""
     file = written(tmp_path, safeconsumer__a=counts(10_000, 0, 9_499, 0))
     assert coverage_table.main([file, "--least", "95"]) == 1
     assert " 94.9 % ran, 95 % are wanted" in capsys.readouterr().out

@@ -1,6 +1,4 @@
-"""
-Figures that README, pages and design notes name agree with where they come from.
-"""
+"""Figures that README, pages and design notes name agree with where they come from."""
 
 import re
 import shlex
@@ -44,9 +42,7 @@ def project() -> dict[str, Any]:
 
 
 def tables(text: str) -> Iterator[Table]:
-    """
-    Yield the tables of a page, without the line below the heading of each.
-    """
+    """Yield the tables of a page, without the line below the heading of each."""
     for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
         rows = [_cells(line) for line in block.splitlines()]
         yield [rows[0], *rows[2:]]
@@ -57,9 +53,7 @@ def _cells(line: str) -> list[str]:
 
 
 def marked(text: str, name: str) -> str:
-    """
-    Return what stands between the marks of that name.
-    """
+    """Return what stands between the marks of that name."""
     first, last = marks(name)
     return text.partition(first)[2].partition(last)[0]
 
@@ -68,9 +62,7 @@ def marked(text: str, name: str) -> str:
 
 
 def test_the_kafka_pythons_of_the_pages_are_those_that_are_allowed_and_tried() -> None:
-    """
-    From the lower bound to the newest that was tried.
-    """
+    """From the lower bound to the newest that was tried."""
     assert SUPPORTED in project()["dependencies"]
     said = {
         found
@@ -92,9 +84,7 @@ def test_the_kafka_pythons_of_the_pages_are_those_that_are_allowed_and_tried() -
 
 
 def test_the_pythons_of_the_pages_are_those_of_the_package() -> None:
-    """
-    In its classifiers, in the table of versions, and where each is tried.
-    """
+    """In its classifiers, in the table of versions, and where each is tried."""
     about = project()
     named = [
         line.rpartition(" ")[2]
@@ -111,9 +101,7 @@ def test_the_pythons_of_the_pages_are_those_of_the_package() -> None:
 
 
 def test_the_kafka_of_the_pages_is_the_one_that_is_tested() -> None:
-    """
-    In the image that a tutorial starts, and in the tables of versions.
-    """
+    """In the image that a tutorial starts, and in the tables of versions."""
     images = {
         found
         for text in DOCS.values()
@@ -130,9 +118,7 @@ def test_the_kafka_of_the_pages_is_the_one_that_is_tested() -> None:
 
 
 def test_the_readme_counts_the_scenarios_of_the_demo() -> None:
-    """
-    In its first lines and in what the demo prints, which is the same run.
-    """
+    """In its first lines and in what the demo prints, which is the same run."""
     count = len(SCENARIOS)
     first = README.splitlines()[3]
     assert f"`safeconsumer demo` shows {WORDS[count]} such situations" in first
@@ -148,9 +134,7 @@ def test_the_readme_counts_the_scenarios_of_the_demo() -> None:
 
 
 def test_the_readme_names_scenarios_that_there_are() -> None:
-    """
-    In the example of the command, and in the lines of its result.
-    """
+    """In the example of the command, and in the lines of its result."""
     shown = re.findall(r"^(\S+) +KafkaConsumer +\d", README, re.MULTILINE)
     assert shown
     assert {*shown, *re.findall(r"--scenario ([\w-]+)", README)} <= {
@@ -162,9 +146,7 @@ def test_the_readme_names_scenarios_that_there_are() -> None:
 
 
 def test_the_table_of_all_cases_has_every_case_once() -> None:
-    """
-    In its part, as its rule says it.
-    """
+    """In its part, as its rule says it."""
     shown = {
         part[0][0]: [row[0] for row in part[1:]]
         for part in tables(marked(design("conformance.md"), "table"))
@@ -176,9 +158,7 @@ def test_the_table_of_all_cases_has_every_case_once() -> None:
 
 
 def test_the_readmes_conformance_is_that_of_the_table_of_all_cases() -> None:
-    """
-    Counted anew from it, client by client; ours passes every case.
-    """
+    """Counted anew from it, client by client; ours passes every case."""
     counted: dict[str, list[str]] = {}
     for head, *rows in tables(marked(design("conformance.md"), "table")):
         for column, client in enumerate(head[1:], 1):
@@ -201,9 +181,7 @@ def _short(verdicts: Counter[str]) -> str:
 
 
 def test_both_tables_of_conformance_are_of_the_same_runs() -> None:
-    """
-    The same day, machine and versions.
-    """
+    """The same day, machine and versions."""
     stamp = marked(README, "conformance").strip().splitlines()[-1]
     when, runs = re.fullmatch(r"(.+); (\d+) runs\.", stamp).groups()  # type: ignore[union-attr]
     conditions = marked(design("conformance.md"), "conditions").strip()
@@ -211,9 +189,7 @@ def test_both_tables_of_conformance_are_of_the_same_runs() -> None:
 
 
 def test_pages_name_the_figures_of_conformance() -> None:
-    """
-    Of confluent-kafka, of a partition that moves, and the command for as many runs.
-    """
+    """Of confluent-kafka, of a partition that moves, and the command for as many runs."""
     counted: Counter[str] = Counter()
     for head, *rows in tables(marked(design("conformance.md"), "table")):
         counted.update(row[head.index("confluent-kafka")] for row in rows)
@@ -235,9 +211,7 @@ def test_pages_name_the_figures_of_conformance() -> None:
 
 
 def test_the_page_about_zombies_says_what_the_scripts_print() -> None:
-    """
-    By the same scenario of the demo.
-    """
+    """By the same scenario of the demo."""
     found = re.search(r"`forgotten_join` \|.*?(\d+) of (\d+)", design("upstream.md"))
     assert found is not None
     text = explanation("the-silent-zombie")
@@ -249,9 +223,7 @@ def test_the_page_about_zombies_says_what_the_scripts_print() -> None:
 
 
 def figures() -> Table:
-    """
-    Return the rows of the benchmarks' table, each with the command of its first line.
-    """
+    """Return the rows of the benchmarks' table, each with the command of its first line."""
     (table,) = tables(design("benchmarks.md"))
     assert table[0] == ["run", "figure", "target", "measured", "", "day"]
     rows, run = [], ""
@@ -263,9 +235,7 @@ def figures() -> Table:
 
 @pytest.mark.parametrize("run", sorted({row[0] for row in figures()}))
 def test_a_benchmark_that_the_table_names_can_be_run(run: str) -> None:
-    """
-    With the options that it stands with.
-    """
+    """With the options that it stands with."""
     name, *options = shlex.split(run)
     if options or name in {"overhead", "throughput"}:
         parser().parse_args([name, *options])
@@ -281,9 +251,7 @@ def numbers(text: str) -> list[float]:
     "row", figures(), ids=lambda row: f"{row[0]}: {row[1]}".replace("`", "")
 )
 def test_what_is_met_is_met_and_what_is_missed_is_missed(row: list[str]) -> None:
-    """
-    By the figures of its line, where one target is for all of them.
-    """
+    """By the figures of its line, where one target is for all of them."""
     _, _, target, measured, verdict, _ = row
     plain = re.fullmatch(r"(<=|>=|<) ([\d.,]+)( [A-Za-z]+)?", target)
     is_plain = re.fullmatch(r"[\d.,; ]+( [A-Za-z]+)?", measured)
@@ -299,9 +267,7 @@ def test_what_is_met_is_met_and_what_is_missed_is_missed(row: list[str]) -> None
 
 
 def test_the_page_about_speed_says_what_was_measured() -> None:
-    """
-    From the least to the most that the table has of each way of reading.
-    """
+    """From the least to the most that the table has of each way of reading."""
     wanted = {"5000": "`poll(max_records=5000)`", "500": "`poll()`", "it": "iteration"}
     measured: dict[str, list[float]] = {kind: [] for kind in wanted}
     for row in figures():
@@ -331,9 +297,7 @@ def _reading(figure: str) -> str | None:
 
 
 def test_the_soaks_tables_are_those_of_the_raw_results() -> None:
-    """
-    Each result that is kept stands in one, and the checks add up to its violations.
-    """
+    """Each result that is kept stands in one, and the checks add up to its violations."""
     kept = {one.name: read(one) for one in (ROOT / "design/soak").iterdir()}
     page = design("soak.md")
     sections = [
@@ -354,9 +318,7 @@ def test_the_soaks_tables_are_those_of_the_raw_results() -> None:
 
 
 def test_the_soaks_tables_add_up() -> None:
-    """
-    The checks to all violations, the levels to those while held, the faults to all.
-    """
+    """The checks to all violations, the levels to those while held, the faults to all."""
     found = [{row[0]: row[1:] for row in one[1:]} for one in tables(design("soak.md"))]
     whole = [rows for rows in found if "fault: kill" in rows]
     assert len(whole) > 1

@@ -1,3 +1,1 @@
-"""
-Receives answers and reads record batches faster than kafka-python, with equal results.
-"""
+"""Receives answers and reads record batches faster than kafka-python, with equal results."""

@@ -1,6 +1,4 @@
-"""
-Chooses the decoder of record batches, and says which one it is.
-"""
+"""Chooses the decoder of record batches, and says which one it is."""
 
 import logging
 from functools import cache
@@ -66,9 +64,7 @@ def choose(wanted: str) -> DecoderChoice:
 
 
 def log_once(choice: DecoderChoice) -> None:
-    """
-    Log which decoder is in use, once for each decoder in this process.
-    """
+    """Log which decoder is in use, once for each decoder in this process."""
     if choice.name not in _logged:
         _logged.add(choice.name)
         log.info("record batches: %s decoder (%s)", choice.name, choice.detail)

@@ -1,6 +1,4 @@
-"""
-Puts answers together from a socket's bytes, each in memory of its own.
-"""
+"""Puts answers together from a socket's bytes, each in memory of its own."""
 
 import logging
 import struct
@@ -30,9 +28,7 @@ class FrameParser(KafkaProtocol):
     """
 
     def prepare(self) -> None:
-        """
-        Make the attributes that this class needs beyond upstream's.
-        """
+        """Make the attributes that this class needs beyond upstream's."""
         self._scratch = memoryview(bytearray(_SCRATCH))
         self._length = b""  # the bytes of it that have come
         self._frame: Frame | None = None
@@ -50,9 +46,7 @@ class FrameParser(KafkaProtocol):
         return memoryview(self._frame)[self._filled :]
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, object]]:
-        """
-        Return the answers that are complete with these bytes; otherwise as upstream's.
-        """
+        """Return the answers that are complete with these bytes; otherwise as upstream's."""
         if data and log.isEnabledFor(logging.DEBUG):
             log.debug("%s Recv: %r", self._ident, bytes(data))
         view = memoryview(data)
@@ -87,9 +81,7 @@ class FrameParser(KafkaProtocol):
 
 
 class Frame(KafkaBytes):
-    """
-    One answer. What follows its header is decoded in place, at once.
-    """
+    """One answer. What follows its header is decoded in place, at once."""
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """

@@ -1,6 +1,4 @@
-"""
-Receives with few system calls and copies, straight into the parser's memory.
-"""
+"""Receives with few system calls and copies, straight into the parser's memory."""
 
 import logging
 import ssl
@@ -84,9 +82,7 @@ class ReceivingTransport(KafkaTCPTransport):
 
 
 class ReceivingSSLTransport(ReceivingTransport, KafkaSSLTransport):
-    """
-    Receives into the room its parser offers, over TLS.
-    """
+    """Receives into the room its parser offers, over TLS."""
 
     _later = (
         *ReceivingTransport._later,
@@ -120,9 +116,7 @@ class ReceivingManager(KafkaConnectionManager):
 
 
 def adopt_transport(transport: KafkaTCPTransport) -> None:
-    """
-    Give upstream's transport our class, before it is given to its connection.
-    """
+    """Give upstream's transport our class, before it is given to its connection."""
     transport.__class__ = _TRANSPORTS.get(type(transport), type(transport))
 
 

@@ -103,9 +103,7 @@ class CompiledRecords(Fetcher.PartitionRecords):
         return None
 
     def drain(self) -> None:
-        """
-        Throw the rest away, and report what was read to upstream's metrics.
-        """
+        """Throw the rest away, and report what was read to upstream's metrics."""
         self._close_batch()
         self._fallback = self._batches = self._batch = None
         super().drain()
@@ -280,23 +278,17 @@ class CompiledRecords(Fetcher.PartitionRecords):
 
 
 class _BatchIsReadError(Exception):
-    """
-    Ends upstream's generator before it sees this batch as the last of its answer.
-    """
+    """Ends upstream's generator before it sees this batch as the last of its answer."""
 
 
 class _OneBatch:
-    """
-    A source of exactly one batch, for upstream's decoder.
-    """
+    """A source of exactly one batch, for upstream's decoder."""
 
     def __init__(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
         self._batch = batch
 
     def next_batch(self) -> Any:  # noqa: ANN401 - upstream's class
-        """
-        Return the batch at the first call, and raise at later ones.
-        """
+        """Return the batch at the first call, and raise at later ones."""
         batch, self._batch = self._batch, None
         if batch is None:
             raise _BatchIsReadError

@@ -13,9 +13,7 @@ from kafka.consumer.fetcher import Fetcher
 
 
 class PythonRecords(Fetcher.PartitionRecords):
-    """
-    Upstream's ``PartitionRecords``, which deserializes from the fetch offset on.
-    """
+    """Upstream's ``PartitionRecords``, which deserializes from the fetch offset on."""
 
     def _unpack_records(
         self,

@@ -1,6 +1,4 @@
-"""
-Uncompresses the records of a batch, with kafka-python's results and its libraries.
-"""
+"""Uncompresses the records of a batch, with kafka-python's results and its libraries."""
 
 import io
 import threading

@@ -1,6 +1,4 @@
-"""
-Makes upstream's cluster metadata ask again for a topic that an answer left out.
-"""
+"""Makes upstream's cluster metadata ask again for a topic that an answer left out."""
 
 from typing import Any
 
@@ -22,16 +20,12 @@ class PauseSafeCluster(ClusterMetadata):
     _asked: frozenset[str] | None = frozenset()
 
     def metadata_request(self) -> Any:  # noqa: ANN401 - upstream's request
-        """
-        Make the next request, and remember which topics it asks for.
-        """
+        """Make the next request, and remember which topics it asks for."""
         self._asked = self._wanted()
         return super().metadata_request()
 
     def update_metadata(self, metadata: object) -> None:
-        """
-        Take an answer; ask again if more topics are wanted by now.
-        """
+        """Take an answer; ask again if more topics are wanted by now."""
         super().update_metadata(metadata)
         wanted = self._wanted()
         if self._asked is not None and (wanted is None or not wanted <= self._asked):

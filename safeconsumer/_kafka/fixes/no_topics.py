@@ -1,6 +1,4 @@
-"""
-Provides a network client that never makes a broker create a topic.
-"""
+"""Provides a network client that never makes a broker create a topic."""
 
 from kafka.net.compat import KafkaNetClient
 

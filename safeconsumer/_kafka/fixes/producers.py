@@ -1,6 +1,4 @@
-"""
-Helps with producers: sending untraced, ending a silent one, whose time is reported.
-"""
+"""Helps with producers: sending untraced, ending a silent one, whose time is reported."""
 
 import inspect
 from contextlib import suppress
@@ -27,9 +25,7 @@ class PatientClient(NoTopicsClient):
     """
 
     def connection_delay(self, node_id: object) -> float:
-        """
-        Return for how many milliseconds to wait; whatever happens meanwhile ends it.
-        """
+        """Return for how many milliseconds to wait; whatever happens meanwhile ends it."""
         seconds: float = super().connection_delay(node_id)
         return max(1000 * seconds, _LEAST_DELAY_MS)
 
@@ -44,9 +40,7 @@ class UntracedProducer(KafkaProducer):
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
-        """
-        Send a record, as upstream's ``send`` does.
-        """
+        """Send a record, as upstream's ``send`` does."""
         return inspect.unwrap(KafkaProducer.send)(self, *args, **settings)
 
 

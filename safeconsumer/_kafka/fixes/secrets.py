@@ -27,9 +27,7 @@ _HIDDEN = "<not shown>"
 
 class _Hiding(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        """
-        Let every line pass, with logins replaced.
-        """
+        """Let every line pass, with logins replaced."""
         if isinstance(record.args, tuple):
             record.args = tuple(map(_shown, record.args))
         elif isinstance(record.args, Mapping):  # logging unpacks a single one
@@ -38,17 +36,13 @@ class _Hiding(logging.Filter):
 
 
 def hide_logins_of(configs: Mapping[str, object]) -> None:
-    """
-    Install the filter if a client's settings have a login or another secret among them.
-    """
+    """Install the filter if a client's settings have a login or another secret among them."""
     if any(_is_login_setting(name) and configs[name] for name in configs):
         hide_logins()
 
 
 def hide_logins() -> None:
-    """
-    Install the filter; a second call changes nothing.
-    """
+    """Install the filter; a second call changes nothing."""
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_HIDING)
 

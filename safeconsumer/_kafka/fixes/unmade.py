@@ -15,9 +15,7 @@ T = TypeVar("T")
 
 
 def made(kind: type[T], **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """
-    Return a new client of that class, or raise what its constructor raises.
-    """
+    """Return a new client of that class, or raise what its constructor raises."""
     client: Any = kind.__new__(kind)
     with ended_if_unmade(client):
         client.__init__(**configs)
@@ -26,9 +24,7 @@ def made(kind: type[T], **configs: Any) -> T:  # noqa: ANN401 - upstream's
 
 @contextmanager
 def ended_if_unmade(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
-    """
-    End a client's thread and its connections if the block, its constructor, raises.
-    """
+    """End a client's thread and its connections if the block, its constructor, raises."""
     try:
         yield
     except BaseException:

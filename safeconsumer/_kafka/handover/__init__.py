@@ -1,3 +1,1 @@
-"""
-Hands an owner's pauses to the next owner of the partition (KAFKA-13463).
-"""
+"""Hands an owner's pauses to the next owner of the partition (KAFKA-13463)."""

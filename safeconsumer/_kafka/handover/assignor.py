@@ -92,15 +92,11 @@ class MarkBook:
         }
 
     def known(self) -> Marks:
-        """
-        Return the marks of the last :meth:`freeze` and everything received since then.
-        """
+        """Return the marks of the last :meth:`freeze` and everything received since then."""
         return self._heard
 
     def hear(self, data: bytes, generation: int) -> "set[TopicPartition]":
-        """
-        Take over what the leader merged; return the partitions that it says are paused.
-        """
+        """Take over what the leader merged; return the partitions that it says are paused."""
         _, found = envelope.unwrap(data)
         if found is None or found.direction != Direction.ASSIGNMENT:
             # The leader is a plain client; some of them send our own subscription back.
@@ -142,29 +138,21 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
 
     @property
     def name(self) -> str:
-        """
-        The inner assignor's name, so that members without safeconsumer take part.
-        """
+        """The inner assignor's name, so that members without safeconsumer take part."""
         return str(self._inner.name)
 
     @property
     def version(self) -> int:
-        """
-        The inner assignor's version.
-        """
+        """The inner assignor's version."""
         return int(self._inner.version)
 
     def supported_protocols(self) -> Any:  # noqa: ANN401 - upstream's
-        """
-        Return the protocols that the inner assignor supports.
-        """
+        """Return the protocols that the inner assignor supports."""
         inner = self._inner() if isinstance(self._inner, type) else self._inner
         return inner.supported_protocols()
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
-        """
-        Return the inner assignor's subscription with the marks behind its user data.
-        """
+        """Return the inner assignor's subscription with the marks behind its user data."""
         plain = self._inner.metadata(topics)
         self._book.forget_but(frozenset(topics))
         return self._with(plain, self._book.known(), Direction.SUBSCRIPTION)
@@ -174,9 +162,7 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
         cluster: Any,  # noqa: ANN401 - upstream's
         members: Iterable[Any],
     ) -> dict[str, ConsumerProtocolAssignment]:
-        """
-        Let the inner assignor decide, and give every member all marks.
-        """
+        """Let the inner assignor decide, and give every member all marks."""
         members = list(members)
         merged: Mapping[TopicPartition, Register] = {}
         for member in members:
@@ -197,9 +183,7 @@ class HoldCarryingAssignor(AbstractPartitionAssignor):
     def on_assignment(
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
-        """
-        Take over the marks, then give the inner assignor its own data only.
-        """
+        """Take over the marks, then give the inner assignor its own data only."""
         data = assignment.user_data or b""
         self._arrived(self._book.hear(data, generation))
         assignment.user_data = envelope.unwrap(data)[0]
@@ -249,15 +233,11 @@ class MarksInJoins(HandOver):
         }
 
     async def before_join(self) -> None:
-        """
-        Fix what the join reports.
-        """
+        """Fix what the join reports."""
         self._book.freeze()
 
     async def revoked(self) -> None:
-        """
-        Fix it again: the listener may have paused and resumed.
-        """
+        """Fix it again: the listener may have paused and resumed."""
         self._book.freeze()
 
     def joined(self, assignment: bytes) -> None:
@@ -274,9 +254,7 @@ class MarksInJoins(HandOver):
         self._in_group = frozenset(TopicPartition(*tp) for tp in known)
 
     def reassigned(self) -> None:
-        """
-        Report which pauses were left behind.
-        """
+        """Report which pauses were left behind."""
         owned = self._ledger.ownership().epochs
         before, self._owned = self._owned, owned
         left = [

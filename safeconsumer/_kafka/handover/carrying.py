@@ -1,6 +1,4 @@
-"""
-Defines how a pause is handed over: which pauses travel, and a carrier's methods.
-"""
+"""Defines how a pause is handed over: which pauses travel, and a carrier's methods."""
 
 import zlib
 from collections.abc import Iterable, Mapping
@@ -21,9 +19,7 @@ ARRIVED = "paused by its previous owner"
 
 
 class Handover(Enum):
-    """
-    Names the ways in which a partition's pause reaches its next owner.
-    """
+    """Names the ways in which a partition's pause reaches its next owner."""
 
     OFF = "off"
     """It does not, so that a slow worker's backpressure cannot stop its successor."""
@@ -52,9 +48,7 @@ class Question:
         self.begun = {tp: commits.begun(tp) for tp in epochs}
 
     def is_current(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether no commit of the partition was begun since it was asked.
-        """
+        """Tell whether no commit of the partition was begun since it was asked."""
         return self._commits.begun(tp) == self.begun[tp]
 
 
@@ -70,79 +64,53 @@ class HandOver:
     """
 
     def changed(self) -> None:
-        """
-        Note a pause or a resume.
-        """
+        """Note a pause or a resume."""
 
     def polled(self) -> None:
-        """
-        Do what could not be done before; called when a ``poll`` begins.
-        """
+        """Do what could not be done before; called when a ``poll`` begins."""
 
     def closing(self, timeout_ms: float | None) -> None:
-        """
-        Do what could not be done before; called before the consumer leaves its group.
-        """
+        """Do what could not be done before; called before the consumer leaves its group."""
 
     async def before_join(self) -> None:
-        """
-        Do what could not be done before; called before a join begins.
-        """
+        """Do what could not be done before; called before a join begins."""
 
     async def revoked(self) -> None:
-        """
-        Do what the listener's changes need; called before the join begins.
-        """
+        """Do what the listener's changes need; called before the join begins."""
 
     def joined(self, assignment: bytes) -> None:
-        """
-        Note the answer to a join; the partitions that it takes away depart after this.
-        """
+        """Note the answer to a join; the partitions that it takes away depart after this."""
 
     def reassigned(self) -> None:
-        """
-        Note which partitions have departed since the last call.
-        """
+        """Note which partitions have departed since the last call."""
 
     def outgoing(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Return offsets as the consumer shall commit them.
-        """
+        """Return offsets as the consumer shall commit them."""
         return offsets
 
     def given(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Return offsets as a producer may commit them.
-        """
+        """Return offsets as a producer may commit them."""
         return offsets
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """
-        Note which offsets the broker has now, as they were sent.
-        """
+        """Note which offsets the broker has now, as they were sent."""
 
     def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """
-        Note a commit whose result is not known.
-        """
+        """Note a commit whose result is not known."""
 
     def asking(self, partitions: Iterable[TopicPartition]) -> Question | None:
-        """
-        Note a question about committed offsets.
-        """
+        """Note a question about committed offsets."""
 
     def fetched(
         self,
         offsets: dict[TopicPartition, OffsetAndMetadata],
         question: Any,  # noqa: ANN401, ARG002 - what asking() returned
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Note what the broker has; return it as the user wrote it.
-        """
+        """Note what the broker has; return it as the user wrote it."""
         return offsets
 
 
@@ -167,9 +135,7 @@ def checked_handover(value: object, group_id: object) -> Handover:
 
 
 def travelling(ledger: PauseLedger, tp: TopicPartition) -> bool:
-    """
-    Tell whether a pause is handed over: the application's own, without a time limit.
-    """
+    """Tell whether a pause is handed over: the application's own, without a time limit."""
     scope = scopes.Partition(tp[0], tp[1])
     return any(
         hold.owner == APP
@@ -193,9 +159,7 @@ def arrive(ledger: PauseLedger, epochs: Mapping[TopicPartition, int]) -> None:
 
 
 def short_name(client_id: object) -> str:
-    """
-    Return eight hexadecimal digits that distinguish members.
-    """
+    """Return eight hexadecimal digits that distinguish members."""
     return f"{zlib.crc32(str(client_id).encode()):08x}"
 
 
@@ -218,9 +182,7 @@ def marked(
 def unmarked(
     offsets: Mapping[TopicPartition, Any],
 ) -> tuple[dict[TopicPartition, Any], dict[TopicPartition, Mark]]:
-    """
-    Return fetched offsets as the user wrote them, and the marks that were on them.
-    """
+    """Return fetched offsets as the user wrote them, and the marks that were on them."""
     plain, found = {}, {}
     for tp, one in offsets.items():
         mark, metadata = marks.split(one.metadata)

@@ -36,9 +36,7 @@ Marks = Mapping[TopicPartition, Register]
 
 
 class Direction(IntEnum):
-    """
-    Says who wrote it. Some leaders send a member's own subscription back to it.
-    """
+    """Says who wrote it. Some leaders send a member's own subscription back to it."""
 
     SUBSCRIPTION = 1
     ASSIGNMENT = 2
@@ -46,9 +44,7 @@ class Direction(IntEnum):
 
 @frozen
 class Envelope:
-    """
-    The content of an envelope that was read.
-    """
+    """The content of an envelope that was read."""
 
     direction: int
     marks: Marks
@@ -77,9 +73,7 @@ def wrap(inner: bytes, marks: Marks, direction: Direction) -> bytes:
 
 
 def unwrap(data: bytes) -> tuple[bytes, Envelope | None]:
-    """
-    Take an envelope off; the rest is the inner assignor's data. Never raises.
-    """
+    """Take an envelope off; the rest is the inner assignor's data. Never raises."""
     if len(data) < TRAILER_BYTES or not data.endswith(MAGIC):
         return data, None
     at = len(data) - TRAILER_BYTES
@@ -148,15 +142,11 @@ def _varint(number: int) -> bytes:
 
 
 class _BadError(Exception):
-    """
-    The bytes are not a payload.
-    """
+    """The bytes are not a payload."""
 
 
 class _Cursor:
-    """
-    Reads numbers and names from the front, and never beyond the end.
-    """
+    """Reads numbers and names from the front, and never beyond the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

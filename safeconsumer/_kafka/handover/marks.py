@@ -38,9 +38,7 @@ class Mark:
 
 
 def attach(mark: Mark, metadata: str | None) -> str | None:
-    """
-    Return the user's metadata with a mark before it; None if there is no room for both.
-    """
+    """Return the user's metadata with a mark before it; None if there is no room for both."""
     generation = mark.generation & 0xFFFFFFFF
     text = f"{_START}{mark.version}:{generation:x}:{mark.owner};{metadata or ''}"
     encoded = text.encode("utf-8", "surrogatepass")

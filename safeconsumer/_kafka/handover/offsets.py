@@ -1,6 +1,4 @@
-"""
-Hands pauses over as marks on committed offsets.
-"""
+"""Hands pauses over as marks on committed offsets."""
 
 import threading
 import time
@@ -159,9 +157,7 @@ class MarksOnOffsets(HandOver):
             self._write_within(_PATIENCE)
 
     def polled(self) -> None:
-        """
-        Start writing marks that could not be written before; it does not wait.
-        """
+        """Start writing marks that could not be written before; it does not wait."""
         writer = self._writer
         is_idle = writer is None or writer.is_done
         is_due = is_idle and not self._is_closed and time.monotonic() >= self._retry_at
@@ -169,26 +165,20 @@ class MarksOnOffsets(HandOver):
             self._start()
 
     def closing(self, timeout_ms: float | None) -> None:
-        """
-        Write marks that could not be written before; after this none is written.
-        """
+        """Write marks that could not be written before; after this none is written."""
         seconds = _PATIENCE if timeout_ms is None else min(_PATIENCE, timeout_ms / 1000)
         if not self._is_closed and seconds > 0 and self._has_unsaved():
             self._write_within(seconds)
         self._is_closed = True
 
     async def before_join(self) -> None:
-        """
-        Write marks that could not be written before.
-        """
+        """Write marks that could not be written before."""
         if not self._coordinator._generation.is_lost():
             await self._finish()
         self._note_lifted()
 
     async def revoked(self) -> None:
-        """
-        Write the marks that the listener has changed.
-        """
+        """Write the marks that the listener has changed."""
         if not self._is_failing:
             await self.before_join()
 
@@ -361,9 +351,7 @@ class MarksOnOffsets(HandOver):
     def outgoing(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Return offsets with the marks that a commit of them must have.
-        """
+        """Return offsets with the marks that a commit of them must have."""
         generation = self._coordinator._generation.generation_id
         mark = Mark(max(0, generation), self._name)
         return marked(offsets, filter(self._is_travelling, offsets), mark)
@@ -394,25 +382,19 @@ class MarksOnOffsets(HandOver):
         return complete
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """
-        Note which offsets the broker has now.
-        """
+        """Note which offsets the broker has now."""
         _, found = unmarked(offsets)
         for tp, one in offsets.items():
             self._note_mark(tp, one.offset, found.get(tp))
 
     def failed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """
-        Note that it is unknown whether the broker has these offsets.
-        """
+        """Note that it is unknown whether the broker has these offsets."""
         for tp in offsets:
             if self._of(tp) is not None:
                 self._note(tp, is_sure=False)
 
     def asking(self, partitions: Iterable[TopicPartition]) -> Question:
-        """
-        Remember the present ownership of each partition, and the count of its commits.
-        """
+        """Remember the present ownership of each partition, and the count of its commits."""
         owned = self._ledger.ownership().epochs
         epochs = {tp: owned[tp] for tp in partitions if tp in owned}
         return Question(epochs, self._commits)

@@ -1,3 +1,1 @@
-"""
-Keeps paused partitions out of fetches, polls and joins, in kafka-python's own parts.
-"""
+"""Keeps paused partitions out of fetches, polls and joins, in kafka-python's own parts."""

@@ -1,6 +1,4 @@
-"""
-Keeps fetched data that is not delivered yet, with its ownership and its size.
-"""
+"""Keeps fetched data that is not delivered yet, with its ownership and its size."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -35,9 +33,7 @@ class StampedOffset(int):
 
     @classmethod
     def of(cls, offset: int, epoch: int) -> "StampedOffset":
-        """
-        Stamp an offset.
-        """
+        """Stamp an offset."""
         stamped = cls(offset)
         stamped.epoch = epoch
         return stamped
@@ -61,9 +57,7 @@ class StampedOffsets(dict[tuple[str, int], int]):
 
 
 def epoch_of(offset: int) -> int | None:
-    """
-    Return the epoch an offset was stamped with, None if it never was.
-    """
+    """Return the epoch an offset was stamped with, None if it never was."""
     return getattr(offset, "epoch", None)
 
 
@@ -92,9 +86,7 @@ The partition, how many records were thrown away (None: unknown), and how many b
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """
-    Throw away an answer that was not parsed yet.
-    """
+    """Throw away an answer that was not parsed yet."""
     tp, data = answer.topic_partition, answer.partition_data.records
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -130,35 +122,27 @@ class ParkedData:
         self._reported: dict[TopicPartition, int] = {}
 
     def keep_part(self, part: Any, size: int) -> None:  # noqa: ANN401 - either class
-        """
-        Keep a batch; its partition becomes the newest.
-        """
+        """Keep a batch; its partition becomes the newest."""
         tp = part.topic_partition
         self._parts[tp], self._part_bytes[tp] = part, size
         self._bytes.pop(tp, None)
         self._count(tp)
 
     def keep_answer(self, answer: CompletedFetch) -> None:
-        """
-        Keep an answer; its partition becomes the newest.
-        """
+        """Keep an answer; its partition becomes the newest."""
         tp = answer.topic_partition
         self._answers[tp] = answer
         self._bytes.pop(tp, None)
         self._count(tp)
 
     def pop_part(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - either class
-        """
-        Return the batch of a partition, which is no longer kept; None: there is none.
-        """
+        """Return the batch of a partition, which is no longer kept; None: there is none."""
         part = self._parts.pop(tp, None)
         self._count(tp)
         return part
 
     def pop_answer(self, tp: TopicPartition) -> CompletedFetch | None:
-        """
-        Return the answer for a partition, which is no longer kept; None: there is none.
-        """
+        """Return the answer for a partition, which is no longer kept; None: there is none."""
         answer = self._answers.pop(tp, None)
         self._count(tp)
         return answer
@@ -174,21 +158,15 @@ class ParkedData:
         self._bytes[tp] = self._part_bytes.get(tp, 0) + raw
 
     def parts(self) -> list[TopicPartition]:
-        """
-        Return the partitions with a batch that is kept.
-        """
+        """Return the partitions with a batch that is kept."""
         return list(self._parts)
 
     def answers(self) -> list[TopicPartition]:
-        """
-        Return the partitions with an answer that is kept.
-        """
+        """Return the partitions with an answer that is kept."""
         return list(self._answers)
 
     def bytes_kept(self) -> int:
-        """
-        Return how many bytes are kept.
-        """
+        """Return how many bytes are kept."""
         return sum(self._bytes.values())
 
     def drop_excess(self) -> dict[TopicPartition, int]:
@@ -212,9 +190,7 @@ class ParkedData:
         return dropped
 
     def changes(self) -> dict[TopicPartition, int]:
-        """
-        Return the sizes that changed since the last call; 0: no longer kept.
-        """
+        """Return the sizes that changed since the last call; 0: no longer kept."""
         before, self._reported = self._reported, dict(self._bytes)
         now = self._reported
         changed = {tp: size for tp, size in now.items() if before.get(tp, 0) != size}
@@ -222,9 +198,7 @@ class ParkedData:
         return changed
 
     def clear(self) -> None:
-        """
-        Forget everything; upstream has thrown it away.
-        """
+        """Forget everything; upstream has thrown it away."""
         self._part_bytes.clear()
         self._bytes.clear()
 
@@ -270,24 +244,18 @@ class ReturnedRecords:
 
     @property
     def next_fetch_offset(self) -> int:
-        """
-        The offset that upstream compares with the partition's position.
-        """
+        """The offset that upstream compares with the partition's position."""
         if self._at < len(self._records) or self.rest is None:
             return self._offset
         return int(self.rest.next_fetch_offset)
 
     def records_left(self, total: int | None) -> int | None:
-        """
-        Return how many records are here; ``total`` is the count of the whole batch.
-        """
+        """Return how many records are here; ``total`` is the count of the whole batch."""
         rest = records_left(self.rest, total)
         return None if rest is None else len(self) + rest
 
     def payload_bytes(self) -> int:
-        """
-        Return the bytes of keys and values of the records here, without the rest.
-        """
+        """Return the bytes of keys and values of the records here, without the rest."""
         return sum(map(_size, self.unread()))
 
     def take(self, n: int) -> list[ConsumerRecord]:
@@ -317,24 +285,18 @@ class ReturnedRecords:
             self._error = error
 
     def unread(self) -> tuple[ConsumerRecord, ...]:
-        """
-        Return the records that are here, without the rest of the batch.
-        """
+        """Return the records that are here, without the rest of the batch."""
         return self._records[self._at :]
 
     def drain(self) -> None:
-        """
-        Throw everything away.
-        """
+        """Throw everything away."""
         self._at, self._error = len(self._records), None
         if self.rest is not None:
             self.rest.drain()
 
 
 def records_left(part: Any, total: int | None) -> int | None:  # noqa: ANN401 - either class, or None
-    """
-    Return how many records a half-read batch still has; None if that is not known.
-    """
+    """Return how many records a half-read batch still has; None if that is not known."""
     if not part:
         return 0
     if isinstance(part, ReturnedRecords):

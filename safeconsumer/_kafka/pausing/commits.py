@@ -1,6 +1,4 @@
-"""
-Keeps what a coordinator knows of commits: missing ones, and those in flight.
-"""
+"""Keeps what a coordinator knows of commits: missing ones, and those in flight."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -39,9 +37,7 @@ class KnownCommits:
 
     @contextmanager
     def sending(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """
-        Count a commit as in flight while the block runs.
-        """
+        """Count a commit as in flight while the block runs."""
         keys = tuple(partitions)  # with a mapping a Counter would add up the values
         self._begun.update(keys)
         self._in_flight.update(keys)
@@ -53,77 +49,55 @@ class KnownCommits:
             settled.success(None)
 
     def begun(self, tp: TopicPartition) -> int:
-        """
-        Return how many commits of the partition were begun so far.
-        """
+        """Return how many commits of the partition were begun so far."""
         return self._begun[tp]
 
     def is_in_flight(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a commit of the partition is in flight.
-        """
+        """Tell whether a commit of the partition is in flight."""
         return self._in_flight[tp] > 0
 
     async def none_in_flight(self, partitions: Collection[TopicPartition]) -> None:
-        """
-        Return once no commit of any of the partitions is in flight.
-        """
+        """Return once no commit of any of the partitions is in flight."""
         while any(map(self.is_in_flight, partitions)):
             await self._settled
 
     # ------------------------------------------------------------ who has none
 
     def answered(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Note that the broker answered a commit, in whatever way.
-        """
+        """Note that the broker answered a commit, in whatever way."""
         self._answered.update(tuple(partitions))
 
     def has(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Note that these partitions have a committed offset.
-        """
+        """Note that these partitions have a committed offset."""
         self._without.difference_update(partitions)
 
     def lack(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Note that, by the broker's answer, these partitions have no committed offset.
-        """
+        """Note that, by the broker's answer, these partitions have no committed offset."""
         self._without.update(partitions)
 
     def given_to_producer(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> None:
-        """
-        Note offsets that a producer may commit at any time from now on.
-        """
+        """Note offsets that a producer may commit at any time from now on."""
         for tp, one in offsets.items():
             self._given[tp] = max(one.offset, self._given.get(tp, 0))
 
     def elsewhere(self) -> None:
-        """
-        Note that offsets may be committed by somebody other than this consumer.
-        """
+        """Note that offsets may be committed by somebody other than this consumer."""
         self._is_elsewhere = True
 
     def floor(self, tp: TopicPartition) -> int:
-        """
-        Return the highest offset of the partition given to a producer; -1 if none was.
-        """
+        """Return the highest offset of the partition given to a producer; -1 if none was."""
         return self._given.get(tp, -1)
 
     def without(self, partitions: Partitions) -> Partitions:
-        """
-        Return those that certainly have no committed offset.
-        """
+        """Return those that certainly have no committed offset."""
         if self._is_elsewhere:
             return frozenset()
         return partitions & self._without - self._given.keys()
 
     def forget_all_but(self, partitions: Collection[TopicPartition]) -> None:
-        """
-        Forget what is known of all other partitions: their next owners commit.
-        """
+        """Forget what is known of all other partitions: their next owners commit."""
         self._without.intersection_update(partitions)
 
     # ------------------------------------------------------------ questions
@@ -155,7 +129,5 @@ class KnownCommits:
         return True
 
     def forget_question(self, partitions: Partitions) -> None:
-        """
-        Forget a request that was answered.
-        """
+        """Forget a request that was answered."""
         self._asked.pop(partitions, None)

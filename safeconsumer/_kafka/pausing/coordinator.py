@@ -1,6 +1,4 @@
-"""
-Extends upstream's group coordinator: no join is forgotten, and each is reported.
-"""
+"""Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
 import threading
 import time
@@ -39,16 +37,12 @@ _UNKNOWN_MEMBER = (-1, "")
 
 
 class CommitJournal(Protocol):
-    """
-    The call by which a coordinator reports to a journal; the IO thread.
-    """
+    """The call by which a coordinator reports to a journal; the IO thread."""
 
     def committing(
         self, offsets: Mapping[TopicPartition, int]
     ) -> AbstractContextManager[object]:
-        """
-        Note a commit, and its result.
-        """
+        """Note a commit, and its result."""
 
 
 class PauseSafeCoordinator(ConsumerCoordinator):
@@ -87,9 +81,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self) -> None:
-        """
-        Make the attributes that this class needs beyond upstream's.
-        """
+        """Make the attributes that this class needs beyond upstream's."""
         ours = isinstance(self._subscription, LedgerSubscription)
         self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
         self.commits = KnownCommits()
@@ -211,18 +203,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         super().reset_generation(*args, **kwargs)
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
-        """
-        Write marks that are not written yet; then leave the group as upstream does.
-        """
+        """Write marks that are not written yet; then leave the group as upstream does."""
         self.handover.closing(timeout_ms)
         super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """
-        Tell the heartbeat loop whether to go on: also for a join not yet applied.
-        """
+        """Tell the heartbeat loop whether to go on: also for a join not yet applied."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -302,9 +290,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.handover.reassigned()
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
-        """
-        Join, or apply the join that succeeded since the last ``poll``.
-        """
+        """Join, or apply the join that succeeded since the last ``poll``."""
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
@@ -479,9 +465,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def fetch_committed_offsets_async(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Fetch committed offsets as the user wrote them, and remember which are missing.
-        """
+        """Fetch committed offsets as the user wrote them, and remember which are missing."""
         asked = frozenset(partitions)
         states = self._states(asked)
         since = (self._generation, *states.items())
@@ -538,23 +522,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def marked_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Return offsets with the marks that a producer's commit of them must have.
-        """
+        """Return offsets with the marks that a producer's commit of them must have."""
         self.commits.given_to_producer(offsets)
         return self.handover.given(dict(offsets))
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
-        """
-        Return what a producer needs to commit for this member, as it may from now on.
-        """
+        """Return what a producer needs to commit for this member, as it may from now on."""
         self.commits.elsewhere()
         return super().group_metadata()
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
-        """
-        Warn of quiet partitions that departed where no join was involved.
-        """
+        """Warn of quiet partitions that departed where no join was involved."""
         self._warn_uncommitted(self._watch.departed(quiet_before))
         self.handover.reassigned()
 

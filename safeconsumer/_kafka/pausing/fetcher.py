@@ -1,6 +1,4 @@
-"""
-Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'.
-"""
+"""Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
 
 import contextlib
 import math
@@ -45,19 +43,13 @@ _OVER_LIMIT = "parked_max_bytes"
 
 
 class FetchJournal(Protocol):
-    """
-    The calls by which a fetcher reports to a journal; on the polling thread.
-    """
+    """The calls by which a fetcher reports to a journal; on the polling thread."""
 
     def purged(self, tp: TopicPartition, count: int | None, why: str) -> None:
-        """
-        Note fetched records that were thrown away; None: it is not known how many.
-        """
+        """Note fetched records that were thrown away; None: it is not known how many."""
 
     def parked(self, tp: TopicPartition, size: int, limit: int) -> None:
-        """
-        Note how many bytes of fetched data of a partition are kept.
-        """
+        """Note how many bytes of fetched data of a partition are kept."""
 
 
 class PauseSafeFetcher(Fetcher):
@@ -514,9 +506,7 @@ class PauseSafeFetcher(Fetcher):
     # ------------------------------------------------------------ parked data
 
     def parked_bytes(self) -> int:
-        """
-        Return how many bytes of fetched data are parked, as they came in.
-        """
+        """Return how many bytes of fetched data are parked, as they came in."""
         return self.parked.bytes_kept()
 
     def _bound_parked(self) -> None:
@@ -539,18 +529,14 @@ class PauseSafeFetcher(Fetcher):
         return [tp for tp in fetchable if tp not in held] if held else fetchable
 
     def drop_decoded(self) -> None:
-        """
-        Throw away deserialized records; they are fetched again. No poll may be running.
-        """
+        """Throw away deserialized records; they are fetched again. No poll may be running."""
         slot, self._next_partition_records = self._next_partition_records, None
         for part in (slot, *map(self.parked.pop_part, self.parked.parts())):
             if part is not None:
                 part.drain()
 
     def close(self) -> None:
-        """
-        Throw all buffered data away, and report what it was.
-        """
+        """Throw all buffered data away, and report what it was."""
         self._is_closed = True
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
         super().close()
@@ -634,9 +620,7 @@ class PauseSafeFetcher(Fetcher):
         }
 
     def _purge(self) -> None:
-        """
-        Throw away the data of ownerships that have ended.
-        """
+        """Throw away the data of ownerships that have ended."""
         if self._ours is None:
             return
         ownership = self._ours.ledger.ownership()

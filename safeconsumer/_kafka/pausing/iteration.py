@@ -1,6 +1,4 @@
-"""
-Iterates over a consumer, checks every record before it is yielded, and guards polls.
-"""
+"""Iterates over a consumer, checks every record before it is yielded, and guards polls."""
 
 import threading
 import time
@@ -54,9 +52,7 @@ class Iteration:
         self._polls_in_step = False
 
     def is_stepping(self) -> bool:
-        """
-        Tell whether the poll under way on this thread belongs to a step of iteration.
-        """
+        """Tell whether the poll under way on this thread belongs to a step of iteration."""
         return self._stepping == threading.get_ident()
 
     @contextmanager
@@ -124,9 +120,7 @@ class Iteration:
         self._consumer._iterator = None
 
     def is_over(self, iterator: object) -> None:
-        """
-        Forget an iterator that has nothing more to yield.
-        """
+        """Forget an iterator that has nothing more to yield."""
         if self._consumer._iterator is iterator:
             self._consumer._iterator = None
 

@@ -1,6 +1,4 @@
-"""
-Remembers a join's answer until a ``poll`` applies it, and compares before and after.
-"""
+"""Remembers a join's answer until a ``poll`` applies it, and compares before and after."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class Joined:
         return self.generation is generation and silent < session_timeout
 
     def answer(self) -> Callable[[], Coroutine[Any, Any, bytes]]:
-        """
-        Return a coroutine function that gives the answer once more.
-        """
+        """Return a coroutine function that gives the answer once more."""
 
         async def again() -> bytes:
             return self.assignment
@@ -77,9 +73,7 @@ class RebalanceWatch:
         self._returned: frozenset[TopicPartition] = frozenset()
 
     def prepared(self) -> None:
-        """
-        Remember what is owned and quiet before anything is given up.
-        """
+        """Remember what is owned and quiet before anything is given up."""
         if self._ledger is not None:
             ledger = self._ledger
             now = rebalance.snapshot(ledger.view(), ledger.ownership())
@@ -91,17 +85,13 @@ class RebalanceWatch:
             self._snapshot = now
 
     def lost(self) -> None:
-        """
-        Count partitions that have left the assignment since then as lost.
-        """
+        """Count partitions that have left the assignment since then as lost."""
         if self._ledger is not None and self._snapshot is not None:
             owned = self._ledger.ownership().epochs
             self._lost |= self._snapshot.epochs.keys() - owned.keys()
 
     def also_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """
-        Count these as lost, too.
-        """
+        """Count these as lost, too."""
         self._lost |= partitions
 
     def departed(

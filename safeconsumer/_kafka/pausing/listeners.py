@@ -1,6 +1,4 @@
-"""
-Refuses, in a rebalance listener, calls that would wait for the thread it runs on.
-"""
+"""Refuses, in a rebalance listener, calls that would wait for the thread it runs on."""
 
 import functools
 import threading
@@ -13,9 +11,7 @@ from safeconsumer._kafka.errors import BlockingCallInListenerError
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:
-    """
-    Tell whether this is the thread on which rebalance listeners run.
-    """
+    """Tell whether this is the thread on which rebalance listeners run."""
     return threading.current_thread() is consumer._net._io_thread
 
 

@@ -1,6 +1,4 @@
-"""
-Extends upstream's subscription state: the ledger answers what is paused.
-"""
+"""Extends upstream's subscription state: the ledger answers what is paused."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ from safeconsumer.holds.view import PartitionSet
 
 
 class PositionJournal(Protocol):
-    """
-    The call by which a subscription reports to a journal; any thread.
-    """
+    """The call by which a subscription reports to a journal; any thread."""
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Note a position that was set: the committed one, a reset, or the user's.
-        """
+        """Note a position that was set: the committed one, a reset, or the user's."""
 
 
 def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
@@ -62,9 +56,7 @@ class LedgerSubscription(SubscriptionState):
 
     @property
     def ledger(self) -> PauseLedger:
-        """
-        The ledger that is used; a new one until another is set.
-        """
+        """The ledger that is used; a new one until another is set."""
         if self._ledger is None:
             self._ledger = PauseLedger()
         return self._ledger
@@ -87,9 +79,7 @@ class LedgerSubscription(SubscriptionState):
     # ------------------------------------------------------------ questions
 
     def quiet(self) -> PartitionSet:
-        """
-        Return the quiet partitions of this moment, or of the drain under way.
-        """
+        """Return the quiet partitions of this moment, or of the drain under way."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
@@ -103,36 +93,26 @@ class LedgerSubscription(SubscriptionState):
         self._pinned = self.ledger.quiet()
 
     def unpin(self) -> None:
-        """
-        Use the ledger again.
-        """
+        """Use the ledger again."""
         self._pinned = None
 
     def is_paused(self, partition: TopicPartition) -> bool:
-        """
-        Tell whether the partition is assigned and a hold or gate covers it.
-        """
+        """Tell whether the partition is assigned and a hold or gate covers it."""
         return partition in self.quiet()
 
     def is_fetchable(self, partition: TopicPartition) -> bool:
-        """
-        Tell whether records of the partition may be fetched and delivered now.
-        """
+        """Tell whether records of the partition may be fetched and delivered now."""
         state = self.assignment.get(partition)
         return (
             state is not None and partition not in self.quiet() and state.is_fetchable()
         )
 
     def paused_partitions(self) -> set[TopicPartition]:
-        """
-        Return the assigned partitions that a hold or gate covers.
-        """
+        """Return the assigned partitions that a hold or gate covers."""
         return set(self.ledger.view().quiet)
 
     def fetchable_partitions(self) -> list[TopicPartition]:
-        """
-        Return the partitions that may be fetched, in upstream's order.
-        """
+        """Return the partitions that may be fetched, in upstream's order."""
         quiet = self.ledger.quiet()
         with self._lock:
             if not len(quiet):
@@ -190,16 +170,12 @@ class LedgerSubscription(SubscriptionState):
     # ------------------------------------------------------------ upstream's own pause
 
     def pause(self, partition: TopicPartition) -> None:
-        """
-        Hold one partition for the application.
-        """
+        """Hold one partition for the application."""
         scope = scopes.partition(partition.topic, partition.partition)
         self.ledger.place((scope,), owner=APP)
 
     def resume(self, partition: TopicPartition) -> None:
-        """
-        Lift the application's hold of one partition.
-        """
+        """Lift the application's hold of one partition."""
         scope = scopes.partition(partition.topic, partition.partition)
         self.ledger.remove(((scope, APP),))
 
@@ -220,9 +196,7 @@ class LedgerSubscription(SubscriptionState):
         self.ledger.assign(self.assignment)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """
-        Set a position; as upstream's.
-        """
+        """Set a position; as upstream's."""
         super().seek(partition, offset)
         if self.journal is not None:
             at = offset if isinstance(offset, int) else offset.offset
@@ -269,9 +243,7 @@ class LedgerSubscription(SubscriptionState):
         super().reset_missing_positions()
 
     def unsubscribe(self) -> None:
-        """
-        Clear subscription and assignment; what was fetched for them is purged.
-        """
+        """Clear subscription and assignment; what was fetched for them is purged."""
         with self._lock:
             super().unsubscribe()
             self.ledger.assign(())

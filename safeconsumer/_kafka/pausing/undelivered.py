@@ -1,6 +1,4 @@
-"""
-Remembers the positions before a poll took records, until it returns them.
-"""
+"""Remembers the positions before a poll took records, until it returns them."""
 
 from __future__ import annotations
 
@@ -63,9 +61,7 @@ class OwnedPartitionState(TopicPartitionState):
         self.lock = lock
 
     def seek(self, offset: int | OffsetAndMetadata) -> None:
-        """
-        Set the position; as upstream's.
-        """
+        """Set the position; as upstream's."""
         with self.lock:
             self.moves += 1
             super().seek(offset)
@@ -97,9 +93,7 @@ class OwnedPartitionState(TopicPartitionState):
             self._position = self.moved_to
 
     def delivered_position(self) -> OffsetAndMetadata | None:
-        """
-        Return the position up to which polls have returned records; None if unknown.
-        """
+        """Return the position up to which polls have returned records; None if unknown."""
         position: OffsetAndMetadata | None = self.position
         return position if self.before is None else self.before
 
@@ -135,17 +129,13 @@ class Undelivered:
     def note(
         self, tp: TopicPartition, state: OwnedPartitionState, epoch: int | None
     ) -> None:
-        """
-        Remember the present position, unless an earlier one of this poll still counts.
-        """
+        """Remember the present position, unless an earlier one of this poll still counts."""
         self._taken[tp] = state, epoch
         if state.before is None:
             state.before = state.position
 
     def epochs(self) -> dict[TopicPartition, int | None]:
-        """
-        Return the partitions with the ownership epochs in which records were taken.
-        """
+        """Return the partitions with the ownership epochs in which records were taken."""
         return {tp: epoch for tp, (_, epoch) in self._taken.items()}
 
     def move_back(
@@ -162,17 +152,13 @@ class Undelivered:
         return state.move_back() if assignment.get(tp) is state else None
 
     def move_all_back(self) -> None:
-        """
-        Set all positions back: none of these records reached the application.
-        """
+        """Set all positions back: none of these records reached the application."""
         for state, _ in self._taken.values():
             state.move_back()
         self._taken.clear()
 
     def clear(self) -> None:
-        """
-        Forget all of them: they were delivered.
-        """
+        """Forget all of them: they were delivered."""
         for state, _ in self._taken.values():
             state.before = None
         self._taken.clear()

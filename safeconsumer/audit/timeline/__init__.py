@@ -1,3 +1,1 @@
-"""
-Draws a picture of journals: reads them, lays the picture out, and draws it.
-"""
+"""Draws a picture of journals: reads them, lays the picture out, and draws it."""

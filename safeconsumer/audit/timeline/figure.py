@@ -124,9 +124,7 @@ def _svg(figure: Figure, title: str, said: str) -> bytes:
 
 @frozen
 class _Drawing:
-    """
-    One figure: a title and a legend, and below them one pair of axes for everything.
-    """
+    """One figure: a title and a legend, and below them one pair of axes for everything."""
 
     timeline: Timeline
     plan: Plan

@@ -156,9 +156,7 @@ def _table(timeline: Timeline) -> str:
 
 @frozen
 class _Box:
-    """
-    Something that lasts, with its place and its hint.
-    """
+    """Something that lasts, with its place and its hint."""
 
     start: float
     end: float

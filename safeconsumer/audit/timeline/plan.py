@@ -95,16 +95,12 @@ class Plan:
 
     @property
     def buried(self) -> int:
-        """
-        Return how many holds cannot be seen separately.
-        """
+        """Return how many holds cannot be seen separately."""
         return sum(row.buried for row in self.rows)
 
 
 def planned(timeline: Timeline) -> Plan:
-    """
-    Lay out a timeline.
-    """
+    """Lay out a timeline."""
     headings: list[tuple[str, float]] = []
     faults, y = _faults(timeline, headings)
     rows: list[Row] = []
@@ -184,9 +180,7 @@ def _packed(spans: Sequence[tuple[float, float]]) -> tuple[list[int], int, int]:
 
 
 def titled(timeline: Timeline) -> str:
-    """
-    Return the default title of a timeline.
-    """
+    """Return the default title of a timeline."""
     groups = [group for group in timeline.groups if group]
     whose = f" of {', '.join(groups[:3])}" if groups else ""
     more = f" and {len(groups) - 3} more groups" if len(groups) > 3 else ""  # noqa: PLR2004 - named above
@@ -194,9 +188,7 @@ def titled(timeline: Timeline) -> str:
 
 
 def letters_of(timeline: Timeline, plan: Plan) -> dict[str, str]:
-    """
-    Return the letter of each process.
-    """
+    """Return the letter of each process."""
     names = [name for _, _, name in plan.members]
     return {one: names[number] for one, number in timeline.letters.items()}
 
@@ -204,9 +196,7 @@ def letters_of(timeline: Timeline, plan: Plan) -> dict[str, str]:
 def bars_of(
     timeline: Timeline, rows: Sequence[Row], columns: int
 ) -> Iterator[list[tuple[Bar, float, float]]]:
-    """
-    Yield the bars of deliveries, and of deliveries while held, with foot and top.
-    """
+    """Yield the bars of deliveries, and of deliveries while held, with foot and top."""
     width = (timeline.end - timeline.start) / columns
     bars = [
         (bar, row.base)
@@ -223,16 +213,12 @@ def bars_of(
 
 
 def broken_text(lane: Lane) -> str:
-    """
-    Return the promises that were broken in a lane, and how often.
-    """
+    """Return the promises that were broken in a lane, and how often."""
     return ", ".join(f"{check} \u00d7{n:,}" for check, n in lane.violations.items())
 
 
 def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, str]:
-    """
-    Return the verdict in one line, and its look: good, bad or open.
-    """
+    """Return the verdict in one line, and its look: good, bad or open."""
     if trouble:
         return f"not complete: {trouble}", "bad"
     total, where = sum(timeline.violations.values()), timeline.elsewhere
@@ -249,9 +235,7 @@ def verdict(timeline: Timeline, trouble: str = "") -> tuple[str, str]:
 
 
 def summary(timeline: Timeline) -> str:
-    """
-    Return the size of the timeline, in one line.
-    """
+    """Return the size of the timeline, in one line."""
     began = datetime.fromtimestamp(timeline.start, UTC)
     records = sum(lane.records for lane in timeline.lanes)
     return (
@@ -263,9 +247,7 @@ def summary(timeline: Timeline) -> str:
 
 
 def spoken(timeline: Timeline, trouble: str = "") -> str:
-    """
-    Describe the picture for people who cannot see it.
-    """
+    """Describe the picture for people who cannot see it."""
     said, _ = verdict(timeline, trouble)
     checks = "; ".join(
         f"{check} {MEANINGS[check]}: {count}"
@@ -280,9 +262,7 @@ def spoken(timeline: Timeline, trouble: str = "") -> str:
 
 
 def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
-    """
-    Yield notes on what the picture leaves out, or cannot show separately.
-    """
+    """Yield notes on what the picture leaves out, or cannot show separately."""
     column = (timeline.end - timeline.start) / columns
     yield (
         f"Deliveries are counted by {lasting(column)}, tall bars logarithmically. Not "
@@ -309,9 +289,7 @@ def not_drawn(timeline: Timeline, plan: Plan, columns: int) -> Iterator[str]:
 
 
 def lasting(seconds: float) -> str:
-    """
-    Return a duration in words: 20 ms, 4.5 s, 2 min 5 s, 3 h 20 min, 2 days 4 h.
-    """
+    """Return a duration in words: 20 ms, 4.5 s, 2 min 5 s, 3 h 20 min, 2 days 4 h."""
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 60:  # noqa: PLR2004 - of a minute
@@ -327,9 +305,7 @@ def lasting(seconds: float) -> str:
 
 
 def said_of_hold(held: Held) -> str:
-    """
-    Return a hold in one line.
-    """
+    """Return a hold in one line."""
     owner = held.owner or "nobody named"
     lasts = lasting(held.end - held.start)
     return (
@@ -338,17 +314,13 @@ def said_of_hold(held: Held) -> str:
 
 
 def levels_of(timeline: Timeline) -> list[Level]:
-    """
-    Return the levels of the holds that occur.
-    """
+    """Return the levels of the holds that occur."""
     found = {held.level for lane in timeline.lanes for held in lane.held}
     return [level for level in Level if level in found]
 
 
 def shortened(text: str, most: int) -> str:
-    """
-    Return a text with its middle left out if it is longer than so many characters.
-    """
+    """Return a text with its middle left out if it is longer than so many characters."""
     if len(text) <= most:
         return text
     half = (most - 1) // 2

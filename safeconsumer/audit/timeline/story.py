@@ -23,9 +23,7 @@ A consumer group, a topic, and the number of one of its partitions.
 
 
 class Level(Enum):
-    """
-    The level at which a hold was placed; the value names it for people.
-    """
+    """The level at which a hold was placed; the value names it for people."""
 
     PARTITION = "partition"
     TOPIC = "topic"
@@ -36,9 +34,7 @@ class Level(Enum):
 
 @frozen(kw_only=True)
 class Held:
-    """
-    A hold, while it was in force for the member that had the partition.
-    """
+    """A hold, while it was in force for the member that had the partition."""
 
     member: str
     scope: str
@@ -50,9 +46,7 @@ class Held:
 
 @frozen(kw_only=True)
 class Owned:
-    """
-    One ownership of one partition.
-    """
+    """One ownership of one partition."""
 
     member: str
     start: float
@@ -62,9 +56,7 @@ class Owned:
 
 @frozen(kw_only=True)
 class Run:
-    """
-    Records delivered at once; ``is_wrong`` if they were held, by A1 or by G2.
-    """
+    """Records delivered at once; ``is_wrong`` if they were held, by A1 or by G2."""
 
     at: float
     count: int
@@ -93,9 +85,7 @@ class Point:
 
 @frozen(kw_only=True)
 class Fault:
-    """
-    A fault that a test caused in the fleet.
-    """
+    """A fault that a test caused in the fleet."""
 
     kind: str
     targets: tuple[str, ...]
@@ -125,9 +115,7 @@ class Bar:
 
 @frozen(kw_only=True)
 class Lane:
-    """
-    One partition in one group; ``unjudged`` has checks and why they were not judged.
-    """
+    """One partition in one group; ``unjudged`` has checks and why they were not judged."""
 
     place: Place
     owned: Sequence[Owned]
@@ -140,22 +128,16 @@ class Lane:
 
     @property
     def records(self) -> int:
-        """
-        How many records were delivered.
-        """
+        """How many records were delivered."""
         return sum(run.count for run in self.runs)
 
     @property
     def violations(self) -> dict[str, int]:
-        """
-        How often each promise was broken.
-        """
+        """How often each promise was broken."""
         return dict(sorted(Counter(one.check for one in self.findings).items()))
 
     def bars(self, start: float, width: float, columns: int) -> list[Bar]:
-        """
-        Return the records, counted in columns; empty columns are left out.
-        """
+        """Return the records, counted in columns; empty columns are left out."""
         found: dict[int, list[Run]] = {}
         for run in self.runs:
             column = min(columns - 1, int((run.at - start) / width))
@@ -242,24 +224,18 @@ class Timeline:
 
     @property
     def groups(self) -> list[str]:
-        """
-        Return the groups whose partitions are shown.
-        """
+        """Return the groups whose partitions are shown."""
         return sorted({lane.place[0] for lane in self.lanes})
 
     @property
     def violations(self) -> dict[str, int]:
-        """
-        How often each promise was broken.
-        """
+        """How often each promise was broken."""
         found = Counter(one.check for lane in self.lanes for one in lane.findings)
         return dict(sorted(found.items()))
 
     @property
     def unjudged(self) -> dict[str, list[str]]:
-        """
-        Return the checks that could not be judged for each partition, with the reason.
-        """
+        """Return the checks that could not be judged for each partition, with the reason."""
         found: dict[str, list[str]] = {}
         for lane in self.lanes:
             for check, why in lane.unjudged.items():
@@ -268,17 +244,13 @@ class Timeline:
 
     @property
     def is_whole(self) -> bool:
-        """
-        Whether everything in the journals is shown.
-        """
+        """Whether everything in the journals is shown."""
         in_time = self.start <= self.origin and self.until <= self.end
         return in_time and not self.left_out
 
     @property
     def letters(self) -> dict[str, int]:
-        """
-        Return the number of each process's member, which gives its letter.
-        """
+        """Return the number of each process's member, which gives its letter."""
         return {
             process: number
             for number, member in enumerate(self.members)
@@ -287,9 +259,7 @@ class Timeline:
 
 
 def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """
-    Return the union of spans, in order and without overlaps.
-    """
+    """Return the union of spans, in order and without overlaps."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -300,9 +270,7 @@ def united(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def letter(number: int) -> str:
-    """
-    Return A to Z, then AA and so on.
-    """
+    """Return A to Z, then AA and so on."""
     text = ""
     number += 1
     while number:

@@ -61,7 +61,5 @@ _ILLEGAL = re.compile("[^\t -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def legal(text: str) -> str:
-    """
-    Return a text without the characters that XML or UTF-8 cannot have.
-    """
+    """Return a text without the characters that XML or UTF-8 cannot have."""
     return _ILLEGAL.sub("\ufffd", text)

@@ -1,6 +1,4 @@
-"""
-Reads journals for a picture from the judge's replay, after each entry.
-"""
+"""Reads journals for a picture from the judge's replay, after each entry."""
 
 import math
 import re
@@ -61,9 +59,7 @@ class Wanted:
     end: float | None = None
 
     def covers(self, case: Address) -> bool:
-        """
-        Return whether a partition of a group is wanted.
-        """
+        """Return whether a partition of a group is wanted."""
         if self.groups and case.group not in self.groups:
             return False
         if not self.topics and not self.partitions:
@@ -149,9 +145,7 @@ class _Seen:
                     break  # those before were over
 
     def held(self, member: str) -> Iterator[Held]:
-        """
-        Yield the holds, once the journal has ended.
-        """
+        """Yield the holds, once the journal has ended."""
         for placed, start, end in chain.from_iterable(self._spans.values()):
             if start < end:
                 yield Held(
@@ -176,9 +170,7 @@ def _level_of(placed: Placed) -> Level:
 
 @define(kw_only=True)
 class _Process:
-    """
-    The entries of one journal about its process as a whole.
-    """
+    """The entries of one journal about its process as a whole."""
 
     group: str | None
     began: float = math.inf
@@ -187,9 +179,7 @@ class _Process:
     moves: dict[int, Point] = field(factory=dict)
 
     def move(self, case: Address, fact: Fact) -> None:
-        """
-        Note that it got or gave up a partition; one entry may be about several.
-        """
+        """Note that it got or gave up a partition; one entry may be about several."""
         self.is_consumer = True
         name = f"{case.topic}:{case.partition}"
         known = self.moves.get(fact.number)
@@ -552,9 +542,7 @@ _Dated = TypeVar("_Dated", Run, Point)
 
 @frozen
 class _Window:
-    """
-    The period of time that is drawn.
-    """
+    """The period of time that is drawn."""
 
     start: float
     end: float

@@ -1,3 +1,1 @@
-"""
-Cases that any class with kafka-python's methods can be tried with.
-"""
+"""Cases that any class with kafka-python's methods can be tried with."""

@@ -49,9 +49,7 @@ class Adapter:
         self._make = found(consumer)
 
     def versions(self) -> dict[str, str]:
-        """
-        Return the versions of kafka-python and of the package that has the class.
-        """
+        """Return the versions of kafka-python and of the package that has the class."""
         versions = {"kafka-python": metadata.version("kafka-python")}
         package = self._spec.partition(":")[0].partition(".")[0]
         try:
@@ -60,9 +58,7 @@ class Adapter:
             return versions
 
     def open(self, settings: dict[str, Any]) -> None:
-        """
-        Make the consumer that all other calls are about.
-        """
+        """Make the consumer that all other calls are about."""
         self._listener = _Listener(self, pausing=settings["pause_on_assign"])
         config = {
             "bootstrap_servers": settings["bootstrap"].split(","),
@@ -90,45 +86,31 @@ class Adapter:
         return {"pause_handover": "offsets"}
 
     def close(self) -> None:
-        """
-        Close it as the client does by default.
-        """
+        """Close it as the client does by default."""
         self.consumer.close()
 
     def subscribe(self, topics: list[str]) -> None:
-        """
-        Subscribe to topics.
-        """
+        """Subscribe to topics."""
         self.consumer.subscribe(topics, listener=self._listener)
 
     def subscribe_pattern(self, pattern: str) -> None:
-        """
-        Subscribe to the topics that match.
-        """
+        """Subscribe to the topics that match."""
         self.consumer.subscribe(pattern=pattern, listener=self._listener)
 
     def unsubscribe(self) -> None:
-        """
-        Subscribe to nothing.
-        """
+        """Subscribe to nothing."""
         self.consumer.unsubscribe()
 
     def assign(self, partitions: list[Any]) -> None:
-        """
-        Assign partitions by hand.
-        """
+        """Assign partitions by hand."""
         self.consumer.assign(_tps(partitions))
 
     def assignment(self) -> list[Any]:
-        """
-        Return what is assigned.
-        """
+        """Return what is assigned."""
         return list(self.consumer.assignment())
 
     def poll(self, timeout: float, limit: int) -> list[Any]:
-        """
-        Read once; return topic, partition and offset of each record.
-        """
+        """Read once; return topic, partition and offset of each record."""
         batches = self.consumer.poll(timeout * 1000, max_records=limit)
         return [
             (one.topic, one.partition, one.offset)
@@ -137,66 +119,46 @@ class Adapter:
         ]
 
     def step(self) -> list[Any]:
-        """
-        Take one step of an iteration; return the same of its record.
-        """
+        """Take one step of an iteration; return the same of its record."""
         if not hasattr(self.consumer, "__next__"):
             return self.poll(_STEP_MS / 1000, 1)
         some = [one for one in [next(self.consumer, None)] if one is not None]
         return [(one.topic, one.partition, one.offset) for one in some]
 
     def pause(self, partitions: list[Any]) -> None:
-        """
-        Pause partitions.
-        """
+        """Pause partitions."""
         self.consumer.pause(*_tps(partitions))
 
     def resume(self, partitions: list[Any]) -> None:
-        """
-        Resume partitions.
-        """
+        """Resume partitions."""
         self.consumer.resume(*_tps(partitions))
 
     def paused(self) -> list[Any]:
-        """
-        Return what it calls paused.
-        """
+        """Return what it calls paused."""
         return list(self.consumer.paused())
 
     def pause_topic(self, topic: str) -> None:
-        """
-        Pause a topic.
-        """
+        """Pause a topic."""
         self._taking_more_than_partitions().pause(topic)
 
     def pause_pattern(self, pattern: str) -> None:
-        """
-        Pause the topics that match.
-        """
+        """Pause the topics that match."""
         self._taking_more_than_partitions().pause(re.compile(pattern))
 
     def pause_all(self) -> None:
-        """
-        Pause whatever is assigned, now and later.
-        """
+        """Pause whatever is assigned, now and later."""
         self._taking_more_than_partitions().pause_all()
 
     def resume_topic(self, topic: str) -> None:
-        """
-        Resume a topic.
-        """
+        """Resume a topic."""
         self._taking_more_than_partitions().resume(topic)
 
     def resume_pattern(self, pattern: str) -> None:
-        """
-        Resume the topics that match.
-        """
+        """Resume the topics that match."""
         self._taking_more_than_partitions().resume(re.compile(pattern))
 
     def resume_all(self) -> None:
-        """
-        Resume what was paused by :meth:`pause_all`.
-        """
+        """Resume what was paused by :meth:`pause_all`."""
         self._taking_more_than_partitions().resume_all()
 
     def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
@@ -205,35 +167,25 @@ class Adapter:
         return self.consumer
 
     def position(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
-        """
-        Return the offset of the next record.
-        """
+        """Return the offset of the next record."""
         position: int | None = self.consumer.position(TopicPartition(*partition))
         return position
 
     def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401  the same
-        """
-        Go on at this offset.
-        """
+        """Go on at this offset."""
         self.consumer.seek(TopicPartition(*partition), offset)
 
     def commit(self) -> None:
-        """
-        Commit where it is.
-        """
+        """Commit where it is."""
         self.consumer.commit()
 
     def committed(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
-        """
-        Return what is committed.
-        """
+        """Return what is committed."""
         committed: int | None = self.consumer.committed(TopicPartition(*partition))
         return committed
 
     def events(self) -> list[str]:
-        """
-        Return what its listener was called with since the last time.
-        """
+        """Return what its listener was called with since the last time."""
         return self._listener.taken()
 
 

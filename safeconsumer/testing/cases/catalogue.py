@@ -1,6 +1,4 @@
-"""
-All cases, in the order of their tables.
-"""
+"""All cases, in the order of their tables."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,6 +1,4 @@
-"""
-Fixtures of the cases: a broker, and processes with the class that is tried.
-"""
+"""Fixtures of the cases: a broker, and processes with the class that is tried."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -24,9 +22,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """
-    Try what happens in groups with an eager and with a cooperative assignor.
-    """
+    """Try what happens in groups with an eager and with a cooperative assignor."""
     if "assignor" in metafunc.fixturenames:
         without_group = metafunc.module.PART == test_one_consumer.PART
         some = ASSIGNORS[:1] if without_group else ASSIGNORS
@@ -35,9 +31,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """
-    Skip what the class or the broker has no call for; fail in one readable line.
-    """
+    """Skip what the class or the broker has no call for; fail in one readable line."""
     __tracebackhide__ = True
     try:
         return (yield)
@@ -61,9 +55,7 @@ def _failed(error: Exception, before: str = "") -> BaseException:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """
-    Lend the broker of ``--bootstrap``, else an embedded one.
-    """
+    """Lend the broker of ``--bootstrap``, else an embedded one."""
     bootstrap = pytestconfig.getoption("--bootstrap", None)
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)
@@ -78,9 +70,7 @@ def labs(
     pytestconfig: pytest.Config,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, tuple[Lab, Path]]]:
-    """
-    Keep one lab per assignor, so that its processes serve case after case.
-    """
+    """Keep one lab per assignor, so that its processes serve case after case."""
     launch = launch_of(options.consumer_of(pytestconfig))
     folder = tmp_path_factory.mktemp("cases")
     with ExitStack() as stack:
@@ -98,9 +88,7 @@ def lab(
     assignor: str,
     labs: dict[str, tuple[Lab, Path]],
 ) -> Iterator[Lab]:
-    """
-    Lend the case its topics and consumers; show what the consumers wrote to stderr.
-    """
+    """Lend the case its topics and consumers; show what the consumers wrote to stderr."""
     made, log = labs[assignor]
     start = log.stat().st_size
     yield made

@@ -1,6 +1,4 @@
-"""
-Topics, records, and consumers in processes, for the cases of one client.
-"""
+"""Topics, records, and consumers in processes, for the cases of one client."""
 
 import contextlib
 import uuid
@@ -69,56 +67,42 @@ class Lab:
                 admin.delete_topics(self._topics)
 
     def versions(self) -> dict[str, str]:
-        """
-        Return the versions of the client and of what it stands on.
-        """
+        """Return the versions of the client and of what it stands on."""
         process = self._process()
         self._idle.append(process)
         versions: dict[str, str] = process.call("versions")
         return versions
 
     def remark(self, text: str) -> None:
-        """
-        Note which of several allowed ways the client took.
-        """
+        """Note which of several allowed ways the client took."""
         self.remarks.append(text)
 
     # ------------------------------------------------------------ topics, records
 
     def name(self, stem: str = "t") -> str:
-        """
-        Return a name that nothing on the broker has.
-        """
+        """Return a name that nothing on the broker has."""
         return f"{stem}-{uuid.uuid4().hex[:10]}"
 
     def topic(self, partitions: int, name: str | None = None) -> list[TopicPartition]:
-        """
-        Create a topic; return its partitions.
-        """
+        """Create a topic; return its partitions."""
         topic = name or self.name()
         self.broker.create_topic(topic, partitions)
         self._topics.append(topic)
         return [TopicPartition(topic, number) for number in range(partitions)]
 
     def topic_with(self, each: int, partitions: int) -> list[TopicPartition]:
-        """
-        Create a topic with ``each`` records in each partition; return the partitions.
-        """
+        """Create a topic with ``each`` records in each partition; return the partitions."""
         tps = self.topic(partitions)
         self.produce(tps, each)
         return tps
 
     def drop(self, tps: list[TopicPartition]) -> None:
-        """
-        Delete the topic of these partitions, which nothing was written to.
-        """
+        """Delete the topic of these partitions, which nothing was written to."""
         self.broker.delete_topic(tps[0].topic)
         self._topics.remove(tps[0].topic)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
-        """
-        Let the topic of these partitions grow by one; return the new one.
-        """
+        """Let the topic of these partitions grow by one; return the new one."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
         self._producer.close(5)  # the old one knows the old number for five minutes
@@ -128,9 +112,7 @@ class Lab:
     def produce(
         self, tps: TopicPartition | Iterable[TopicPartition], count: int = 1
     ) -> None:
-        """
-        Write ``count`` records to each partition, and have them acknowledged.
-        """
+        """Write ``count`` records to each partition, and have them acknowledged."""
         written = []
         for tp in [tps] if isinstance(tps, TopicPartition) else list(tps):
             for _ in range(count):
@@ -142,17 +124,13 @@ class Lab:
             future.get(BOUND)
 
     def end(self, tp: TopicPartition) -> int:
-        """
-        Return the offset after the last record written here.
-        """
+        """Return the offset after the last record written here."""
         return self._produced[tp]
 
     # ------------------------------------------------------------ consumers
 
     def consumer(self, group: str | None = None, **settings: object) -> Consumer:
-        """
-        Make a consumer with quick timeouts, from the earliest record, without commits.
-        """
+        """Make a consumer with quick timeouts, from the earliest record, without commits."""
         quick = self.broker.group_config
         process = self._process()
         consumer = Consumer(process)
@@ -180,9 +158,7 @@ class Lab:
         tps: list[TopicPartition],
         **settings: Any,  # noqa: ANN401  as consumer()
     ) -> Consumer:
-        """
-        Make a consumer with these partitions assigned by hand, in no group.
-        """
+        """Make a consumer with these partitions assigned by hand, in no group."""
         consumer = self.consumer(**settings)
         consumer.assign(tps)
         return consumer

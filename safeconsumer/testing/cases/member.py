@@ -27,9 +27,7 @@ def _private_stdout() -> TextIO:
 
 
 def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  one of several
-    """
-    Do one call; return its result, or what was raised and whose error class it is.
-    """
+    """Do one call; return its result, or what was raised and whose error class it is."""
     if request["call"] == "cpu":
         return {"result": time.process_time()}
     try:
@@ -62,9 +60,7 @@ def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
 
 
 def main() -> None:
-    """
-    Serve until stdin ends.
-    """
+    """Serve until stdin ends."""
     answers = _private_stdout()
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()

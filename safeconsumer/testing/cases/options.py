@@ -1,6 +1,4 @@
-"""
-The options of the cases, known to pytest only where the cases are what it runs.
-"""
+"""The options of the cases, known to pytest only where the cases are what it runs."""
 
 import importlib
 import inspect
@@ -87,9 +85,7 @@ def add(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """
-    Tell what is tried, and on what.
-    """
+    """Tell what is tried, and on what."""
     broker = config.getoption("--bootstrap") or "the embedded one"
     return f"consumer: {config.getoption('--consumer')}, broker: {broker}"
 

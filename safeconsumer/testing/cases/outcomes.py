@@ -1,24 +1,16 @@
-"""
-Errors that a case raises if a client does something else than its rule says.
-"""
+"""Errors that a case raises if a client does something else than its rule says."""
 
 
 class DiffersError(AssertionError):
-    """
-    The client does something else than the case's rule says; the text says what.
-    """
+    """The client does something else than the case's rule says; the text says what."""
 
 
 class LeakedError(DiffersError):
-    """
-    Records came of what is paused.
-    """
+    """Records came of what is paused."""
 
 
 class StarvedError(DiffersError):
-    """
-    What was resumed gave no more, or not all.
-    """
+    """What was resumed gave no more, or not all."""
 
 
 class NotReachedError(Exception):

@@ -45,9 +45,7 @@ class ClientError(Exception):
 
 
 class HangsError(Exception):
-    """
-    A call did not end within half a minute, the first one in two, or the process did.
-    """
+    """A call did not end within half a minute, the first one in two, or the process did."""
 
 
 @frozen(kw_only=True)
@@ -70,17 +68,13 @@ class Launch:
 
     @property
     def command(self) -> list[str]:
-        """
-        The command line.
-        """
+        """The command line."""
         member = "safeconsumer.testing.cases.member"
         return [str(self.python), "-m", member, self.adapter, *self.arguments]
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """
-        What it finds in its environment: this process's own, with the path.
-        """
+        """What it finds in its environment: this process's own, with the path."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(self.path)}
 
 
@@ -127,16 +121,12 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """
-        Whether the process runs, frozen or not.
-        """
+        """Whether the process runs, frozen or not."""
         return self._process.poll() is None
 
     @property
     def is_at_rest(self) -> bool:
-        """
-        Whether every call that was begun was waited for.
-        """
+        """Whether every call that was begun was waited for."""
         return not self._awaited
 
     def call(self, name: str, **args: object) -> Any:  # noqa: ANN401  a JSON value
@@ -153,9 +143,7 @@ class Process:
         return self.answer(name)
 
     def begin(self, name: str, **args: object) -> None:
-        """
-        Let the client begin a call; :meth:`answer` waits for it.
-        """
+        """Let the client begin a call; :meth:`answer` waits for it."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._awaited += 1
         with contextlib.suppress(BrokenPipeError):  # answer() reports it
@@ -163,9 +151,7 @@ class Process:
             self._process.stdin.flush()
 
     def answer(self, name: str) -> Any:  # noqa: ANN401  a JSON value
-        """
-        Wait for the call that was begun.
-        """
+        """Wait for the call that was begun."""
         __tracebackhide__ = True
         try:
             line = self._answers.get(timeout=self._limit)
@@ -188,27 +174,19 @@ class Process:
         return answer["result"]
 
     def has_answered(self) -> bool:
-        """
-        Whether the call that was begun has ended.
-        """
+        """Whether the call that was begun has ended."""
         return not self._answers.empty()
 
     def freeze(self) -> None:
-        """
-        Stop the process where it is; the broker hears nothing from it.
-        """
+        """Stop the process where it is; the broker hears nothing from it."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """
-        Let a frozen process go on.
-        """
+        """Let a frozen process go on."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """
-        End the process at once, without a word to the group.
-        """
+        """End the process at once, without a word to the group."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._process.kill()
         self._process.wait()

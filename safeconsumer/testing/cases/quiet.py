@@ -1,6 +1,4 @@
-"""
-Proofs that nothing came of what is paused, and that the rest comes later.
-"""
+"""Proofs that nothing came of what is paused, and that the rest comes later."""
 
 from collections.abc import Iterable
 
@@ -17,9 +15,7 @@ STARVES_AFTER = 5.0
 
 @mutable
 class Pause:
-    """
-    What a consumer has paused, and what it had given until then.
-    """
+    """What a consumer has paused, and what it had given until then."""
 
     lab: Lab
     consumer: Consumer
@@ -28,9 +24,7 @@ class Pause:
     taken: dict[TopicPartition, int]
 
     def expect_nothing(self, among: Iterable[TopicPartition] | None = None) -> None:
-        """
-        Go on if nothing came of what is paused since the pause.
-        """
+        """Go on if nothing came of what is paused since the pause."""
         wanted = self.partitions if among is None else list(among)
         came = self.consumer.count(wanted, self.since)
         expect(not came, f"{came} records came although paused", LeakedError)
@@ -57,9 +51,7 @@ class Pause:
         self._expect_next(wanted)
 
     def expect_flows(self, among: Iterable[TopicPartition] | None = None) -> None:
-        """
-        Go on if what is resumed gives exactly its next records, to the end.
-        """
+        """Go on if what is resumed gives exactly its next records, to the end."""
         wanted = self.partitions if among is None else list(among)
         self._read_to_end(wanted)
         self._expect_next(wanted)
@@ -89,18 +81,14 @@ class Pause:
 
 
 def pause(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """
-    Pause, and note where the partitions stand.
-    """
+    """Pause, and note where the partitions stand."""
     partitions = list(tps)
     consumer.pause(partitions)
     return note(lab, consumer, partitions)
 
 
 def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """
-    Note where partitions stand that were just paused, however that was done.
-    """
+    """Note where partitions stand that were just paused, however that was done."""
     partitions = list(tps)
     return Pause(
         lab=lab,
@@ -112,9 +100,7 @@ def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
 
 
 def take(consumer: Consumer, tps: Iterable[TopicPartition], each: int) -> None:
-    """
-    Read until each of the partitions gave ``each`` records.
-    """
+    """Read until each of the partitions gave ``each`` records."""
     wanted = list(tps)
     until(
         [consumer],

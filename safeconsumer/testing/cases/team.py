@@ -1,6 +1,4 @@
-"""
-A consumer in a group of its own, and other members of it.
-"""
+"""A consumer in a group of its own, and other members of it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,9 +20,7 @@ from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 @mutable
 class Team:
-    """
-    The consumer under test, a topic that others compete for, and one that it has alone.
-    """
+    """The consumer under test, a topic that others compete for, and one that it has alone."""
 
     lab: Lab
     group: str
@@ -34,22 +30,16 @@ class Team:
 
     @property
     def topic(self) -> str:
-        """
-        The topic that others compete for.
-        """
+        """The topic that others compete for."""
         topic: str = self.tps[0].topic
         return topic
 
     def pause(self, tps: Iterable[TopicPartition] | None = None) -> Pause:
-        """
-        Pause partitions of the topic; all of them if none are named.
-        """
+        """Pause partitions of the topic; all of them if none are named."""
         return pause(self.lab, self.consumer, self.tps if tps is None else tps)
 
     def mine(self) -> set[TopicPartition]:
-        """
-        Return what the consumer owns of the topic now.
-        """
+        """Return what the consumer owns of the topic now."""
         return self.consumer.assignment() & set(self.tps)
 
     def joined(
@@ -74,9 +64,7 @@ class Team:
         return other
 
     def is_shared_with(self, other: Consumer) -> Condition:
-        """
-        Return the condition that each owns some of the topic and both own all of it.
-        """
+        """Return the condition that each owns some of the topic and both own all of it."""
 
         def shared() -> bool:
             mine, theirs = self.mine(), other.assignment() & set(self.tps)
@@ -103,9 +91,7 @@ class Team:
         self.regain()
 
     def regain(self) -> None:
-        """
-        Read until the consumer owns the whole topic again, and its own.
-        """
+        """Read until the consumer owns the whole topic again, and its own."""
         until(
             [self.consumer],
             lambda: self.consumer.assignment() == {*self.tps, self.witness},
@@ -114,9 +100,7 @@ class Team:
         )
 
     def reads_one_more(self) -> None:
-        """
-        Read one record; many more have come with it, and are buffered.
-        """
+        """Read one record; many more have come with it, and are buffered."""
         before = len(self.consumer.log)
         until(
             [self.consumer],
@@ -126,9 +110,7 @@ class Team:
         )
 
     def beat(self) -> None:
-        """
-        Prove that the consumer fetches what nobody paused, and leaves nothing out.
-        """
+        """Prove that the consumer fetches what nobody paused, and leaves nothing out."""
         self.lab.beat(self.consumer, self.witness)
         wanted = set(range(self.lab.end(self.witness)))
         lost = wanted - set(self.consumer.offsets(self.witness))

@@ -1,6 +1,4 @@
-"""
-Membership that is lost and found again.
-"""
+"""Membership that is lost and found again."""
 
 import time
 

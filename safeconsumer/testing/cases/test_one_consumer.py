@@ -1,6 +1,4 @@
-"""
-One consumer with partitions assigned by hand: what a pause is without a group.
-"""
+"""One consumer with partitions assigned by hand: what a pause is without a group."""
 
 import time
 from functools import partial
@@ -242,9 +240,7 @@ def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
 
 
 def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
-    """
-    Return a consumer that read one record of many, its partition, and another one.
-    """
+    """Return a consumer that read one record of many, its partition, and another one."""
     tps = lab.topic_with(300, partitions=2)
     consumer = lab.assigned(tps)
     until([consumer], lambda: consumer.log, "the first record", limit=1)

@@ -1,6 +1,4 @@
-"""
-A consumer in a group: pauses over rebalances.
-"""
+"""A consumer in a group: pauses over rebalances."""
 
 from safeconsumer.testing.cases.consumer import JOINING, Condition, reaches, until
 from safeconsumer.testing.cases.lab import Lab

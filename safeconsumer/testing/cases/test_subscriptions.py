@@ -1,6 +1,4 @@
-"""
-Changed subscriptions, and topics that go and come.
-"""
+"""Changed subscriptions, and topics that go and come."""
 
 from kafka.structs import TopicPartition
 

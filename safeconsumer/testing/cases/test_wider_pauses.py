@@ -1,6 +1,4 @@
-"""
-Pauses of more than the partitions that are assigned now.
-"""
+"""Pauses of more than the partitions that are assigned now."""
 
 from safeconsumer.testing.cases.consumer import JOINING, until
 from safeconsumer.testing.cases.lab import Lab

@@ -1,6 +1,4 @@
-"""
-Plays what happens to consumers in production, with any client.
-"""
+"""Plays what happens to consumers in production, with any client."""
 
 from safeconsumer.testing.scenarios.catalogue import SCENARIOS, Scenario
 from safeconsumer.testing.scenarios.clients import SAFE, STOCK, Client

@@ -1,6 +1,4 @@
-"""
-Lists every scenario, with what it shows and where the stock client fails.
-"""
+"""Lists every scenario, with what it shows and where the stock client fails."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,4 @@
-"""
-Defines the two clients that play the scenarios, and how a program pauses with each.
-"""
+"""Defines the two clients that play the scenarios, and how a program pauses with each."""
 
 import re
 from collections.abc import Callable
@@ -38,9 +36,7 @@ class Client:
 
 
 def covers(level: Level, tp: TopicPartition) -> bool:
-    """
-    Whether the program means this partition when it pauses the level.
-    """
+    """Whether the program means this partition when it pauses the level."""
     if isinstance(level, re.Pattern):
         return level.fullmatch(tp.topic) is not None
     return level is None or tp.topic == level

@@ -1,6 +1,4 @@
-"""
-Plays a join that lasts longer than one ``poll()``.
-"""
+"""Plays a join that lasts longer than one ``poll()``."""
 
 from safeconsumer.testing.scenarios.member import Member
 from safeconsumer.testing.scenarios.other import Other

@@ -24,9 +24,7 @@ _POLL_MS = 1000
 
 
 class Program:
-    """
-    What a program does that consumes, and that is paused by somebody.
-    """
+    """What a program does that consumes, and that is paused by somebody."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -44,9 +42,7 @@ class Program:
         self._words.append("end")  # whoever started us is gone
 
     def run(self) -> None:
-        """
-        Consume until the order to end comes.
-        """
+        """Consume until the order to end comes."""
         consumer = self._make()
         consumer.subscribe([self._options["topic"]], listener=_Repause(self, consumer))
         seen: tuple[set[TopicPartition], set[TopicPartition]] = (set(), set())
@@ -83,9 +79,7 @@ class Program:
                 consumer.resume(*consumer.paused())
 
     def repause(self, consumer: Any, assigned: Iterable[TopicPartition]) -> None:  # noqa: ANN401 - either client
-        """
-        Pause what was gained, as a careful program does with the stock client.
-        """
+        """Pause what was gained, as a careful program does with the stock client."""
         if self._is_paused:
             consumer.pause(*assigned)
 
@@ -111,9 +105,7 @@ class _Repause(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python 
         self._program.repause(self._consumer, assigned)
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """
-        Nothing to do.
-        """
+        """Nothing to do."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""
-A topic, a pattern or the whole consumer is paused, and then partitions are gained.
-"""
+"""A topic, a pattern or the whole consumer is paused, and then partitions are gained."""
 
 import re
 
@@ -17,9 +15,7 @@ METADATA_MAX_AGE_MS = 1000
 
 
 def topic_pause(stage: Stage) -> None:
-    """
-    Pause a topic; then another member leaves.
-    """
+    """Pause a topic; then another member leaves."""
     topic = stage.topic("orders")
     other = Other(stage, topic)
     other.await_all()
@@ -29,18 +25,14 @@ def topic_pause(stage: Stage) -> None:
 
 
 def pattern_pause(stage: Stage) -> None:
-    """
-    Pause a pattern; then another member leaves, and a new topic appears.
-    """
+    """Pause a pattern; then another member leaves, and a new topic appears."""
     for label in ("orders-eu", "orders-us"):
         stage.topic(label, partitions=2)
     _pause_and_grow(stage, re.compile(re.escape(stage.prefix) + "orders-.*"))
 
 
 def consumer_pause(stage: Stage) -> None:
-    """
-    Pause everything; then another member leaves, and a new topic appears.
-    """
+    """Pause everything; then another member leaves, and a new topic appears."""
     for label in ("orders", "payments"):
         stage.topic(label, partitions=2)
     _pause_and_grow(stage, None)

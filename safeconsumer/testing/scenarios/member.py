@@ -1,6 +1,4 @@
-"""
-Runs the member of a scenario's group that is observed.
-"""
+"""Runs the member of a scenario's group that is observed."""
 
 import threading
 import time
@@ -50,36 +48,26 @@ class Member:
     def subscribe(
         self, *topics: str, pattern: str | None = None, is_watched: bool = True
     ) -> None:
-        """
-        Subscribe to topics or a pattern, with a rebalance listener or without.
-        """
+        """Subscribe to topics or a pattern, with a rebalance listener or without."""
         listener = _Watch(self) if is_watched else None
         self.consumer.subscribe(topics, pattern=pattern, listener=listener)
 
     def assignment(self) -> set[TopicPartition]:
-        """
-        Return what is assigned here, by the consumer's own account.
-        """
+        """Return what is assigned here, by the consumer's own account."""
         return set(self.consumer.assignment())
 
     def owns(self, partitions: int) -> bool:
-        """
-        Whether so many partitions are assigned here.
-        """
+        """Whether so many partitions are assigned here."""
         return len(self.assignment()) == partitions
 
     def say(self, step: str) -> None:
-        """
-        Tell what happens now.
-        """
+        """Tell what happens now."""
         self.stage.say(step, self.consumer)
 
     # ------------------------------------------------------------ polling
 
     def poll(self, timeout_ms: int = POLL_MS, max_records: int | None = None) -> int:
-        """
-        Poll once and have what came judged; return how many records came.
-        """
+        """Poll once and have what came judged; return how many records came."""
         self.stage.check()
         batches = self.consumer.poll(timeout_ms, max_records=max_records)
         tally = self.stage.tally
@@ -144,9 +132,7 @@ class Member:
             self.stage.until(condition, "", turn or self.poll, GAIN_PATIENCE)
 
     def read(self, records: int) -> None:
-        """
-        Read at least so many records, then commit and wait for the answer.
-        """
+        """Read at least so many records, then commit and wait for the answer."""
         missing = self.stage.tally.missing
         goal = missing() - records
         self.until(
@@ -157,9 +143,7 @@ class Member:
         self.commit()
 
     def commit(self) -> None:
-        """
-        Commit the positions and wait for the answer.
-        """
+        """Commit the positions and wait for the answer."""
         patience = PATIENCE * 1000
         self.consumer.commit(timeout_ms=patience)
         positions = {
@@ -169,16 +153,12 @@ class Member:
         self.stage.tally.committed(positions)
 
     def linger(self, rounds: int = 5, timeout_ms: int = 250) -> None:
-        """
-        Poll several full rounds, for what must not come; a fetch takes less than one.
-        """
+        """Poll several full rounds, for what must not come; a fetch takes less than one."""
         for _ in range(rounds):
             self.poll(timeout_ms)
 
     def drain(self, also: Callable[[], object] = lambda: None) -> None:
-        """
-        Poll until every record was delivered, or none came for a while.
-        """
+        """Poll until every record was delivered, or none came for a while."""
         missing = self.stage.tally.missing
         left, deadline = missing(), time.monotonic() + DRAIN_PATIENCE
         while left and time.monotonic() < deadline:
@@ -193,32 +173,24 @@ class Member:
     # ------------------------------------------------------------ pausing
 
     def pause(self, *tps: TopicPartition) -> None:
-        """
-        Pause partitions: the same call with either client.
-        """
+        """Pause partitions: the same call with either client."""
         self.stage.tally.paused(frozenset(tps).__contains__)
         self.consumer.pause(*tps)
         self.stage.show(self.consumer)
 
     def pause_level(self, level: Level) -> None:
-        """
-        Pause a topic, a pattern or everything, as a program would with this client.
-        """
+        """Pause a topic, a pattern or everything, as a program would with this client."""
         self.stage.tally.paused(lambda tp: covers(level, tp))
         self.stage.client.pause(self.consumer, level)
         self.stage.show(self.consumer)
 
     def resume(self, *tps: TopicPartition) -> None:
-        """
-        Resume partitions: the same call with either client.
-        """
+        """Resume partitions: the same call with either client."""
         self.stage.tally.resumed()
         self.consumer.resume(*tps)
 
     def resume_level(self, level: Level) -> None:
-        """
-        End the pause of a level.
-        """
+        """End the pause of a level."""
         self.stage.tally.resumed()
         self.stage.client.resume(self.consumer, level)
 
@@ -231,9 +203,7 @@ class _Watch(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python sh
         self._member.stage.tally.assigned(NAME, assigned)
 
     def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        """
-        Nothing to do: what the consumer works on is asked for at each poll.
-        """
+        """Nothing to do: what the consumer works on is asked for at each poll."""
 
     def on_partitions_lost(self, lost: set[TopicPartition]) -> None:  # noqa: ARG002 - upstream's signature
         self._member.lost.set()

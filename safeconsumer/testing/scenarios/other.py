@@ -1,6 +1,4 @@
-"""
-The other member of a scenario's group: it comes, takes partitions, and goes.
-"""
+"""The other member of a scenario's group: it comes, takes partitions, and goes."""
 
 import threading
 from typing import Any
@@ -64,15 +62,11 @@ class Other:
         return set(self._consumer.assignment())
 
     def owns(self, partitions: int) -> bool:
-        """
-        Whether so many partitions are assigned to it.
-        """
+        """Whether so many partitions are assigned to it."""
         return len(self.assignment()) == partitions
 
     def await_all(self) -> None:
-        """
-        Return once it has every partition there is.
-        """
+        """Return once it has every partition there is."""
         stage = self._stage
         stage.until(
             lambda: self.owns(len(stage.partitions)),
@@ -90,9 +84,7 @@ class Other:
         self._works.wait(PATIENCE)
 
     def leave(self) -> None:
-        """
-        Leave the group; safe to call again.
-        """
+        """Leave the group; safe to call again."""
         self._stopped.set()
         self._thread.join(PATIENCE)
         self._consumer.close(autocommit=False, timeout_ms=CLOSE_MS)

@@ -1,6 +1,4 @@
-"""
-Partitions are paused one by one, and then the group moves.
-"""
+"""Partitions are paused one by one, and then the group moves."""
 
 from collections.abc import Callable
 
@@ -60,9 +58,7 @@ def _leave(other: Other, member: Member, turn: Callable[[], object]) -> None:
 
 
 def moved_away(stage: Stage) -> None:
-    """
-    Pause partitions once; then they move to another member and come back.
-    """
+    """Pause partitions once; then they move to another member and come back."""
     topic = stage.topic("orders")
     member = Member(stage, topic)
     member.say("joining the group")
@@ -84,9 +80,7 @@ def moved_away(stage: Stage) -> None:
 
 
 def lost_membership(stage: Stage) -> None:
-    """
-    Do not poll for longer than max.poll.interval.ms, then poll again.
-    """
+    """Do not poll for longer than max.poll.interval.ms, then poll again."""
     topic = stage.topic("orders")
     member = Member(stage, max_poll_interval_ms=MAX_POLL_INTERVAL_MS)
     member.subscribe(topic)

@@ -1,6 +1,4 @@
-"""
-Defines a scenario's reports while it runs, and its result.
-"""
+"""Defines a scenario's reports while it runs, and its result."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -9,9 +7,7 @@ from attrs import frozen
 
 
 class State(StrEnum):
-    """
-    How one partition stands with the consumer that is watched.
-    """
+    """How one partition stands with the consumer that is watched."""
 
     PAUSED = "paused"
     FLOWING = "flowing"
@@ -20,9 +16,7 @@ class State(StrEnum):
 
 
 class Failure(StrEnum):
-    """
-    A promise of ``pause()``, ``resume()`` or the consumer group that was broken.
-    """
+    """A promise of ``pause()``, ``resume()`` or the consumer group that was broken."""
 
     LEAKED = "leaked"
     LOST = "lost"
@@ -51,9 +45,7 @@ class PartitionView:
 
 @frozen(kw_only=True)
 class Progress:
-    """
-    What one client is doing at one moment.
-    """
+    """What one client is doing at one moment."""
 
     scenario: str
     client: str
@@ -112,9 +104,7 @@ class Result:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """
-        The promises that were broken, each once; empty if all were kept.
-        """
+        """The promises that were broken, each once; empty if all were kept."""
         found = {
             Failure.LEAKED: self.counts.while_paused,
             Failure.LOST: 0 if self.error else self.counts.missing,
@@ -124,15 +114,11 @@ class Result:
 
 
 class CannotPlayError(Exception):
-    """
-    What a scenario waits for did not happen in time; the message says what it was.
-    """
+    """What a scenario waits for did not happen in time; the message says what it was."""
 
 
 class EvictedError(CannotPlayError):
-    """
-    The group threw a member out that did nothing to deserve it.
-    """
+    """The group threw a member out that did nothing to deserve it."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -142,6 +128,4 @@ class EvictedError(CannotPlayError):
 
 
 class CancelledError(Exception):
-    """
-    The scenario was asked to stop.
-    """
+    """The scenario was asked to stop."""

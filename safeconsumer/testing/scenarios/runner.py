@@ -1,6 +1,4 @@
-"""
-Plays one scenario with several clients at the same time.
-"""
+"""Plays one scenario with several clients at the same time."""
 
 import time
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""
-Plays slow handlers, a rebalance, and a crash.
-"""
+"""Plays slow handlers, a rebalance, and a crash."""
 
 import json
 import subprocess
@@ -25,9 +23,7 @@ _PROGRAM = "safeconsumer.testing.scenarios.workers"
 
 
 class Program:
-    """
-    One member in a process of its own; what it says goes to the tally.
-    """
+    """One member in a process of its own; what it says goes to the tally."""
 
     def __init__(self, stage: Stage, name: str, topic: str) -> None:
         told = {
@@ -56,9 +52,7 @@ class Program:
         stage.at_end(self.kill)
 
     def kill(self) -> None:
-        """
-        Kill it; safe to call again.
-        """
+        """Kill it; safe to call again."""
         self._process.kill()
         self._process.wait()
         self._listener.join()

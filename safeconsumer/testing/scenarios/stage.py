@@ -1,6 +1,4 @@
-"""
-Provides one client in one scenario with topics, a group and members.
-"""
+"""Provides one client in one scenario with topics, a group and members."""
 
 import re
 import threading
@@ -108,17 +106,13 @@ class Stage:
         self._closing.close()
 
     def at_end(self, close: Callable[[], object]) -> None:
-        """
-        Call this when the scenario is over, before all clients are closed.
-        """
+        """Call this when the scenario is over, before all clients are closed."""
         self._closing.callback(close)
 
     # ------------------------------------------------------------ topics
 
     def topic(self, label: str, partitions: int = 4, *, records: int = 0) -> str:
-        """
-        Make a topic with so many records in each partition; return its full name.
-        """
+        """Make a topic with so many records in each partition; return its full name."""
         name = self.prefix + label
         self._setting.broker.create_topic(name, partitions)
         tps = tuple(TopicPartition(name, number) for number in range(partitions))
@@ -128,17 +122,13 @@ class Stage:
         return name
 
     def control_topic(self, label: str) -> str:
-        """
-        Make a topic of one partition that is no part of the play; return its name.
-        """
+        """Make a topic of one partition that is no part of the play; return its name."""
         name = self.prefix + label
         self._setting.broker.create_topic(name, 1)
         return name
 
     def connection(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """
-        Return what a client needs to reach the broker, and what a member does.
-        """
+        """Return what a client needs to reach the broker, and what a member does."""
         broker = self._setting.broker
         reach = dict(broker.client_config)
         member = {
@@ -151,23 +141,17 @@ class Stage:
         return reach, member
 
     def pattern(self) -> str:
-        """
-        Return what a consumer subscribes to that wants every topic of this stage.
-        """
+        """Return what a consumer subscribes to that wants every topic of this stage."""
         return f"^{re.escape(self.prefix)}.*"
 
     def label(self, tp: TopicPartition) -> str:
-        """
-        Return a partition's name without what only this stage needs.
-        """
+        """Return a partition's name without what only this stage needs."""
         return f"{tp.topic.removeprefix(self.prefix)}:{tp.partition}"
 
     def produce(
         self, tps: Iterable[TopicPartition] | None = None, records: int = 1
     ) -> None:
-        """
-        Write so many records to each partition (None: all) and await the answers.
-        """
+        """Write so many records to each partition (None: all) and await the answers."""
         sent = [
             self._producer.send(tp.topic, b"record", partition=tp.partition)
             for tp in (self.partitions if tps is None else tps)
@@ -187,9 +171,7 @@ class Stage:
         is_member: bool = True,
         **configs: Any,  # noqa: ANN401 - kafka-python's keys and types
     ) -> KafkaConsumer:
-        """
-        Make a consumer, of this stage's group or of none.
-        """
+        """Make a consumer, of this stage's group or of none."""
         group = self.prefix + "group" if is_member else None
         if self.client.tells and make is self.client.make:
             configs["hooks"] = [self._hear]
@@ -203,25 +185,19 @@ class Stage:
             self.is_evicted = True
 
     def member_config(self) -> dict[str, Any]:
-        """
-        Return what a member in another process needs to reach the broker, as JSON.
-        """
+        """Return what a member in another process needs to reach the broker, as JSON."""
         broker = self._setting.broker
         return {**broker.client_config, **broker.group_config}
 
     # ------------------------------------------------------------ time
 
     def check(self) -> None:
-        """
-        Leave the scenario if it was asked to stop.
-        """
+        """Leave the scenario if it was asked to stop."""
         if self._setting.cancelled.is_set():
             raise CancelledError
 
     def rest(self, seconds: float) -> None:
-        """
-        Do nothing for a while, as a busy or idle program.
-        """
+        """Do nothing for a while, as a busy or idle program."""
         if self._setting.cancelled.wait(seconds):
             raise CancelledError
 
@@ -249,16 +225,12 @@ class Stage:
     # ------------------------------------------------------------ telling
 
     def say(self, step: str, consumer: KafkaConsumer | None = None) -> None:
-        """
-        Tell what happens now.
-        """
+        """Tell what happens now."""
         self._step = step
         self.show(consumer)
 
     def show(self, consumer: KafkaConsumer | None) -> None:
-        """
-        Report how the partitions stand.
-        """
+        """Report how the partitions stand."""
         assigned = consumer.assignment() if consumer else set()
         paused = consumer.paused() if consumer else set()
         views = (

@@ -1,6 +1,4 @@
-"""
-A partition is paused in the middle of a batch and resumed later.
-"""
+"""A partition is paused in the middle of a batch and resumed later."""
 
 from kafka import TopicPartition
 

@@ -1,6 +1,4 @@
-"""
-Counts for each record whether it was lost, leaked or delivered twice.
-"""
+"""Counts for each record whether it was lost, leaked or delivered twice."""
 
 import threading
 from collections import Counter, defaultdict
@@ -17,9 +15,7 @@ Wish = Callable[[TopicPartition], bool]
 
 @frozen(kw_only=True)
 class Row:
-    """
-    What became of one partition's records so far.
-    """
+    """What became of one partition's records so far."""
 
     tp: TopicPartition
     produced: int
@@ -51,48 +47,36 @@ class Tally:
     # ------------------------------------------------------------ taking notes
 
     def watched(self, tps: Iterable[TopicPartition]) -> None:
-        """
-        Note partitions that belong to the play, before there are records in them.
-        """
+        """Note partitions that belong to the play, before there are records in them."""
         with self._lock:
             for tp in tps:
                 self._produced[tp] |= set()
 
     def produced(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Note a record that the broker acknowledged.
-        """
+        """Note a record that the broker acknowledged."""
         with self._lock:
             self._produced[tp].add(offset)
 
     def paused(self, wish: Wish) -> None:
-        """
-        Judge deliveries by this wish from now on.
-        """
+        """Judge deliveries by this wish from now on."""
         with self._lock:
             self._wish = wish
 
     def resumed(self) -> None:
-        """
-        Wish for no pause any more, and count deliveries as those after the resume.
-        """
+        """Wish for no pause any more, and count deliveries as those after the resume."""
         with self._lock:
             self._wish = _nothing
             self._after_resume = 0
 
     def owned(self, member: str, tps: Iterable[TopicPartition]) -> None:
-        """
-        Note what a member works on, by its own account.
-        """
+        """Note what a member works on, by its own account."""
         with self._lock:
             now = frozenset(tps)
             self._begin(member, now - self._owned.get(member, frozenset()))
             self._owned[member] = now
 
     def assigned(self, member: str, tps: Iterable[TopicPartition]) -> None:
-        """
-        Note that a member was assigned partitions, some of which it may have had.
-        """
+        """Note that a member was assigned partitions, some of which it may have had."""
         with self._lock:
             self._begin(member, tps)
 
@@ -100,16 +84,12 @@ class Tally:
         self._ownership.update((member, tp) for tp in tps)
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """
-        Note offsets that the broker accepted: nothing below them may come again.
-        """
+        """Note offsets that the broker accepted: nothing below them may come again."""
         with self._lock:
             self._committed.update(offsets)
 
     def delivered(self, member: str, tp: TopicPartition, offset: int) -> None:
-        """
-        Judge one delivery.
-        """
+        """Judge one delivery."""
         with self._lock:
             if self._wish is not None and self._wish(tp):
                 self._leaked[tp] += 1
@@ -129,9 +109,7 @@ class Tally:
     # ------------------------------------------------------------ asking
 
     def missing(self, tp: TopicPartition | None = None) -> int:
-        """
-        Return how many produced records, of one partition or all, nobody was given.
-        """
+        """Return how many produced records, of one partition or all, nobody was given."""
         with self._lock:
             tps = list(self._produced) if tp is None else [tp]
             return sum(map(self._missing_of, tps))
@@ -140,9 +118,7 @@ class Tally:
         return len(self._produced[tp] - self._delivered[tp].keys())
 
     def rows(self) -> list[Row]:
-        """
-        Return every partition, in order.
-        """
+        """Return every partition, in order."""
         with self._lock:
             return [self._row(tp) for tp in sorted(self._produced)]
 
@@ -156,9 +132,7 @@ class Tally:
         )
 
     def counts(self) -> Counts:
-        """
-        Return what became of all records so far.
-        """
+        """Return what became of all records so far."""
         missing = self.missing()
         with self._lock:
             return Counts(

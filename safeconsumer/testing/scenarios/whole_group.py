@@ -1,6 +1,4 @@
-"""
-An operator pauses a whole group, and its members are restarted one after another.
-"""
+"""An operator pauses a whole group, and its members are restarted one after another."""
 
 import json
 import subprocess
@@ -26,9 +24,7 @@ _END_TIMEOUT = 10.0
 
 
 def whole_group(stage: Stage) -> None:
-    """
-    Pause a group of three processes, restart each of them, and resume.
-    """
+    """Pause a group of three processes, restart each of them, and resume."""
     topic = stage.topic("orders", _PARTITIONS, records=_RECORDS)
     team = _Team(stage, topic)
     stage.at_end(team.close)
@@ -53,9 +49,7 @@ def whole_group(stage: Stage) -> None:
 
 
 class _Process:
-    """
-    One member's process, and its last report.
-    """
+    """One member's process, and its last report."""
 
     def __init__(self, name: str, popen: "subprocess.Popen[str]") -> None:
         self.name = name
@@ -70,9 +64,7 @@ class _Process:
 
 
 class _Team:
-    """
-    The processes of one group, and their operator.
-    """
+    """The processes of one group, and their operator."""
 
     def __init__(self, stage: Stage, topic: str) -> None:
         self._stage = stage
@@ -179,9 +171,7 @@ class _Team:
     # ------------------------------------------------------------ the operator
 
     def pause(self) -> None:
-        """
-        With the stock client somebody must tell every process; none will remember.
-        """
+        """With the stock client somebody must tell every process; none will remember."""
         if self._is_safe:
             self._write(new_hold("db migration", None))
         else:

@@ -28,9 +28,7 @@ _COMMIT_MS = 100
 
 
 def main() -> None:
-    """
-    Work in the way the first argument says.
-    """
+    """Work in the way the first argument says."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     config = dict(told["config"])
     if "api_version" in config:
@@ -59,9 +57,7 @@ def _handler(seconds: float) -> Callable[..., None]:
 
 
 def _pool(topic: str, config: dict[str, Any], seconds: float) -> None:
-    """
-    Follow the usual recipe: a thread pool, and offsets committed by the consumer.
-    """
+    """Follow the usual recipe: a thread pool, and offsets committed by the consumer."""
     handle = _handler(seconds)
     consumer = KafkaConsumer(topic, auto_commit_interval_ms=_COMMIT_MS, **config)
     pool = ThreadPoolExecutor(THREADS)
@@ -80,9 +76,7 @@ def _pool(topic: str, config: dict[str, Any], seconds: float) -> None:
 
 
 def _worker(topic: str, config: dict[str, Any], seconds: float) -> None:
-    """
-    Let a ``Worker`` do the same.
-    """
+    """Let a ``Worker`` do the same."""
     consumer = SafeConsumer(
         topic,
         enable_auto_commit=False,

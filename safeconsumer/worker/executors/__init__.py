@@ -1,6 +1,4 @@
-"""
-Runs handlers in threads, processes, an event loop, or an executor of the user.
-"""
+"""Runs handlers in threads, processes, an event loop, or an executor of the user."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor

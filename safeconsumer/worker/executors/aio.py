@@ -1,6 +1,4 @@
-"""
-Runs coroutine handlers, on an event loop in a separate thread or on the user's loop.
-"""
+"""Runs coroutine handlers, on an event loop in a separate thread or on the user's loop."""
 
 import asyncio
 import contextlib
@@ -37,9 +35,7 @@ _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
 
 class Coroutines:
-    """
-    Runs a given number of coroutines at a time, on one event loop.
-    """
+    """Runs a given number of coroutines at a time, on one event loop."""
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         self._schedule = schedule
@@ -73,9 +69,7 @@ class Coroutines:
         self._context = contextvars.copy_context()
 
     def start(self) -> None:
-        """
-        Start the loop, or begin in the user's loop.
-        """
+        """Start the loop, or begin in the user's loop."""
         if self._theirs is None:
             threading.Thread(
                 target=self._run_loop, name="safeconsumer-worker-asyncio", daemon=True
@@ -84,28 +78,20 @@ class Coroutines:
             self._theirs.call_soon_threadsafe(self._begin, context=self._context)
 
     def wait_ready(self, seconds: float) -> bool:
-        """
-        Tell whether the lifespan was entered within so many seconds.
-        """
+        """Tell whether the lifespan was entered within so many seconds."""
         is_over = self._entered.wait(seconds)
         if self._error is not None:
             raise self._error
         return is_over
 
     def recall(self) -> None:
-        """
-        Do nothing: a coroutine begins at once with a record that it has claimed.
-        """
+        """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
     def recall_held(self) -> None:
-        """
-        Do nothing: a coroutine begins at once with a record that it has claimed.
-        """
+        """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """
-        Cancel what still runs, leave the lifespan, and end our own loop.
-        """
+        """Cancel what still runs, leave the lifespan, and end our own loop."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
@@ -350,9 +336,7 @@ class Coroutines:
 
 
 def in_time(handle: Handler, limit: float | None) -> Handler:
-    """
-    Return a coroutine handler whose calls are cancelled after so many seconds.
-    """
+    """Return a coroutine handler whose calls are cancelled after so many seconds."""
     if limit is None:
         return handle
 

@@ -1,6 +1,4 @@
-"""
-Defines what all executors have in common: slots for handlers, and the calls there.
-"""
+"""Defines what all executors have in common: slots for handlers, and the calls there."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -27,20 +25,14 @@ END_SECONDS = 1.0
 
 
 class Runner(Protocol):
-    """
-    Runs handlers on what a schedule hands out.
-    """
+    """Runs handlers on what a schedule hands out."""
 
     @property
     def slots(self) -> Sequence[Slot]:
-        """
-        The slots in which handlers run.
-        """
+        """The slots in which handlers run."""
 
     def start(self) -> None:
-        """
-        Begin; does not wait until it has begun.
-        """
+        """Begin; does not wait until it has begun."""
 
     def wait_ready(self, seconds: float) -> bool:
         """
@@ -51,19 +43,13 @@ class Runner(Protocol):
         """
 
     def recall(self) -> None:
-        """
-        Return everything handed over that has not begun; nothing begins from now on.
-        """
+        """Return everything handed over that has not begun; nothing begins from now on."""
 
     def recall_held(self) -> None:
-        """
-        Return what has not begun and is held by now. Any thread.
-        """
+        """Return what has not begun and is held by now. Any thread."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """
-        End within so many seconds; handlers that take longer are not waited for.
-        """
+        """End within so many seconds; handlers that take longer are not waited for."""
 
 
 @frozen(kw_only=True)
@@ -90,23 +76,17 @@ class Calls:
     trace: "Tracer | None" = None
 
     def around(self, handle: Handler) -> Handler:
-        """
-        Return the handler to be called in this process, in a span if spans are made.
-        """
+        """Return the handler to be called in this process, in a span if spans are made."""
         return handle if self.trace is None else self.trace.around(handle)
 
     @property
     def overdue(self) -> float | None:
-        """
-        After how many seconds a handler has outlived its time limit.
-        """
+        """After how many seconds a handler has outlived its time limit."""
         return None if self.timeout is None else self.timeout + _GRACE
 
 
 def end_slot(slot: Slot, schedule: Schedule, error: BaseException) -> None:
-    """
-    Note that a slot runs nothing any more, and stop the worker for that reason.
-    """
+    """Note that a slot runs nothing any more, and stop the worker for that reason."""
     slot.task, slot.ended = None, error
     wrong = HandlersFailError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error

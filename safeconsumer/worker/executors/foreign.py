@@ -1,6 +1,4 @@
-"""
-Runs handlers in an executor that belongs to the user.
-"""
+"""Runs handlers in an executor that belongs to the user."""
 
 import functools
 import math
@@ -51,9 +49,7 @@ class _Call:
     is_recalled: bool = False
 
     def recall(self) -> None:
-        """
-        Cancel it, unless it runs already.
-        """
+        """Cancel it, unless it runs already."""
         self.is_recalled = True
         self.future.cancel()
 
@@ -83,25 +79,19 @@ class Foreign(Elsewhere):
         return task.indexes[0] if is_known else -1
 
     def recall(self) -> None:
-        """
-        Cancel the calls that wait in the executor.
-        """
+        """Cancel the calls that wait in the executor."""
         self._is_recalled = True
         for call in list(self._calls_there.values()):
             call.recall()
 
     def recall_held(self) -> None:
-        """
-        Cancel the waiting calls whose partitions are held.
-        """
+        """Cancel the waiting calls whose partitions are held."""
         for call in list(self._calls_there.values()):
             if call.task.epoch.is_held:
                 call.recall()
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """
-        Cancel the waiting calls, and let the threads end.
-        """
+        """Cancel the waiting calls, and let the threads end."""
         self.recall()
         super().stop(seconds)
 

@@ -1,6 +1,4 @@
-"""
-Enters and leaves the context manager of a worker's ``lifespan`` where handlers run.
-"""
+"""Enters and leaves the context manager of a worker's ``lifespan`` where handlers run."""
 
 import inspect
 import pickle
@@ -109,9 +107,7 @@ def _not_entered(error: BaseException) -> LifespanError:
 
 
 def not_left(error: BaseException) -> LifespanError:
-    """
-    Return the error for a lifespan that could not be left.
-    """
+    """Return the error for a lifespan that could not be left."""
     wrong = LifespanError(f"lifespan could not be left: {shown(error)}")
     wrong.__cause__ = error
     return wrong
@@ -141,9 +137,7 @@ class LifespanThread:
         )
 
     def start(self) -> None:
-        """
-        Begin to enter the lifespan, if there is one.
-        """
+        """Begin to enter the lifespan, if there is one."""
         if self._lifespan is not None:
             self._thread.start()
 
@@ -160,9 +154,7 @@ class LifespanThread:
         return is_over
 
     def leave(self, seconds: float) -> None:
-        """
-        Leave the lifespan, and wait up to so many seconds until it is left.
-        """
+        """Leave the lifespan, and wait up to so many seconds until it is left."""
         self._leaving.set()
         if self._thread.is_alive():
             self._thread.join(seconds)

@@ -1,6 +1,4 @@
-"""
-Runs handlers in separate processes.
-"""
+"""Runs handlers in separate processes."""
 
 import atexit
 import contextlib
@@ -57,9 +55,7 @@ def serve(  # noqa: PLR0913, PLR0917 - passed by position
     seconds: float,
     lifespan: MakeLifespan | None,
 ) -> None:
-    """
-    Work in a child process until the pipe is closed; answer where the handler is.
-    """
+    """Work in a child process until the pipe is closed; answer where the handler is."""
     _leave_signals_to_the_worker()
     threading.Thread(
         target=_tell_stack, args=(questions, threading.get_ident()), daemon=True
@@ -110,9 +106,7 @@ def _leave_signals_to_the_worker() -> None:
 
 
 def _pass_by(*_signal: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 def _tell_stack(questions: Connection, thread: int) -> None:
@@ -172,24 +166,18 @@ class _Child:
     asked_at: float = 0.0
 
     def close(self) -> None:
-        """
-        Let it end, unless it is in a handler.
-        """
+        """Let it end, unless it is in a handler."""
         with contextlib.suppress(OSError):
             self.pipe.close()  # a waiting process then ends
             self.questions.close()
 
     def kill(self) -> None:
-        """
-        Kill it, and wait until it has ended.
-        """
+        """Kill it, and wait until it has ended."""
         self.process.kill()
         self.process.join(_GONE_SECONDS)
 
     def ask(self) -> None:
-        """
-        Ask it where its handler is; it answers later.
-        """
+        """Ask it where its handler is; it answers later."""
         with self.looking, contextlib.suppress(EOFError, OSError):
             if self.is_asked and self.questions.poll(0):
                 self.questions.recv()  # a late answer to an earlier question
@@ -202,9 +190,7 @@ class _Child:
             self.is_asked, self.asked_at = True, time.monotonic()
 
     def stack(self) -> str | None:
-        """
-        Return the stack of its handler; None if it does not answer soon.
-        """
+        """Return the stack of its handler; None if it does not answer soon."""
         with self.looking, contextlib.suppress(EOFError, OSError):
             self._ask()
             left = self.asked_at + _LOOK_SECONDS - time.monotonic()
@@ -225,9 +211,7 @@ class _Child:
 
     @property
     def began(self) -> float:
-        """
-        When it began with its current record.
-        """
+        """When it began with its current record."""
         return float(self.progress[_BEGAN])
 
 
@@ -262,9 +246,7 @@ class Processes(Elsewhere):
         self._is_stopped = False
 
     def start(self) -> None:
-        """
-        Start the threads; processes are started when there is work for them.
-        """
+        """Start the threads; processes are started when there is work for them."""
         # It runs before multiprocessing's own exit handler, which waits without a
         # limit.
         atexit.register(self._kill)
@@ -275,16 +257,12 @@ class Processes(Elsewhere):
             child.process.kill()
 
     def recall(self) -> None:
-        """
-        Start no more processes: records that wait for one have not begun.
-        """
+        """Start no more processes: records that wait for one have not begun."""
         self._recalled.set()
         self._recalling.close()  # ends the waits for a first answer
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """
-        End the processes; those that are in a handler are killed.
-        """
+        """End the processes; those that are in a handler are killed."""
         until = time.monotonic() + seconds
         self.recall()
         atexit.unregister(self._kill)

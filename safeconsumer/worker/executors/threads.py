@@ -1,6 +1,4 @@
-"""
-Runs handlers in threads of this process, and drives handlers that run elsewhere.
-"""
+"""Runs handlers in threads of this process, and drives handlers that run elsewhere."""
 
 import functools
 import threading
@@ -30,9 +28,7 @@ from safeconsumer.worker.results import Schedule
 
 
 class Threads:
-    """
-    Runs handlers in daemon threads of this process; a stuck one does not block exit.
-    """
+    """Runs handlers in daemon threads of this process; a stuck one does not block exit."""
 
     _ends_late = False  # whether a handler that takes too long can be ended
 
@@ -54,33 +50,23 @@ class Threads:
         ]
 
     def start(self) -> None:
-        """
-        Start the threads; nothing is handed over before the first poll.
-        """
+        """Start the threads; nothing is handed over before the first poll."""
         self._lifespan.start()
         for thread in self._threads:
             thread.start()
 
     def wait_ready(self, seconds: float) -> bool:
-        """
-        Tell whether the lifespan was entered within so many seconds.
-        """
+        """Tell whether the lifespan was entered within so many seconds."""
         return self._lifespan.wait_entered(seconds)
 
     def recall(self) -> None:
-        """
-        Do nothing: a thread begins at once with a record that it has claimed.
-        """
+        """Do nothing: a thread begins at once with a record that it has claimed."""
 
     def recall_held(self) -> None:
-        """
-        Do nothing: a thread begins at once with a record that it has claimed.
-        """
+        """Do nothing: a thread begins at once with a record that it has claimed."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """
-        Let the threads end; a thread that is in a handler ends after it.
-        """
+        """Let the threads end; a thread that is in a handler ends after it."""
         self._schedule.queue.end()
         self._lifespan.leave(seconds)
 
@@ -112,15 +98,11 @@ class Threads:
 
 
 class NotBegunError(Exception):
-    """
-    Records that were handed over are back: none of them was begun or has failed.
-    """
+    """Records that were handed over are back: none of them was begun or has failed."""
 
 
 class Elsewhere(Threads, ABC):
-    """
-    Has one thread per slot that drives it and waits for answers; subclasses run them.
-    """
+    """Has one thread per slot that drives it and waits for answers; subclasses run them."""
 
     _is_here = False  # whether handlers run in this process
 
@@ -129,9 +111,7 @@ class Elsewhere(Threads, ABC):
 
     @abstractmethod
     def _look(self, slot: Slot) -> str | None:
-        """
-        Return the stack of what runs in a slot; None if it cannot be seen.
-        """
+        """Return the stack of what runs in a slot; None if it cannot be seen."""
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         records = [task.chunk.records[index] for index in task.indexes]
@@ -183,9 +163,7 @@ class Elsewhere(Threads, ABC):
         return answer
 
     def _first(self, task: Task) -> int:
-        """
-        Return the index of the record that is begun first; -1 if it is never known.
-        """
+        """Return the index of the record that is begun first; -1 if it is never known."""
         return task.indexes[0]
 
     def _prepare(self, slot: Slot) -> None:

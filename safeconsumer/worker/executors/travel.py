@@ -1,6 +1,4 @@
-"""
-Sends a handler's exception to another process, with its class and its traceback.
-"""
+"""Sends a handler's exception to another process, with its class and its traceback."""
 
 import contextlib
 import pickle
@@ -31,18 +29,14 @@ def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
 
 
 def opened(answer: tuple[int, Any]) -> Answer:
-    """
-    Return an answer as it was before it was sent; it may not have been sent at all.
-    """
+    """Return an answer as it was before it was sent; it may not have been sent at all."""
     count, error = answer
     return count, error.error if isinstance(error, Parcel) else error
 
 
 @define
 class Parcel:
-    """
-    An error on its way: unpickling it gives the error.
-    """
+    """An error on its way: unpickling it gives the error."""
 
     error: BaseException
 

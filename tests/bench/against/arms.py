@@ -1,6 +1,4 @@
-"""
-Members of the frameworks as processes, and what a group has done.
-"""
+"""Members of the frameworks as processes, and what a group has done."""
 
 import json
 import os
@@ -41,9 +39,7 @@ class Arm:
 
 
 class FrameworkMember:
-    """
-    A process; see :mod:`tests.bench.against.member`.
-    """
+    """A process; see :mod:`tests.bench.against.member`."""
 
     def __init__(self, arm: Arm, folder: Path, told: Mapping[str, object]) -> None:
         settings = {"session_ms": 6_000, "poll_ms": 300_000, **told, **arm.settings}
@@ -81,9 +77,7 @@ class FrameworkMember:
             raise RuntimeError(message)
 
     def measured(self) -> dict[str, float]:
-        """
-        Wait for its end, and return what it measured; empty if it told nothing.
-        """
+        """Wait for its end, and return what it measured; empty if it told nothing."""
         out, _ = self._process.communicate(timeout=_START_TIMEOUT)
         self._errors.close()
         lines = [json.loads(line) for line in out.splitlines()]
@@ -91,15 +85,11 @@ class FrameworkMember:
 
     @property
     def is_over(self) -> bool:
-        """
-        Whether it has ended, asked or not.
-        """
+        """Whether it has ended, asked or not."""
         return self._process.poll() is not None
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """
-        Send a signal and wait for its end; by force if it does not come.
-        """
+        """Send a signal and wait for its end; by force if it does not come."""
         self._process.send_signal(number)
         try:
             self._process.communicate(timeout=_END_TIMEOUT)
@@ -127,9 +117,7 @@ class Account:
 
 
 def account(bootstrap: str, group: str, topic: str, trace: Path) -> Account:
-    """
-    Compare what was handled with what was committed.
-    """
+    """Compare what was handled with what was committed."""
     lines = trace.read_text().splitlines() if trace.exists() else []
     seen = Counter(tuple(map(int, line.split())) for line in lines)
     committed = {
@@ -186,8 +174,6 @@ class Roll:
             self.members |= there
 
     def close(self) -> None:
-        """
-        Count no more.
-        """
+        """Count no more."""
         self._over.set()
         self._thread.join()

@@ -1,6 +1,4 @@
-"""
-The same handler for every framework: waits, counts, and writes down what it was given.
-"""
+"""The same handler for every framework: waits, counts, and writes down what it was given."""
 
 import asyncio
 import os
@@ -41,9 +39,7 @@ class Handling:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def begin(self, offset: int) -> float:
-        """
-        Note the first call; return how long to wait.
-        """
+        """Note the first call; return how long to wait."""
         if self.began is None:
             self.began = now()
         if self._slow is not None and offset < _SLOW_ONES:
@@ -51,9 +47,7 @@ class Handling:
         return float(self._sleep)
 
     def end(self, partition: int, offset: int) -> None:
-        """
-        Count a record that is handled.
-        """
+        """Count a record that is handled."""
         if self._trace is not None:
             os.write(self._trace, b"%d %d\n" % (partition, offset))
         with self._lock:
@@ -63,27 +57,21 @@ class Handling:
                 self.is_enough.set()
 
     def handle(self, partition: int, offset: int) -> None:
-        """
-        Handle one record, in a thread.
-        """
+        """Handle one record, in a thread."""
         seconds = self.begin(offset)
         if seconds:
             time.sleep(seconds)
         self.end(partition, offset)
 
     async def handle_async(self, partition: int, offset: int) -> None:
-        """
-        Handle one record, in an event loop.
-        """
+        """Handle one record, in an event loop."""
         seconds = self.begin(offset)
         if seconds:
             await asyncio.sleep(seconds)
         self.end(partition, offset)
 
     def measured(self) -> dict[str, float]:
-        """
-        Return what it took from the first record to the last, or to now.
-        """
+        """Return what it took from the first record to the last, or to now."""
         wall, cpu = self.ended or now()
         began, cpu_before = self.began or (wall, cpu)
         return {
@@ -95,7 +83,5 @@ class Handling:
 
 
 def now() -> tuple[float, float]:
-    """
-    Return the time, and the CPU used so far by all threads, in seconds.
-    """
+    """Return the time, and the CPU used so far by all threads, in seconds."""
     return time.monotonic(), time.process_time()

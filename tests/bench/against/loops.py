@@ -19,9 +19,7 @@ Loop = Callable[[dict[str, Any], Handling], None]
 
 
 def safeconsumer(told: dict[str, Any], handling: Handling) -> None:
-    """
-    Run a ``Worker`` with threads; ``order`` is told.
-    """
+    """Run a ``Worker`` with threads; ``order`` is told."""
     from safeconsumer import Drain, Limits, SafeConsumer, Worker  # noqa: PLC0415 - see above
 
     consumer = SafeConsumer(
@@ -46,9 +44,7 @@ def safeconsumer(told: dict[str, Any], handling: Handling) -> None:
 
 
 def arroyo(told: dict[str, Any], handling: Handling) -> None:
-    """
-    Run a ``StreamProcessor`` with ``RunTaskInThreads``, or with ``RunTask``.
-    """
+    """Run a ``StreamProcessor`` with ``RunTaskInThreads``, or with ``RunTask``."""
     from arroyo.backends.kafka import (  # noqa: PLC0415 - see above
         KafkaConsumer,
         build_kafka_consumer_configuration,
@@ -88,9 +84,7 @@ def arroyo(told: dict[str, Any], handling: Handling) -> None:
 
 
 def quixstreams(told: dict[str, Any], handling: Handling) -> None:
-    """
-    Run an ``Application``: one record after the other, it knows no other way.
-    """
+    """Run an ``Application``: one record after the other, it knows no other way."""
     from quixstreams import Application, message_context  # noqa: PLC0415 - see above
 
     app = Application(
@@ -111,9 +105,7 @@ def quixstreams(told: dict[str, Any], handling: Handling) -> None:
 
 
 def faststream(told: dict[str, Any], handling: Handling) -> None:
-    """
-    Run a subscriber of coroutines; ``ack`` is told, or its default is used.
-    """
+    """Run a subscriber of coroutines; ``ack`` is told, or its default is used."""
     import logging  # noqa: PLC0415 - see above
 
     from faststream import AckPolicy, FastStream  # noqa: PLC0415

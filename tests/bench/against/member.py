@@ -16,9 +16,7 @@ from tests.bench.against.loops import LOOPS
 
 
 def main() -> None:
-    """
-    Run until enough is handled, the time is over, or a signal comes.
-    """
+    """Run until enough is handled, the time is over, or a signal comes."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     handling = Handling(told)
     threading.Thread(target=_end, args=(told, handling), daemon=True).start()

@@ -1,6 +1,4 @@
-"""
-The same work in a worker and in other frameworks, on one broker.
-"""
+"""The same work in a worker and in other frameworks, on one broker."""
 
 import signal
 import statistics
@@ -45,9 +43,7 @@ BUSY = (*PARALLEL, SERIAL[2], ACKS)
 
 @frozen
 class Against:
-    """
-    What is compared, and on what.
-    """
+    """What is compared, and on what."""
 
     stage: Stage
     frameworks: Collection[str]
@@ -73,9 +69,7 @@ class Against:
     def in_turns(
         self, arms: Sequence[Arm], topic: str, rounds: int, **told: object
     ) -> dict[str, list[dict[str, float]]]:
-        """
-        Measure each arm in fresh processes, in another order each round.
-        """
+        """Measure each arm in fresh processes, in another order each round."""
         chosen = {arm.name: arm for arm in self.chosen(arms)}
         values = defaultdict(list)
         for lap in range(rounds):
@@ -88,18 +82,14 @@ class Against:
     def at_once(
         self, arms: Sequence[Arm], act: Callable[[Arm], list[Figure]]
     ) -> list[Figure]:
-        """
-        Let all arms act at the same time: they mostly wait.
-        """
+        """Let all arms act at the same time: they mostly wait."""
         chosen = self.chosen(arms)
         with ThreadPoolExecutor(len(chosen)) as pool:
             return [figure for figures in pool.map(act, chosen) for figure in figures]
 
 
 def no_op(against: Against) -> list[Figure]:
-    """
-    Do nothing with records: CPU for each, and records per second.
-    """
+    """Do nothing with records: CPU for each, and records per second."""
     stage = against.stage
     count = min(60_000, stage.sizes.records * 2)
     topic = fill(stage, Case(partitions=8, size=100), count, keys=97)
@@ -115,9 +105,7 @@ def no_op(against: Against) -> list[Figure]:
 
 
 def waiting(against: Against) -> list[Figure]:
-    """
-    Handle records that take 1 ms of waiting.
-    """
+    """Handle records that take 1 ms of waiting."""
     stage = against.stage
     count = min(60_000, stage.sizes.records * 2)
     topic = fill(stage, Case(partitions=4, size=1_000), count)
@@ -129,9 +117,7 @@ def waiting(against: Against) -> list[Figure]:
 
 
 def memory(against: Against) -> list[Figure]:
-    """
-    Take 100 ms for each record of a long backlog: peak memory.
-    """
+    """Take 100 ms for each record of a long backlog: peak memory."""
     stage = against.stage
     count = stage.sizes.records * 4
     topic = fill(stage, Case(partitions=4, size=1_000), count)
@@ -142,9 +128,7 @@ def memory(against: Against) -> list[Figure]:
 
 
 def slow(against: Against) -> list[Figure]:
-    """
-    Take two and a half times ``max.poll.interval.ms`` for eight of the records.
-    """
+    """Take two and a half times ``max.poll.interval.ms`` for eight of the records."""
     count, seconds = 4_000, 25.0
     told = {"sleep": 0.001, "slow": seconds, "poll_ms": 10_000}
 
@@ -171,9 +155,7 @@ def slow(against: Against) -> list[Figure]:
 
 
 def rebalance(against: Against) -> list[Figure]:
-    """
-    Let a member join and stop while records are handled, and kill another one.
-    """
+    """Let a member join and stop while records are handled, and kill another one."""
     # More than can be handled meanwhile, so that everybody is busy all the time.
     count = 16_000
     told = {"sleep": 0.05}
@@ -216,9 +198,7 @@ def run(
     folder: Path,
     smoke: bool,
 ) -> dict[str, object]:
-    """
-    Measure the rows and return everything as plain JSON values.
-    """
+    """Measure the rows and return everything as plain JSON values."""
     start = time.monotonic()
     against = Against(stage, frameworks, folder)
     # Before anything is measured: it installs what is not there.

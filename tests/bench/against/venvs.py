@@ -35,9 +35,7 @@ def python_of(framework: str, folder: Path) -> str:
 
 
 def clients_of(framework: str, folder: Path) -> str:
-    """
-    Return the framework's version and that of its client.
-    """
+    """Return the framework's version and that of its client."""
     freeze = _run(python_of(framework, folder), "-m", "pip", "freeze")
     wanted = ("confluent-kafka", "aiokafka", "kafka-python", "crc32c")
     found = [line for line in freeze.splitlines() if line.startswith(wanted)]

@@ -1,6 +1,4 @@
-"""
-One arm of a measurement: reads steps from stdin, answers on stdout, as JSON lines.
-"""
+"""One arm of a measurement: reads steps from stdin, answers on stdout, as JSON lines."""
 
 import gc
 import importlib
@@ -39,9 +37,7 @@ def _class(name: str) -> type[Any]:
 
 
 def main() -> None:
-    """
-    Make the arm that the first line asks for, then do step after step.
-    """
+    """Make the arm that the first line asks for, then do step after step."""
     answers = _private_stdout()
     arm: Any = None
     try:

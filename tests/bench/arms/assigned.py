@@ -1,6 +1,4 @@
-"""
-Pauses and resumes single partitions of a very large assignment.
-"""
+"""Pauses and resumes single partitions of a very large assignment."""
 
 import time
 from typing import Any

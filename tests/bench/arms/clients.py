@@ -1,6 +1,4 @@
-"""
-The two consumers that are compared, and what every arm does with them.
-"""
+"""The two consumers that are compared, and what every arm does with them."""
 
 from __future__ import annotations
 

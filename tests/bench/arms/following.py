@@ -1,6 +1,4 @@
-"""
-Follows records as they are produced, one by one, as a member of a group.
-"""
+"""Follows records as they are produced, one by one, as a member of a group."""
 
 import asyncio
 import importlib
@@ -40,9 +38,7 @@ class Following:
             self._reader = _KafkaPython(client, config, topic, group)
 
     def settle(self) -> dict[str, float]:
-        """
-        Wait for the assignment; return how much memory is resident then.
-        """
+        """Wait for the assignment; return how much memory is resident then."""
         deadline = time.monotonic() + _BOUND
         while not self._reader.is_assigned():
             if time.monotonic() > deadline:
@@ -55,9 +51,7 @@ class Following:
         return {"resident": resident_mb()}
 
     def drain(self, records: int) -> dict[str, float]:
-        """
-        Read what is there already; return the peak of memory.
-        """
+        """Read what is there already; return the peak of memory."""
         for _ in self._taken(records):
             pass
         return {"peak": peak_mb()}
@@ -83,9 +77,7 @@ class Following:
         return {"delays": delays, "cpu": cpu, "waits": waits, "polls": polls}
 
     def idle(self, polls: int) -> dict[str, float]:
-        """
-        Poll so many times for a second while nothing comes; return seconds of CPU.
-        """
+        """Poll so many times for a second while nothing comes; return seconds of CPU."""
         cpu, wall, came = time.process_time(), time.monotonic(), 0
         for _ in range(polls):
             came += len(list(self._reader.poll(1.0)))

@@ -19,9 +19,7 @@ _BUSY_SECONDS = 0.005
 
 
 def main() -> None:
-    """
-    Poll until stdin ends.
-    """
+    """Poll until stdin ends."""
     options = json.loads(sys.argv[1])
     began = time.monotonic()
 

@@ -1,6 +1,4 @@
-"""
-Polls while everything is paused.
-"""
+"""Polls while everything is paused."""
 
 import time
 from typing import Any
@@ -43,9 +41,7 @@ class Idle:
         self._consumer.poll(10)
 
     def poll(self, polls: int) -> dict[str, float]:
-        """
-        Poll so many times for a second each.
-        """
+        """Poll so many times for a second each."""
         fetches, records = self._wire.count("Fetch"), 0
         cpu, wall = time.process_time(), time.monotonic()
         for _ in range(polls):

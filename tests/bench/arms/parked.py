@@ -1,6 +1,4 @@
-"""
-Resumes from another thread while ``poll`` waits, with data parked for it.
-"""
+"""Resumes from another thread while ``poll`` waits, with data parked for it."""
 
 import random
 import threading

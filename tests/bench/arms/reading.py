@@ -1,6 +1,4 @@
-"""
-Reads a topic from start to end, again and again, and counts the CPU it takes.
-"""
+"""Reads a topic from start to end, again and again, and counts the CPU it takes."""
 
 import gc
 import importlib
@@ -79,9 +77,7 @@ class Reading:
     def read(
         self, records: int, max_records: int | None = None, *, iterate: bool = False
     ) -> dict[str, float]:
-        """
-        Read so many records from the start; return seconds of CPU and of wall.
-        """
+        """Read so many records from the start; return seconds of CPU and of wall."""
         for tp in self._read_from:
             self._consumer.seek(tp, 0)
         cpu, wall = time.process_time(), time.monotonic()
@@ -93,9 +89,7 @@ class Reading:
         return {"cpu": cpu, "wall": wall}
 
     def hold_strangers(self, count: int) -> dict[str, float | None]:
-        """
-        Place holds one by one on partitions that are not assigned here.
-        """
+        """Place holds one by one on partitions that are not assigned here."""
         pause = self._consumer.pause
         targets = [
             TopicPartition(f"stranger-{number // _PARTITIONS}", number % _PARTITIONS)

@@ -1,6 +1,4 @@
-"""
-Reads a topic from start to end with one of the clients, key, value and offset.
-"""
+"""Reads a topic from start to end with one of the clients, key, value and offset."""
 
 import asyncio
 import importlib
@@ -54,9 +52,7 @@ class Throughput:
         self._max_records = max_records
 
     def read(self, records: int) -> dict[str, float]:
-        """
-        Read so many records; return seconds of CPU and of wall, and the peak memory.
-        """
+        """Read so many records; return seconds of CPU and of wall, and the peak memory."""
         cpu, wall = time.process_time(), time.monotonic()
         got = self._reader.read(records, self._max_records)
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
@@ -113,9 +109,7 @@ class _KafkaPython:
         return got
 
     def rest(self) -> None:
-        """
-        Nothing to do: nothing is fetched but by ``poll``.
-        """
+        """Nothing to do: nothing is fetched but by ``poll``."""
 
     def close(self) -> None:
         self._consumer.close()
@@ -160,9 +154,7 @@ class _Aiokafka:
         return got
 
     def rest(self) -> None:
-        """
-        Nothing to do: nothing runs while the loop does not.
-        """
+        """Nothing to do: nothing runs while the loop does not."""
 
     def close(self) -> None:
         self._loop.run_until_complete(self._consumer.stop())
@@ -211,9 +203,7 @@ class _Confluent:
         return got
 
     def rest(self) -> None:
-        """
-        Stop fetching, which goes on in the background otherwise.
-        """
+        """Stop fetching, which goes on in the background otherwise."""
         self._consumer.unassign()
 
     def close(self) -> None:

@@ -1,6 +1,4 @@
-"""
-Pauses and resumes all the time while it reads, and counts what is fetched for it.
-"""
+"""Pauses and resumes all the time while it reads, and counts what is fetched for it."""
 
 import struct
 import time

@@ -1,6 +1,4 @@
-"""
-Pausing one partition of ten thousand.
-"""
+"""Pausing one partition of ten thousand."""
 
 import statistics
 from collections import defaultdict
@@ -20,9 +18,7 @@ Seconds = dict[str, list[float]]
 
 
 def ten_thousand(stage: Stage) -> list[Figure]:
-    """
-    ``pause`` and ``resume`` of one partition, and the ``poll`` after each.
-    """
+    """``pause`` and ``resume`` of one partition, and the ``poll`` after each."""
     from safeconsumer.testing import EmbeddedBroker  # noqa: PLC0415 - only for this row
 
     count = stage.sizes.assigned

@@ -1,6 +1,4 @@
-"""
-What importing the safe consumer costs over importing the stock one.
-"""
+"""What importing the safe consumer costs over importing the stock one."""
 
 import os
 import subprocess
@@ -27,9 +25,7 @@ Seconds = dict[str, list[float]]
 
 
 def imports(stage: Stage) -> list[Figure]:
-    """
-    Import in fresh interpreters, in turns; compiled files are there already.
-    """
+    """Import in fresh interpreters, in turns; compiled files are there already."""
     wall: Seconds = defaultdict(list)
     cpu: Seconds = defaultdict(list)
     statements = [_STOCK, _SAFE, _PACKAGE]
@@ -68,9 +64,7 @@ def _ratio(
 def import_seconds(
     statement: str, env: Mapping[str, str] | None = None
 ) -> tuple[float, float]:
-    """
-    Return the seconds of wall and of CPU that a statement takes a new interpreter.
-    """
+    """Return the seconds of wall and of CPU that a statement takes a new interpreter."""
     done = subprocess.run(  # noqa: S603 - our own script
         [sys.executable, "-c", _SCRIPT.format(statement=statement)],
         check=True,

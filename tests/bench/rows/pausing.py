@@ -1,6 +1,4 @@
-"""
-What pausing costs in bytes fetched again, in waiting, and in doing nothing.
-"""
+"""What pausing costs in bytes fetched again, in waiting, and in doing nothing."""
 
 from collections import defaultdict
 
@@ -21,9 +19,7 @@ _WAYS = {
 
 
 def refetch(stage: Stage) -> list[Figure]:
-    """
-    Bytes fetched over bytes produced, with a pause and a resume every 10 records.
-    """
+    """Bytes fetched over bytes produced, with a pause and a resume every 10 records."""
     records = stage.sizes.toggled
     topic = stage.topic(_PARTITIONS, records=records, size=_VALUE)
     figures = []
@@ -64,9 +60,7 @@ def refetch(stage: Stage) -> list[Figure]:
 
 
 def resume_latency(stage: Stage) -> list[Figure]:
-    """
-    From ``resume`` on another thread to the return of a waiting ``poll(5000)``.
-    """
+    """From ``resume`` on another thread to the return of a waiting ``poll(5000)``."""
     tries = stage.sizes.resumes
     topic = stage.topic(1, empty=1, records=tries + 200)
     figures = []
@@ -98,9 +92,7 @@ def resume_latency(stage: Stage) -> list[Figure]:
 
 
 def all_paused(stage: Stage) -> list[Figure]:
-    """
-    Both clients side by side, everything paused, polling for a second each time.
-    """
+    """Both clients side by side, everything paused, polling for a second each time."""
     polls = stage.sizes.idle_polls
     topic = stage.topic(_PARTITIONS, records=400)
     kinds = {

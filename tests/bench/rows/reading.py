@@ -1,6 +1,4 @@
-"""
-CPU per record: by ``poll``, by iteration, and with a great many holds elsewhere.
-"""
+"""CPU per record: by ``poll``, by iteration, and with a great many holds elsewhere."""
 
 import statistics
 from collections import defaultdict
@@ -37,9 +35,7 @@ Seconds = dict[str, list[float]]
 
 
 def poll_cpu(stage: Stage) -> list[Figure]:
-    """
-    ``poll(max_records=5000)`` and with the default of 500.
-    """
+    """``poll(max_records=5000)`` and with the default of 500."""
     modes = {
         "poll(max_records=5000)": {"max_records": 5000},
         "poll(), default 500": {"max_records": None},
@@ -48,16 +44,12 @@ def poll_cpu(stage: Stage) -> list[Figure]:
 
 
 def iteration_cpu(stage: Stage) -> list[Figure]:
-    """
-    ``for record in consumer``.
-    """
+    """``for record in consumer``."""
     return _compared(stage, "iteration", {"iteration": {"iterate": True}})
 
 
 def compiled_cpu(stage: Stage) -> list[Figure]:
-    """
-    With the compiled decoder against the stock client, which decodes in Python.
-    """
+    """With the compiled decoder against the stock client, which decodes in Python."""
     topic = stage.topic(_FULL, records=stage.sizes.records)
     settings = {"topic": topic, "partitions": _FULL}
     kinds = {
@@ -88,9 +80,7 @@ def compiled_cpu(stage: Stage) -> list[Figure]:
 
 
 def many_holds(stage: Stage) -> list[Figure]:
-    """
-    Place holds on partitions of subscribed topics that do not exist yet.
-    """
+    """Place holds on partitions of subscribed topics that do not exist yet."""
     count = stage.sizes.strangers
     topic = stage.topic(_FULL, records=stage.sizes.records)
     settings = {"topic": topic, "partitions": _FULL, "by_pattern": True}
@@ -140,9 +130,7 @@ def many_holds(stage: Stage) -> list[Figure]:
 
 
 def scraped_cpu(stage: Stage) -> list[Figure]:
-    """
-    Read while somebody asks for the metrics each second, and while nobody does.
-    """
+    """Read while somebody asks for the metrics each second, and while nobody does."""
     topic = stage.topic(_FULL, records=stage.sizes.records)
     settings = {"topic": topic, "partitions": _FULL}
     kinds = {

@@ -1,6 +1,4 @@
-"""
-``SafeConsumer(journal=...)``: what it did stands in its journal, and nothing is asked.
-"""
+"""``SafeConsumer(journal=...)``: what it did stands in its journal, and nothing is asked."""
 
 import os
 import signal
@@ -585,9 +583,7 @@ def test_a_lift_for_the_group_that_failed_is_written_as_failed(
 def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Before it has told where they begin; no position is no offset.
-    """
+    """Before it has told where they begin; no position is no offset."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
     class Silenced(KafkaConsumer):  # type: ignore[misc]  # upstream is untyped
@@ -627,9 +623,7 @@ def test_records_that_are_deleted_while_topics_are_read_are_said(
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path: Path) -> None:
-    """
-    A program that tries until a broker is there made one with each try.
-    """
+    """A program that tries until a broker is there made one with each try."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(

@@ -1,6 +1,4 @@
-"""
-Whose a journal is: the group of the consumer that writes it, whatever its head says.
-"""
+"""Whose a journal is: the group of the consumer that writes it, whatever its head says."""
 
 from collections.abc import Iterator
 from pathlib import Path

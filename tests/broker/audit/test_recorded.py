@@ -1,6 +1,4 @@
-"""
-What a real consumer did, written down and judged.
-"""
+"""What a real consumer did, written down and judged."""
 
 import itertools
 import os
@@ -72,9 +70,7 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    Back is no fault; what a seek passes over is missing, and told without producers.
-    """
+    """Back is no fault; what a seek passes over is missing, and told without producers."""
     topic = clients.topic(2)
     with_acks = JournalWriter(tmp_path, member="producer")
     produced(kafka_broker, topic, with_acks)
@@ -127,9 +123,7 @@ def test_a_real_consumer_keeps_its_promises(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    Paused, resumed, sought back, committed: nothing to find; and a planted fault is.
-    """
+    """Paused, resumed, sought back, committed: nothing to find; and a planted fault is."""
     topic = clients.topic(2)
     writer = JournalWriter(tmp_path, member="producer")
     produced(kafka_broker, topic, writer)
@@ -158,9 +152,7 @@ def test_every_way_to_hold_and_to_commit_is_written_down(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    The whole consumer too, when a hold ends by itself, and what came of a commit.
-    """
+    """The whole consumer too, when a hold ends by itself, and what came of a commit."""
     topic = clients.topic(2)
     produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader", group="g")
@@ -196,9 +188,7 @@ def test_what_a_client_commits_by_itself_is_not_called_right(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    A4, A5, A6: kafka-python commits unseen unless it is told not to; status 2.
-    """
+    """A4, A5, A6: kafka-python commits unseen unless it is told not to; status 2."""
     topic, group = clients.topic(2), uuid4().hex
     produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader")
@@ -220,9 +210,7 @@ def test_every_way_to_seek_is_written_down(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    A3, A4: back to the beginning and on to the end is no fault of the client.
-    """
+    """A3, A4: back to the beginning and on to the end is no fault of the client."""
     topic = clients.topic(2)
     produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader")
@@ -251,9 +239,7 @@ def test_what_a_client_lost_is_found_in_the_topic(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    --against-topic: a run that hides a record looks whole, but the topic has it.
-    """
+    """--against-topic: a run that hides a record looks whole, but the topic has it."""
     topic = clients.topic(1)
     producer = KafkaProducer(**kafka_broker.client_config)
     for _ in range(10):
@@ -280,9 +266,7 @@ def test_what_a_topic_has_deleted_is_missing_all_the_same(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    --against-topic: records that were deleted before anybody read them came to nobody.
-    """
+    """--against-topic: records that were deleted before anybody read them came to nobody."""
     topic = clients.topic(1)
     producer = KafkaProducer(**kafka_broker.client_config)
     for _ in range(10):
@@ -309,9 +293,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    Reading makes nothing; a partition that does not exist is named, without waiting.
-    """
+    """Reading makes nothing; a partition that does not exist is named, without waiting."""
     there = clients.topic(1)
     gone = f"{there}-gone"
     told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
@@ -335,9 +317,7 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
 
 
 def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
-    """
-    Those of operators; the application's own are in its calls.
-    """
+    """Those of operators; the application's own are in its calls."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((holds_hook(journal),))
     scope = scopes.parse("orders")
@@ -354,9 +334,7 @@ def test_holds_from_elsewhere_are_written_down(tmp_path: Path) -> None:
 
 
 def test_what_was_thrown_away_is_written_down(tmp_path: Path) -> None:
-    """
-    With how many records, where that is known of the partition.
-    """
+    """With how many records, where that is known of the partition."""
     journal = JournalWriter(tmp_path)
     write = purges_hook(journal)
     one, two = ("orders", 0), ("orders", 1)
@@ -376,9 +354,7 @@ def test_what_was_thrown_away_is_written_down(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:
-    """
-    Every entry that was written before the kill is read.
-    """
+    """Every entry that was written before the kill is read."""
     code = (
         "import os, signal, sys\n"
         "from safeconsumer.audit.writer import JournalWriter\n"
@@ -398,9 +374,7 @@ def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:
 def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
     tmp_path: Path,
 ) -> None:
-    """
-    Found by the soak: journals of a busy machine differed by 26 ms.
-    """
+    """Found by the soak: journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
     passed = itertools.accumulate(steps)  # it waits before the second look
     journal = JournalWriter(
@@ -412,9 +386,7 @@ def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
 
 
 def test_a_forked_child_writes_a_journal_of_its_own(tmp_path: Path) -> None:
-    """
-    Two processes in one file would prove nothing.
-    """
+    """Two processes in one file would prove nothing."""
     journal = JournalWriter(tmp_path)
     journal.write("call", {"op": "poll", "id": 1})
     child = os.fork()
@@ -432,9 +404,7 @@ def test_a_forked_child_writes_a_journal_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> None:
-    """
-    The thread that wrote is not there to give back the lock.
-    """
+    """The thread that wrote is not there to give back the lock."""
     journal = JournalWriter(tmp_path)
     is_held, may_end = threading.Event(), threading.Event()
 
@@ -462,9 +432,7 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """
-    At once, not with the first record.
-    """
+    """At once, not with the first record."""
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(JournalError, match="no journal can be written"):

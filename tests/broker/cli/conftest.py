@@ -1,6 +1,4 @@
-"""
-What tests of the commands share.
-"""
+"""What tests of the commands share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +15,6 @@ def post(
     make_producer: Callable[..., Any],
     make_consumer: Callable[..., Any],
 ) -> Post:
-    """
-    Prepare the topics.
-    """
+    """Prepare the topics."""
     topics = kafka_topic(partitions=3), kafka_topic(partitions=1)
     return Post(kafka_broker, *topics, make_producer(), make_consumer)

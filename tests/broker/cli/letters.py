@@ -1,6 +1,4 @@
-"""
-A topic, its topic of dead letters, and the command that is tried on them.
-"""
+"""A topic, its topic of dead letters, and the command that is tried on them."""
 
 import itertools
 from collections.abc import Callable
@@ -18,9 +16,7 @@ SECONDS = 30
 
 
 class Post:
-    """
-    A topic, its topic of dead letters, and letters as a worker writes them.
-    """
+    """A topic, its topic of dead letters, and letters as a worker writes them."""
 
     def __init__(
         self,
@@ -46,9 +42,7 @@ class Post:
         is_brief: bool = False,
         **record: Any,  # noqa: ANN401 - fields of a record
     ) -> None:
-        """
-        Write one letter.
-        """
+        """Write one letter."""
         fields = {
             "topic": self.topic,
             "partition": 1,
@@ -65,9 +59,7 @@ class Post:
         future.get(SECONDS)
 
     def run(self, command: str, *options: str, topic: str | None = None) -> Result:
-        """
-        Run a command on the topic of dead letters.
-        """
+        """Run a command on the topic of dead letters."""
         where = topic or self.dead
         arguments = ["dead-letters", command, where, *options]
         return CliRunner().invoke(
@@ -78,9 +70,7 @@ class Post:
         return self.run("show", *options, topic=f"{self.dead}:0@{offset}")
 
     def back(self, topic: str | None = None) -> list[Any]:
-        """
-        Return the records of the topic that letters go back to.
-        """
+        """Return the records of the topic that letters go back to."""
         name = topic or self.topic
         consumer = self._make_consumer(KafkaConsumer)
         tps = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name)]
@@ -95,8 +85,6 @@ class Post:
 
 
 def replayed_from(record: Any) -> str | None:  # noqa: ANN401 - upstream's
-    """
-    Return which letter a record was; None if it was none.
-    """
+    """Return which letter a record was; None if it was none."""
     found = dict(record.headers).get("dead-letter-replayed-from")
     return None if found is None else found.decode()

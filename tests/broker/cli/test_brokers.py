@@ -1,6 +1,4 @@
-"""
-Somebody's cluster: reached, used, and left as it was found.
-"""
+"""Somebody's cluster: reached, used, and left as it was found."""
 
 import uuid
 from collections.abc import Iterable

@@ -1,6 +1,4 @@
-"""
-``safeconsumer dead-letters``: what it lists and shows, and what it sends back.
-"""
+"""``safeconsumer dead-letters``: what it lists and shows, and what it sends back."""
 
 import contextlib
 import json
@@ -40,9 +38,7 @@ pytestmark = pytest.mark.embedded_suffices
 
 
 def test_list_is_a_table(post: Post) -> None:
-    """
-    When, from where, which error, attempts, group and the message, cut.
-    """
+    """When, from where, which error, attempts, group and the message, cut."""
     post.put(error=KeyError("x" * 200))
     post.put(error=ValueError("first\nsecond"))
     ended = post.run("list")
@@ -76,9 +72,7 @@ def test_list_is_a_table(post: Post) -> None:
     ],
 )
 def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> None:
-    """
-    All of them must fit; of repeated ones any. What is no letter has no origin.
-    """
+    """All of them must fit; of repeated ones any. What is no letter has no origin."""
     post.put(error=KeyError("a"))
     post.put()
     post.put(partition=2)
@@ -91,9 +85,7 @@ def test_filters(post: Post, options: tuple[str, ...], offsets: list[int]) -> No
 
 
 def test_a_name_that_no_letter_has(post: Post) -> None:
-    """
-    A filter with a mistyped name finds nothing, and says what there is.
-    """
+    """A filter with a mistyped name finds nothing, and says what there is."""
     post.put(error=KeyError("a"))
     post.put()
     post.put()
@@ -120,18 +112,14 @@ def test_a_name_that_no_letter_has(post: Post) -> None:
 def test_wrong_usage(
     post: Post, command: str, options: tuple[str, ...], status: Status
 ) -> None:
-    """
-    Status 2.
-    """
+    """Status 2."""
     assert post.run(command, *options).exit_code == status
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
 def test_a_topic_that_does_not_exist(post: Post, command: str) -> None:
-    """
-    Status 7, and it is not made.
-    """
+    """Status 7, and it is not made."""
     name = f"{post.dead}-missing"
     for _ in range(2):
         ended = post.run(command, topic=name)
@@ -140,9 +128,7 @@ def test_a_topic_that_does_not_exist(post: Post, command: str) -> None:
 
 
 def test_a_record_that_is_no_letter_is_listed(post: Post) -> None:
-    """
-    With what it lacks.
-    """
+    """With what it lacks."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     post.producer.send(post.dead, b"damaged", headers=headers).get(SECONDS)
@@ -154,9 +140,7 @@ def test_a_record_that_is_no_letter_is_listed(post: Post) -> None:
 
 
 def test_what_others_wrote_does_not_steer_the_terminal(post: Post) -> None:
-    """
-    Neither by an error's message nor by a header.
-    """
+    """Neither by an error's message nor by a header."""
     post.put(error=ValueError("\x1b[2J"), headers=[("\x1b[2J", b"\x1b[2J")])
     for ended in (post.run("list"), post.show(0)):
         assert (ended.exit_code, "\x1b" in ended.output) == (Status.DONE, False)
@@ -174,9 +158,7 @@ def raised() -> Exception:
 
 
 def test_show_tells_everything(post: Post) -> None:
-    """
-    Text as text, the rest in hex, with sizes.
-    """
+    """Text as text, the rest in hex, with sizes."""
     post.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
     ended = post.show(0)
     assert ended.exit_code == Status.DONE, ended.output
@@ -191,9 +173,7 @@ def test_show_tells_everything(post: Post) -> None:
 
 
 def test_show_as_json(post: Post) -> None:
-    """
-    The same for a machine.
-    """
+    """The same for a machine."""
     post.put(None, b"k", is_brief=True)
     told = json.loads(post.show(0, "--json").stdout)
     assert (told["from"], told["value"], told["key"], told["stack"]) == (
@@ -206,9 +186,7 @@ def test_show_as_json(post: Post) -> None:
 
 
 def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
-    """
-    Status 1, and what there is.
-    """
+    """Status 1, and what there is."""
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     foreign, nothing = post.show(0), post.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
@@ -218,9 +196,7 @@ def test_show_of_nothing_and_of_no_letter(post: Post) -> None:
 
 
 def test_a_letter_about_a_letter(post: Post) -> None:
-    """
-    The last one counts; the first is the record that it is about.
-    """
+    """The last one counts; the first is the record that it is about."""
     inner = [
         ("trace", b"1"),
         ("dead-letter-topic", b"first"),
@@ -238,9 +214,7 @@ def test_a_letter_about_a_letter(post: Post) -> None:
 
 @pytest.mark.any_broker
 def test_replay_gives_records_back_as_they_were(post: Post) -> None:
-    """
-    Key, value and headers, in their partition, and which letter each was.
-    """
+    """Key, value and headers, in their partition, and which letter each was."""
     post.put(b"a", b"k", headers=[("x", b"1"), ("x", b""), ("y", b"\xff")])
     post.put(None, b"tombstone", headers=[])
     post.put(None, None, headers=[], partition=2)
@@ -263,9 +237,7 @@ def test_replay_gives_records_back_as_they_were(post: Post) -> None:
 
 @pytest.mark.any_broker
 def test_a_letter_is_sent_back_once(post: Post) -> None:
-    """
-    By every later run, filtered or not; unless it is asked for.
-    """
+    """By every later run, filtered or not; unless it is asked for."""
     post.put(b"0", error=KeyError("a"))
     post.put(b"1")
     post.put(b"2", error=KeyError("a"))
@@ -280,9 +252,7 @@ def test_a_letter_is_sent_back_once(post: Post) -> None:
 
 
 def test_a_dry_run_changes_nothing(post: Post) -> None:
-    """
-    It says what would go where, and what would stay.
-    """
+    """It says what would go where, and what would stay."""
     post.put()
     post.put(partition=7)
     post.put(headers=[("n", None)])
@@ -298,9 +268,7 @@ def test_a_dry_run_changes_nothing(post: Post) -> None:
 
 
 def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
-    """
-    Status 8; it goes back once it can, and all that could has gone.
-    """
+    """Status 8; it goes back once it can, and all that could has gone."""
     gone = f"{post.topic}-gone"
     post.producer.send(post.dead, b"not ours").get(SECONDS)
     post.put(b"1", topic=gone)
@@ -328,9 +296,7 @@ def test_what_cannot_go_back_stays_and_is_named(post: Post) -> None:
 
 
 def test_a_second_death_and_a_second_replay(post: Post) -> None:
-    """
-    The header that says which letter it was does not pile up.
-    """
+    """The header that says which letter it was does not pile up."""
     post.put()
     post.run("replay")
     (first,) = post.back()
@@ -345,9 +311,7 @@ def test_a_second_death_and_a_second_replay(post: Post) -> None:
 
 @pytest.mark.any_broker
 def test_the_time_is_new_unless_asked(post: Post) -> None:
-    """
-    Retention would delete an old record at once.
-    """
+    """Retention would delete an old record at once."""
     post.put(b"old")
     post.run("replay")
     (new,) = post.back()
@@ -363,9 +327,7 @@ def test_the_time_is_new_unless_asked(post: Post) -> None:
 def test_a_group_of_somebody_elses_is_refused(
     post: Post, make_consumer: Callable[..., Any]
 ) -> None:
-    """
-    Its offsets mean something else.
-    """
+    """Its offsets mean something else."""
     post.put()
     group = f"g-{post.dead}"
     consumer = make_consumer(KafkaConsumer, post.dead, group=group)
@@ -392,9 +354,7 @@ def test_a_producer_that_fails(
     status: Status,
     said: str,
 ) -> None:
-    """
-    At the second of three letters: the others are sent, and it is by the next run.
-    """
+    """At the second of three letters: the others are sent, and it is by the next run."""
     for n in range(3):
         post.put(b"%d" % n)
 
@@ -427,9 +387,7 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
     monkeypatch: pytest.MonkeyPatch,
     is_last: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    Not if all of them were on their way, and have arrived.
-    """
+    """Not if all of them were on their way, and have arrived."""
     for n in range(3):
         post.put(b"%d" % n)
     real, value = dead_letters.producer_of, b"2" if is_last else b"1"
@@ -461,9 +419,7 @@ def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
 def test_a_group_with_members_is_refused(
     post: Post, make_consumer: Callable[..., Any]
 ) -> None:
-    """
-    Before anything is sent: its members commit, too.
-    """
+    """Before anything is sent: its members commit, too."""
     post.put()
     stays = {"session_timeout_ms": 30_000}
     consumer = make_consumer(KafkaConsumer, post.dead, group=post.memory, **stays)
@@ -489,9 +445,7 @@ VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" %
 def test_any_record_can_be_shown(
     headers: list[tuple[str, bytes | None]], value: bytes | None, timestamp: int
 ) -> None:
-    """
-    Whoever wrote it.
-    """
+    """Whoever wrote it."""
     one = letters.found(
         SimpleNamespace(
             topic="t",
@@ -514,9 +468,7 @@ def test_any_record_can_be_shown(
 
 
 class Group:
-    """
-    Keeps offsets as a broker does.
-    """
+    """Keeps offsets as a broker does."""
 
     def __init__(self) -> None:
         self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -541,9 +493,7 @@ TP = TopicPartition("orders.dlq", 0)
 def test_memory_knows_what_was_sent(
     begin: int, windows: list[list[tuple[int, bool]]], later: int
 ) -> None:
-    """
-    Exactly, whatever was sent in which order, and after each start anew.
-    """
+    """Exactly, whatever was sent in which order, and after each start anew."""
     group, sent = Group(), set()
     for window in windows:
         memory = Memory(group, {TP: begin})
@@ -580,9 +530,7 @@ def _letter(offset: int) -> letters.Found:
 
 
 class Outbox:
-    """
-    A producer whose records arrive, before it dies.
-    """
+    """A producer whose records arrive, before it dies."""
 
     config: ClassVar[dict[str, Any]] = {"value_serializer": None}
 
@@ -591,9 +539,7 @@ class Outbox:
         self.sent: list[str] = []
 
     def send(self, topic: str, **_record: Any) -> Any:  # noqa: ANN401 - a future
-        """
-        Send a record.
-        """
+        """Send a record."""
         self.sent.append(topic)
         if self.dies:
             raise KeyboardInterrupt
@@ -601,9 +547,7 @@ class Outbox:
 
 
 def test_what_was_found_to_have_arrived_is_remembered() -> None:
-    """
-    Once, as the topic may have let go of it when a later run looks.
-    """
+    """Once, as the topic may have let go of it when a later run looks."""
     group = Group()
 
     def run(*, dies: bool = False, arrived: bool = False, **how: Any) -> list[int]:  # noqa: ANN401 - of a replay
@@ -626,9 +570,7 @@ def test_what_was_found_to_have_arrived_is_remembered() -> None:
 
 
 def test_a_second_replay_is_noticed() -> None:
-    """
-    By the one that writes later.
-    """
+    """By the one that writes later."""
     group = Group()
     first, second = Memory(group, {TP: 0}), Memory(group, {TP: 0})
     first.begin([(TP, 1)])
@@ -638,9 +580,7 @@ def test_a_second_replay_is_noticed() -> None:
 
 
 def test_memory_of_a_long_topic_is_short() -> None:
-    """
-    A record that is no letter stands at the beginning for ever.
-    """
+    """A record that is no letter stands at the beginning for ever."""
     group = Group()
     memory = Memory(group, {TP: 0})
     memory.end(((TP, n) for n in range(1, 300_000)), ())
@@ -652,9 +592,7 @@ def test_memory_of_a_long_topic_is_short() -> None:
 
 
 def test_memory_that_is_full_refuses_before_anything_is_sent() -> None:
-    """
-    Rather than forget.
-    """
+    """Rather than forget."""
     group = Group()
     memory = Memory(group, {TP: 0})
     chance = random.Random(7)  # noqa: S311 - a test
@@ -665,9 +603,7 @@ def test_memory_that_is_full_refuses_before_anything_is_sent() -> None:
 
 
 def test_what_is_sent_back_has_one_trace(post: Post) -> None:
-    """
-    Its own: an instrumentor of the producer adds no second one.
-    """
+    """Its own: an instrumentor of the producer adds no second one."""
     sent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     post.put(headers=[("traceparent", sent)])
     post.put(headers=[])

@@ -1,6 +1,4 @@
-"""
-Dead letters on a real broker: from a worker, and back to it; a replay that dies.
-"""
+"""Dead letters on a real broker: from a worker, and back to it; a replay that dies."""
 
 import itertools
 import os
@@ -86,9 +84,7 @@ def test_from_a_worker_and_back_to_it(
     make_producer: Callable[..., Any],
     number: signal.Signals,
 ) -> None:
-    """
-    Every record that failed is handled again, once, though the replay is interrupted.
-    """
+    """Every record that failed is handled again, once, though the replay is interrupted."""
     count = 30
     program = Program(tmp_path, post.broker, post.topic)
     producer = make_producer()

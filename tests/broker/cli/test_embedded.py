@@ -1,6 +1,4 @@
-"""
-Commands for groups against the embedded broker, which cannot serve them.
-"""
+"""Commands for groups against the embedded broker, which cannot serve them."""
 
 import pytest
 from click.testing import CliRunner
@@ -21,9 +19,7 @@ from safeconsumer.testing import EmbeddedBroker
 def test_a_command_for_groups_says_what_it_needs(
     command: list[str], status: Status
 ) -> None:
-    """
-    One line, with the way out.
-    """
+    """One line, with the way out."""
     with EmbeddedBroker() as broker:
         where = ["--bootstrap", broker.bootstrap]
         ended = CliRunner().invoke(safeconsumer, [*command, *where])
@@ -36,9 +32,7 @@ def test_a_command_for_groups_says_what_it_needs(
 def test_without_topics_of_control_there_is_nothing_to_write_to(
     command: list[str],
 ) -> None:
-    """
-    It says who makes them, and ``control init`` says what it needs.
-    """
+    """It says who makes them, and ``control init`` says what it needs."""
     with EmbeddedBroker() as broker:
         told = [*command, "orders", "--group", "billing", "--bootstrap"]
         ended = CliRunner().invoke(safeconsumer, [*told, broker.bootstrap])

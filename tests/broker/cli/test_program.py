@@ -1,6 +1,4 @@
-"""
-The program as a user starts it: in a process of its own.
-"""
+"""The program as a user starts it: in a process of its own."""
 
 import json
 import os
@@ -271,9 +269,7 @@ def test_on_a_terminal_it_draws_both_clients() -> None:
 
 
 def on_a_terminal(arguments: Sequence[str]) -> tuple[int, str]:
-    """
-    Run a program on a terminal of 80 by 24; return its status and all it wrote.
-    """
+    """Run a program on a terminal of 80 by 24; return its status and all it wrote."""
     ours, its = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
     with subprocess.Popen(  # noqa: S603 - our own code

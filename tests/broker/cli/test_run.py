@@ -1,6 +1,4 @@
-"""
-``safeconsumer run``: a worker process from the shell, and how it ends.
-"""
+"""``safeconsumer run``: a worker process from the shell, and how it ends."""
 
 import contextlib
 import json
@@ -105,9 +103,7 @@ nothing = None
 
 
 class Program:
-    """
-    The command in a folder with handlers, on a topic of its own.
-    """
+    """The command in a folder with handlers, on a topic of its own."""
 
     def __init__(self, folder: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
         self.folder, self.topic = folder, topic
@@ -184,9 +180,7 @@ def program(
     kafka_broker: Any,  # noqa: ANN401
     kafka_topic: Callable[..., str],
 ) -> Iterator[Program]:
-    """
-    Prepare the command; what a failed test left of it is killed.
-    """
+    """Prepare the command; what a failed test left of it is killed."""
     program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
     yield program
     program.kill()
@@ -194,9 +188,7 @@ def program(
 
 @pytest.fixture
 def produce(program: Program, make_producer: Callable[..., Any]) -> Callable[..., None]:
-    """
-    Write values to the first partition.
-    """
+    """Write values to the first partition."""
     producer = make_producer()
 
     def write(*values: bytes) -> None:
@@ -212,9 +204,7 @@ def test_sigterm_drains_and_commits(
     produce: Callable[..., None],
     make_consumer: Callable[..., Any],
 ) -> None:
-    """
-    Status 0, and what was done is committed.
-    """
+    """Status 0, and what was done is committed."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
     produce(b"a", b"b", b"c")
@@ -232,9 +222,7 @@ def test_sigterm_drains_and_commits(
 def test_a_second_sigterm_stops_at_once(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    With the status that says so, however long the handler sleeps.
-    """
+    """With the status that says so, however long the handler sleeps."""
     produce(b"a", b"slow")
     process = program.start("handlers:note", "--watch")
     assert process.stderr is not None
@@ -255,9 +243,7 @@ def test_a_second_sigterm_stops_at_once(
 def test_a_bad_record_ends_it_with_a_status(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    And one line that names the record.
-    """
+    """And one line that names the record."""
     produce(b"a", b"bad")
     process = program.start("handlers:wait", "--attempts=1")
     _, told = process.communicate(timeout=SECONDS)
@@ -269,9 +255,7 @@ def test_a_bad_record_ends_it_with_a_status(
 def test_probes_say_that_the_loop_turns(
     program: Program, produce: Callable[..., None], tmp_path: Path
 ) -> None:
-    """
-    The file is there and fresh, both paths answer, and the file goes at the end.
-    """
+    """The file is there and fresh, both paths answer, and the file goes at the end."""
     from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
 
     produce(b"a", b"slow")
@@ -301,9 +285,7 @@ def test_probes_say_that_the_loop_turns(
 
 
 def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """
-    Return the status and what a probe says, be it well or not.
-    """
+    """Return the status and what a probe says, be it well or not."""
     try:
         answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}")
     except urllib.error.HTTPError as error:
@@ -316,9 +298,7 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 def test_what_was_skipped_was_not_handled(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    The last line counts each record once.
-    """
+    """The last line counts each record once."""
     produce(b"bad", b"a")
     process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
     program.wait_seen(2)
@@ -331,9 +311,7 @@ def test_what_was_skipped_was_not_handled(
 def test_a_free_port_for_probes_is_told(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    Nobody could ask it otherwise.
-    """
+    """Nobody could ask it otherwise."""
     process = program.start("handlers:note", "--probe-port=0")
     assert process.stderr is not None
     said = next(line for line in process.stderr if "probes at" in line)
@@ -348,9 +326,7 @@ def test_a_free_port_for_probes_is_told(
 
 @pytest.mark.embedded_suffices
 def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
-    """
-    Not a record that failed.
-    """
+    """Not a record that failed."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = program.start(
             "handlers:note", f"--probe-port={taken.getsockname()[1]}"
@@ -377,9 +353,7 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
     ],
 )
 def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> None:
-    """
-    Status 2, and one line.
-    """
+    """Status 2, and one line."""
     process = program.start(handler)
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, said in told) == (Status.USAGE, True), told
@@ -404,9 +378,7 @@ def test_a_handler_that_cannot_be(program: Program, handler: str, said: str) -> 
     ],
 )
 def test_a_setting_that_cannot_be(program: Program, setting: str) -> None:
-    """
-    Status 2, and one line too.
-    """
+    """Status 2, and one line too."""
     process = program.start("handlers:note", f"--set={setting}")
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
@@ -415,9 +387,7 @@ def test_a_setting_that_cannot_be(program: Program, setting: str) -> None:
 
 @pytest.mark.embedded_suffices
 def test_a_dead_letter_topic_among_the_consumed(program: Program) -> None:
-    """
-    Status 2: one bad record would go round for ever.
-    """
+    """Status 2: one bad record would go round for ever."""
     process = program.start("handlers:note", f"--dead-letter={program.topic}")
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, "is consumed here" in told) == (Status.USAGE, True)
@@ -427,9 +397,7 @@ def test_a_dead_letter_topic_among_the_consumed(program: Program) -> None:
 def test_the_cluster_may_stand_in_a_file(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    As for the other commands: a password does not belong in ``ps``.
-    """
+    """As for the other commands: a password does not belong in ``ps``."""
     produce(b"v")
     (program.folder / "client.properties").write_text(
         f"bootstrap.servers={program.bootstrap}\n"
@@ -457,9 +425,7 @@ def test_how_often_a_record_is_tried(
     options: tuple[str, ...],
     attempts: int,
 ) -> None:
-    """
-    By the names of ``Retry``.
-    """
+    """By the names of ``Retry``."""
     produce(b"v")
     process = program.start("handlers:refuse", *options)
     _, told = process.communicate(timeout=SECONDS)
@@ -473,9 +439,7 @@ def test_commit_and_drain_have_options(
     produce: Callable[..., None],
     make_consumer: Callable[..., Any],
 ) -> None:
-    """
-    What is done is committed while it runs, and a drain ends when it is told to.
-    """
+    """What is done is committed while it runs, and a drain ends when it is told to."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
     produce(b"a", b"slow")
@@ -517,9 +481,7 @@ def test_commit_and_drain_have_options(
     ],
 )
 def test_an_option_that_cannot_be(program: Program, option: str) -> None:
-    """
-    Status 2, and no traceback.
-    """
+    """Status 2, and no traceback."""
     process = program.start("handlers:note", option)
     _, told = process.communicate(timeout=SECONDS)
     assert (process.returncode, "Traceback" in told) == (Status.USAGE, False), told
@@ -540,9 +502,7 @@ def test_an_option_that_cannot_be(program: Program, option: str) -> None:
 def test_options_that_no_worker_can_have(
     program: Program, options: tuple[str, ...], said: str
 ) -> None:
-    """
-    Status 2, and one line that says which.
-    """
+    """Status 2, and one line that says which."""
     process = program.start("handlers:note", *options)
     _, told = process.communicate(timeout=SECONDS)
     (line,) = [line for line in told.splitlines() if "safeconsumer: " in line]
@@ -556,9 +516,7 @@ def test_handlers_by_topic(
     kafka_topic: Callable[..., str],
     make_producer: Callable[..., Any],
 ) -> None:
-    """
-    Each topic has its own; here one that refuses.
-    """
+    """Each topic has its own; here one that refuses."""
     other = kafka_topic()
     (program.folder / "routes.py").write_text(
         f"from handlers import *\nhandlers = {{'{other}': refuse, 're:.*': note}}\n"
@@ -576,9 +534,7 @@ def test_handlers_by_topic(
 def test_no_more_begin_than_the_rate_allows(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    One an hour: the first, and it is done and committed.
-    """
+    """One an hour: the first, and it is done and committed."""
     produce(b"a", b"b", b"c")
     process = program.start("handlers:note", "--rate=1/h")
     program.wait_seen(1)
@@ -590,9 +546,7 @@ def test_no_more_begin_than_the_rate_allows(
 
 @pytest.mark.embedded_suffices
 def test_a_batch_waits_for_more(program: Program, produce: Callable[..., None]) -> None:
-    """
-    Until it is full, or as long as it was told to.
-    """
+    """Until it is full, or as long as it was told to."""
     produce(b"a", b"b")
     process = program.start("handlers:count", "--batch=3", "--batch-within=1h")
     assert process.stderr is not None
@@ -609,9 +563,7 @@ def test_a_batch_waits_for_more(program: Program, produce: Callable[..., None]) 
 def test_a_topic_has_so_many_handlers(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    One: each begins when the one before is over, though order would not ask for it.
-    """
+    """One: each begins when the one before is over, though order would not ask for it."""
     produce(*[b"v"] * 6)
     process = program.start(
         "handlers:enter", "--order=unordered", "--topic-concurrency=re:.*=1"
@@ -627,9 +579,7 @@ def test_a_topic_has_so_many_handlers(
 def test_a_handler_has_so_much_time(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    And has failed after it.
-    """
+    """And has failed after it."""
     produce(b"v")
     process = program.start("handlers:hang", "--handler-timeout=0.1s", "--attempts=1")
     _, told = process.communicate(timeout=SECONDS)
@@ -639,9 +589,7 @@ def test_a_handler_has_so_much_time(
 
 @pytest.mark.embedded_suffices
 def test_a_lifespan_and_a_key(program: Program, produce: Callable[..., None]) -> None:
-    """
-    Both are functions by name.
-    """
+    """Both are functions by name."""
     produce(b"v")
     process = program.start(
         "handlers:tell_state",
@@ -659,9 +607,7 @@ def test_a_lifespan_and_a_key(program: Program, produce: Callable[..., None]) ->
 def test_a_breaker_holds_the_topic(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    After the failures that it names; nothing is given up.
-    """
+    """After the failures that it names; nothing is given up."""
     produce(b"a", b"b")
     process = program.start(
         "handlers:refuse",
@@ -685,9 +631,7 @@ def test_a_breaker_holds_the_topic(
 def test_a_hook_gets_every_event(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    Those of the worker and those of its consumer.
-    """
+    """Those of the worker and those of its consumer."""
     produce(b"v")
     process = program.start("handlers:note", "--hook=handlers:hook")
     program.wait_seen(1)
@@ -716,9 +660,7 @@ trace.get_tracer_provider().add_span_processor(Noting())
 def test_each_attempt_is_a_span_if_wanted(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    By whatever provider there is, as ``opentelemetry-instrument`` sets one.
-    """
+    """By whatever provider there is, as ``opentelemetry-instrument`` sets one."""
     produce(b"v")
     (program.folder / "traced.py").write_text(TRACED)
     process = program.start("traced:note", "--trace")
@@ -734,9 +676,7 @@ def test_each_attempt_is_a_span_if_wanted(
 def test_it_says_where_each_partition_starts(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    A committed offset, or where ``auto_offset_reset`` has put it.
-    """
+    """A committed offset, or where ``auto_offset_reset`` has put it."""
     said = []
     for count in (1, 2):
         produce(b"v")
@@ -760,9 +700,7 @@ def test_it_says_where_each_partition_starts(
 def test_it_says_how_to_read_what_it_leaves_out(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    A new group begins behind what is there already, unless told otherwise.
-    """
+    """A new group begins behind what is there already, unless told otherwise."""
     produce(b"v")
     process = program.start("handlers:note", "--set=auto_offset_reset=latest")
     assert process.stderr is not None
@@ -792,9 +730,7 @@ def test_it_says_so_when_what_is_committed_is_out_of_range(
     produce: Callable[..., None],
     make_consumer: Callable[..., Any],
 ) -> None:
-    """
-    Where it really starts is the last that it says.
-    """
+    """Where it really starts is the last that it says."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
     produce(b"v")
@@ -817,9 +753,7 @@ def test_it_says_so_when_what_is_committed_is_out_of_range(
 
 @pytest.mark.any_broker
 def test_a_topic_that_does_not_exist(program: Program) -> None:
-    """
-    Status 7 with its name, and it is not made.
-    """
+    """Status 7 with its name, and it is not made."""
     program.topic = missing = f"{program.topic}-missing"
     for _ in range(2):
         process = program.start()
@@ -830,9 +764,7 @@ def test_a_topic_that_does_not_exist(program: Program) -> None:
 
 @pytest.mark.any_broker
 def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
-    """
-    Rather than with the first record that fails.
-    """
+    """Rather than with the first record that fails."""
     missing = f"{program.topic}-missing"
     process = program.start("handlers:note", f"--dead-letter={missing}")
     _, told = process.communicate(timeout=SECONDS)
@@ -847,9 +779,7 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     kafka_topic: Callable[..., str],
     kafka_broker: Any,  # noqa: ANN401 - any kind
 ) -> None:
-    """
-    Nor does it take the place of the report, and of its status.
-    """
+    """Nor does it take the place of the report, and of its status."""
     produce(b"bad")
     dead = kafka_topic(partitions=1)
     with kafka_broker.hold("Produce") as hold:
@@ -877,9 +807,7 @@ def test_letters_for_a_silent_broker_take_no_cpu(
     kafka_topic: Callable[..., str],
     kafka_broker: Any,  # noqa: ANN401 - any kind
 ) -> None:
-    """
-    kafka-python's producer took a third of a core until the broker answered again.
-    """
+    """kafka-python's producer took a third of a core until the broker answered again."""
     produce(b"bad", b"bad")
     process = program.start(
         "handlers:note",
@@ -910,9 +838,7 @@ def cpu_seconds(pid: int) -> float:
 def test_a_handler_that_exits_has_no_status_of_its_own(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    3 would say that no broker answers, and nothing was committed.
-    """
+    """3 would say that no broker answers, and nothing was committed."""
     produce(b"a")
     process = program.start("handlers:leave")
     _, told = process.communicate(timeout=SECONDS)
@@ -921,9 +847,7 @@ def test_a_handler_that_exits_has_no_status_of_its_own(
 
 
 def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
-    """
-    130, as of every command.
-    """
+    """130, as of every command."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
@@ -948,9 +872,7 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
 def test_ctrl_c_in_the_lines_that_lock_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    Before the ``try`` that would unlock it: closing failed, and hid the interrupt.
-    """
+    """Before the ``try`` that would unlock it: closing failed, and hid the interrupt."""
 
     def interrupted(loop: Any, _timeout: float | None = None) -> None:  # noqa: ANN401 - kafka-python's
         if not loop._poll_lock.acquire(blocking=False):
@@ -968,9 +890,7 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
 def test_a_handlers_output_goes_to_stdout(
     program: Program, produce: Callable[..., None], options: tuple[str, ...]
 ) -> None:
-    """
-    Also while the screen is drawn on.
-    """
+    """Also while the screen is drawn on."""
     produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", *options, stderr=its)
@@ -989,9 +909,7 @@ def test_a_handlers_output_goes_to_stdout(
 def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
     program: Program, produce: Callable[..., None]
 ) -> None:
-    """
-    Above the drawing, where it stays to be read.
-    """
+    """Above the drawing, where it stays to be read."""
     produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", "--watch", stdout=its, stderr=its)
@@ -1005,9 +923,7 @@ def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
 
 
 class Drain:
-    """
-    Reads a terminal until nobody writes to it any more.
-    """
+    """Reads a terminal until nobody writes to it any more."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -1036,9 +952,7 @@ class Drain:
 def test_handlers_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, handler: str, said: str
 ) -> None:
-    """
-    Told in one line, before a broker is asked.
-    """
+    """Told in one line, before a broker is asked."""
     assert said in refused(
         monkeypatch, tmp_path, f"handlers:{handler}", "--executor=thread"
     )
@@ -1074,9 +988,7 @@ def test_handlers_that_cannot_be(
 def test_an_option_that_says_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
 ) -> None:
-    """
-    Told in one line with its name, before a broker is asked.
-    """
+    """Told in one line with its name, before a broker is asked."""
     line = refused(monkeypatch, tmp_path, "handlers:note", option)
     assert line.startswith(f"safeconsumer: {option.partition('=')[0]}: ")
 
@@ -1084,9 +996,7 @@ def test_an_option_that_says_nothing(
 def refused(
     monkeypatch: pytest.MonkeyPatch, folder: Path, handler: str, *options: str
 ) -> str:
-    """
-    Run the command in this process, and return the one line that it ends with.
-    """
+    """Run the command in this process, and return the one line that it ends with."""
     (folder / "handlers.py").write_text(HANDLERS)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
@@ -1101,9 +1011,7 @@ def refused(
 
 
 def test_no_broker(tmp_path: Path) -> None:
-    """
-    Status 3.
-    """
+    """Status 3."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
     done = subprocess.run(  # noqa: S603 - our own code
         command("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g"),
@@ -1124,9 +1032,7 @@ def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """
-    Status 3, too: the worker has not begun.
-    """
+    """Status 3, too: the worker has not begun."""
 
     def silent(*_: object) -> None:
         error = "no answer in 30 s"
@@ -1145,9 +1051,7 @@ def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
 def test_metrics_without_their_package(
     program: Program, produce: Callable[..., None], tmp_path: Path
 ) -> None:
-    """
-    The probes answer; the metrics say what to install.
-    """
+    """The probes answer; the metrics say what to install."""
     from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
 
     (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")

@@ -1,6 +1,4 @@
-"""
-``safeconsumer run`` on a real broker: a login that is refused, a group that obeys.
-"""
+"""``safeconsumer run`` on a real broker: a login that is refused, a group that obeys."""
 
 import os
 import signal
@@ -22,9 +20,7 @@ pytestmark = pytest.mark.real_broker
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """
-    Run the program to its end.
-    """
+    """Run the program to its end."""
     return subprocess.run(  # noqa: S603 - our own code
         command(*arguments),
         cwd=folder,
@@ -40,9 +36,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"
 )
 def test_a_wrong_password_is_named(tmp_path: Path) -> None:
-    """
-    Status 4, and one line with the user; the password is in none.
-    """
+    """Status 4, and one line with the user; the password is in none."""
     (tmp_path / "handlers.py").write_text("def note(record, context): pass\n")
     with SecuredBroker() as broker:
         (tmp_path / "client.properties").write_text(
@@ -67,9 +61,7 @@ def test_an_operators_hold_is_obeyed(
     kafka_topic: Callable[..., str],
     make_producer: Callable[..., Any],
 ) -> None:
-    """
-    ``run --control`` takes part: ``wait --quiet`` hears from it that it obeys.
-    """
+    """``run --control`` takes part: ``wait --quiet`` hears from it that it obeys."""
     program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
     suffix = uuid.uuid4().hex[:8]
     where = (
@@ -100,9 +92,7 @@ def test_what_an_added_partition_has_already_is_read(
     kafka_topic: Callable[..., str],
     make_producer: Callable[..., Any],
 ) -> None:
-    """
-    By a group that began at the end and gets ``earliest`` later: it reads nothing else.
-    """
+    """By a group that began at the end and gets ``earliest`` later: it reads nothing else."""
     program = Program(tmp_path, kafka_broker, kafka_topic(partitions=1))
     make_producer().send(program.topic, b"old", partition=0).get(SECONDS)
     for settings in (["--set=auto_offset_reset=latest"], []):

@@ -1,6 +1,4 @@
-"""
-Each scenario, played by both clients at once on whichever broker was chosen.
-"""
+"""Each scenario, played by both clients at once on whichever broker was chosen."""
 
 from typing import Any
 

@@ -1,6 +1,4 @@
-"""
-``status --watch``: what a watcher is told while a broker comes to a stop.
-"""
+"""``status --watch``: what a watcher is told while a broker comes to a stop."""
 
 import time
 from typing import Any

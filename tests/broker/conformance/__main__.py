@@ -27,9 +27,7 @@ from tests.harness.conformance.run import Tried, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Run and print; the exit status is 1 unless ours passes every case.
-    """
+    """Run and print; the exit status is 1 unless ours passes every case."""
     options = _parser().parse_args(arguments)
     for client in options.clients:
         python_of(client)

@@ -1,6 +1,4 @@
-"""
-What kafka-python 3.0.12 is known to do; another release that differs is noticed.
-"""
+"""What kafka-python 3.0.12 is known to do; another release that differs is noticed."""
 
 from tests.harness.conformance.outcomes import Outcome, Verdict
 

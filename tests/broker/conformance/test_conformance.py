@@ -1,6 +1,4 @@
-"""
-Ours passes every case; kafka-python's known results are the ones that are known.
-"""
+"""Ours passes every case; kafka-python's known results are the ones that are known."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -39,9 +37,7 @@ def lab_of(
     kafka_broker: Any,  # noqa: ANN401 - the plugin's object
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LabOf]:
-    """
-    Keep one lab per client, so that its processes serve case after case.
-    """
+    """Keep one lab per client, so that its processes serve case after case."""
     labs: dict[str, Lab] = {}
     logs = tmp_path_factory.mktemp("conformance")
     with ExitStack() as stack:
@@ -63,9 +59,7 @@ def lab_of(
 def test_a_client_does_what_is_known_of_it(
     client: str, case: str, lab_of: LabOf
 ) -> None:
-    """
-    A change of either is noticed: ours gets worse, or kafka-python another.
-    """
+    """A change of either is noticed: ours gets worse, or kafka-python another."""
     outcome = tried(CASES[case], lab_of(CLIENTS[client]), CLIENTS[client])
     assert is_known(outcome), outcome
 
@@ -74,8 +68,6 @@ def test_a_client_does_what_is_known_of_it(
 def test_a_client_whose_pause_does_nothing_passes_no_case(
     case: str, lab_of: LabOf
 ) -> None:
-    """
-    Each case can fail, and for the reason that it is there for.
-    """
+    """Each case can fail, and for the reason that it is there for."""
     outcome = tried(CASES[case], lab_of(DEAF), DEAF)
     assert outcome.verdict == Verdict.DIFFERS, outcome.seen

@@ -1,6 +1,4 @@
-"""
-The tables, the marks on the pages, and the registers, without any client.
-"""
+"""The tables, the marks on the pages, and the registers, without any client."""
 
 import inspect
 
@@ -23,9 +21,7 @@ CHOSEN = "moves-and-returns"
 
 
 def results(*verdicts: dict[str, Verdict]) -> Results:
-    """
-    Return results of stock, one run for each of these.
-    """
+    """Return results of stock, one run for each of these."""
     return Results(
         tried=tuple(
             Tried(
@@ -43,9 +39,7 @@ def results(*verdicts: dict[str, Verdict]) -> Results:
 
 
 def test_every_choice_is_about_cases_and_families_that_exist() -> None:
-    """
-    And says where it is documented.
-    """
+    """And says where it is documented."""
     families = {client.family for client in CLIENTS.values()}
     for choice in CHOICES:
         assert set(choice.cases) <= set(CASES)
@@ -54,16 +48,12 @@ def test_every_choice_is_about_cases_and_families_that_exist() -> None:
 
 
 def test_nothing_excuses_ours() -> None:
-    """
-    A choice of ours is a rule of the contract, and that is what the cases say.
-    """
+    """A choice of ours is a rule of the contract, and that is what the cases say."""
     assert not any(choice_of(CLIENTS["safe"], one) for one in CASES.values())
 
 
 def test_starving_is_known_of_stock_and_of_nobody_else() -> None:
-    """
-    Where it is no race, only that is known.
-    """
+    """Where it is no race, only that is known."""
 
     def starved(client: str, case: str) -> Outcome:
         return Outcome(case=case, client=client, verdict=Verdict.DIFFERS, starved=True)
@@ -74,18 +64,14 @@ def test_starving_is_known_of_stock_and_of_nobody_else() -> None:
 
 
 def test_only_an_eager_client_may_lose_what_it_keeps() -> None:
-    """
-    A cooperative one revokes nothing of it.
-    """
+    """A cooperative one revokes nothing of it."""
     kept = CASES["still-paused-when-a-member-joins"]
     assert choice_of(CLIENTS["stock"], kept)
     assert not choice_of(CLIENTS["stock-cooperative"], kept)
 
 
 def test_what_is_known_is_about_cases_that_exist() -> None:
-    """
-    And what runs in CI needs no environment of its own.
-    """
+    """And what runs in CI needs no environment of its own."""
     assert set(STOCK) <= set(CASES)
     assert all(CLIENTS[name].needs is None for name in IN_CI)
     assert {one.part for one in CASES.values()} == set(PARTS)
@@ -93,9 +79,7 @@ def test_what_is_known_is_about_cases_that_exist() -> None:
 
 @pytest.mark.parametrize("case", [name for name in CASES if name != NOT_ABOUT_PAUSING])
 def test_a_case_says_what_kafka_python_does(case: str) -> None:
-    """
-    Who runs it against another class reads there what to compare with.
-    """
+    """Who runs it against another class reads there what to compare with."""
     text = " ".join((CASES[case].run.__doc__ or "").split())
     assert ("kafka-python 3.0 passes" in text) == (case not in STOCK)
     assert "kafka-python" in text
@@ -103,9 +87,7 @@ def test_a_case_says_what_kafka_python_does(case: str) -> None:
 
 @pytest.mark.parametrize("spec", sorted({one.adapter for one in CLIENTS.values()}))
 def test_an_adapter_has_every_call_of_the_neutral_interface(spec: str) -> None:
-    """
-    What ``Consumer`` can be told, each adapter can do or says that it cannot.
-    """
+    """What ``Consumer`` can be told, each adapter can do or says that it cannot."""
     adapter = found(spec)
     own = {"begin_close", "begin_poll", "count", "cpu", "end_close", "end_poll"}
     calls = (
@@ -121,9 +103,7 @@ def test_an_adapter_has_every_call_of_the_neutral_interface(spec: str) -> None:
 
 
 def test_runs_that_differ_are_shown_side_by_side() -> None:
-    """
-    The cell has both, the line below names it, and it counts for nothing.
-    """
+    """The cell has both, the line below names it, and it counts for nothing."""
     both = results({CHOSEN: Verdict.CHOSEN}, {CHOSEN: Verdict.PASSES})
     assert "| choice / yes |" in report.full_table(both)
     assert f"`{CHOSEN}` of kafka-python 3.0" in report.conditions(both)
@@ -131,9 +111,7 @@ def test_runs_that_differ_are_shown_side_by_side() -> None:
 
 
 def test_a_short_line_counts_what_there_is() -> None:
-    """
-    What a client does not have is not counted against it.
-    """
+    """What a client does not have is not counted against it."""
     found = results({CHOSEN: Verdict.CHOSEN, ABSENT: Verdict.ABSENT})
     assert "| kafka-python 3.0 | 0 of 1, 1 by choice | n/a |" in report.short_table(
         found
@@ -142,9 +120,7 @@ def test_a_short_line_counts_what_there_is() -> None:
 
 
 def test_the_pages_have_their_marks() -> None:
-    """
-    Else ``--write`` would have nowhere to write.
-    """
+    """Else ``--write`` would have nowhere to write."""
     design = pages.DESIGN.read_text("utf-8")
     for name in ("conditions", "table", "remarks", "choices"):
         assert "new" in pages.put(design, name, "new")
@@ -152,8 +128,6 @@ def test_the_pages_have_their_marks() -> None:
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    """
-    Rather than left as it was.
-    """
+    """Rather than left as it was."""
     with pytest.raises(ValueError, match="lacks"):
         pages.put("nothing", "table", "new")

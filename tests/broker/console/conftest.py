@@ -1,6 +1,4 @@
-"""
-Fixtures that tests of several folders share, and one of this folder.
-"""
+"""Fixtures that tests of several folders share, and one of this folder."""
 
 import pytest
 
@@ -12,8 +10,6 @@ __all__ = ["patience", "served", "team"]
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Let the console wait for its own readers, however slow the machine is.
-    """
+    """Let the console wait for its own readers, however slow the machine is."""
     monkeypatch.setattr(changing, "_SEEN_WITHIN", 20.0)
     monkeypatch.setattr(api, "_ONE_LOOK", 20.0)

@@ -1,6 +1,4 @@
-"""
-``safeconsumer console`` as it is typed: what it says where it cannot serve.
-"""
+"""``safeconsumer console`` as it is typed: what it says where it cannot serve."""
 
 import errno
 import socket
@@ -28,9 +26,7 @@ def run(*arguments: str) -> Result:
 
 
 def ends(result: Result) -> tuple[int, int]:
-    """
-    Return the status, and how many lines were said of it.
-    """
+    """Return the status, and how many lines were said of it."""
     return result.exit_code, result.stderr.count("\n")
 
 
@@ -45,9 +41,7 @@ main()
 
 @pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])
 def test_without_the_extra_it_says_how_to_install_it(package: str) -> None:
-    """
-    In a process of its own, where nothing of it was imported before.
-    """
+    """In a process of its own, where nothing of it was imported before."""
     program = _WITHOUT.format(package=package)
     ended = subprocess.run(  # noqa: S603 - our own text
         [sys.executable, "-c", program],

@@ -1,6 +1,4 @@
-"""
-Forms and calls that are older than what stands: what was shown is done, and once.
-"""
+"""Forms and calls that are older than what stands: what was shown is done, and once."""
 
 import re
 import threading
@@ -35,9 +33,7 @@ OPEN = {"owner": "alice", "source": "operator"}
 
 @pytest.fixture
 def served(team: Team, served: Served) -> Served:
-    """
-    Serve a console that knows the team's group, which has committed and is empty.
-    """
+    """Serve a console that knows the team's group, which has committed and is empty."""
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -46,9 +42,7 @@ def served(team: Team, served: Served) -> Served:
 
 
 def carried(page: httpx.Response) -> dict[str, str]:
-    """
-    Return what the form of a page sends, its box ticked.
-    """
+    """Return what the form of a page sends, its box ticked."""
     form = page.text[page.text.index('<form method="post"') :]
     fields = re.findall(
         r'<input type="(?:hidden|checkbox)"[^>]* name="([^"]+)"[^>]* value="([^"]*)"',
@@ -58,17 +52,13 @@ def carried(page: httpx.Response) -> dict[str, str]:
 
 
 def reasons(served: Served) -> list[str]:
-    """
-    Return why what stands is held, as the topic has it.
-    """
+    """Return why what stands is held, as the topic has it."""
     with served.desk.commands.lend() as operator:
         return [str(one.hold.reason) for one in operator.standing() if one.hold]
 
 
 def until_known(served: Served, *whys: str) -> None:
-    """
-    Wait until the console knows what stands.
-    """
+    """Wait until the console knows what stands."""
 
     def known() -> list[str]:
         return [one["reason"] for one in served.get("holds")["holds"]]
@@ -77,18 +67,14 @@ def until_known(served: Served, *whys: str) -> None:
 
 
 def hold(team: Team, scope: str, reason: str, for_: float | None = None) -> ControlHold:
-    """
-    Hold something as alice, in the place of what she holds there.
-    """
+    """Hold something as alice, in the place of what she holds there."""
     made = new_hold(reason, for_)
     write(team, scope, made)
     return made
 
 
 def write(team: Team, scope: str, made: ControlHold) -> None:
-    """
-    Write a hold from elsewhere; it is acknowledged on return.
-    """
+    """Write a hold from elsewhere; it is acknowledged on return."""
     wanted = [Change(ControlKey(team.group, "alice", scope), made)]
     publish(lambda: team.writer, team.settings.operator_topic, wanted, LIMIT)
 
@@ -259,18 +245,14 @@ def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
 
 @contextmanager
 def taken(served: Served) -> Iterator[None]:
-    """
-    Keep the connection that writes, as a slow broker does.
-    """
+    """Keep the connection that writes, as a slow broker does."""
     with served.desk.commands.lend():
         yield
 
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """
-    Tell when somebody who has gone was refused, who had got the connection.
-    """
+    """Tell when somebody who has gone was refused, who had got the connection."""
     refused, carry_out = threading.Event(), changing._carry_out
 
     def carried_out(
@@ -297,9 +279,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def give_up(served: Served, path: str, **body: str) -> None:
-    """
-    Ask for something, and go before the answer comes.
-    """
+    """Ask for something, and go before the answer comes."""
     with served.client() as client, pytest.raises(httpx.ReadTimeout):
         client.post(f"/api/v1/{path}", json=body, timeout=0.5)
 
@@ -359,9 +339,7 @@ def test_only_the_last_keys_are_remembered() -> None:
 
 
 class Unjournaled:
-    """
-    An operator whose journal cannot be written; it counts what it writes.
-    """
+    """An operator whose journal cannot be written; it counts what it writes."""
 
     unwritten = ""
     writes = 0
@@ -384,9 +362,7 @@ class Unjournaled:
 
 
 def carried_out(here: Unjournaled, times: int) -> list[Problem]:
-    """
-    Send the same form so often; return how each was answered.
-    """
+    """Send the same form so often; return how each was answered."""
     desk: Any = SimpleNamespace(
         commands=SimpleNamespace(lend=lambda: nullcontext(here)),
         follower=SimpleNamespace(wait_for=lambda *_: None),

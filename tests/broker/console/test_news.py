@@ -1,6 +1,4 @@
-"""
-How old what the console says may be, and who waits for the cluster.
-"""
+"""How old what the console says may be, and who waits for the cluster."""
 
 import threading
 import time
@@ -41,18 +39,14 @@ def asked(served: Served, path: str, **query: str) -> httpx.Response:
 
 
 def gone(served: Served, path: str, **query: str) -> None:
-    """
-    Ask, and hang up.
-    """
+    """Ask, and hang up."""
     with served.client() as client, pytest.raises(httpx.ReadTimeout):
         client.get(f"/api/v1/{path}", params=query, timeout=0.3)
 
 
 @pytest.fixture
 def quiet(team: Team, served: Served) -> Iterator[Served]:
-    """
-    Make a group of one member that is held and quiet.
-    """
+    """Make a group of one member that is held and quiet."""
     members = settled(team, "a")
     team.operator_holds(f"{team.topic}:0")
     with Polled(*members):
@@ -222,9 +216,7 @@ def asked_doctor(served: Served) -> int:
 
 
 class Slow:
-    """
-    Stands in for what the doctor asks: two questions, the first of which takes long.
-    """
+    """Stands in for what the doctor asks: two questions, the first of which takes long."""
 
     def __init__(self) -> None:
         self.is_asked, self.go_on = threading.Event(), threading.Event()

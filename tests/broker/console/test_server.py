@@ -1,6 +1,4 @@
-"""
-Who may talk to the console, and what its pages and calls answer.
-"""
+"""Who may talk to the console, and what its pages and calls answer."""
 
 import json
 import re
@@ -51,9 +49,7 @@ pytestmark = pytest.mark.embedded_suffices
 
 @pytest.fixture(scope="module")
 def shared(kafka_broker: Any) -> Iterator[Served]:  # noqa: ANN401 - any kind
-    """
-    Serve one console for all tests that change nothing.
-    """
+    """Serve one console for all tests that change nothing."""
     with Team(kafka_broker) as team, console(team) as made:
         until_complete(made)
         yield made

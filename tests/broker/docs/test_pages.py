@@ -1,6 +1,4 @@
-"""
-README and the pages of the site do what they say: each block runs, or says why not.
-"""
+"""README and the pages of the site do what they say: each block runs, or says why not."""
 
 import contextlib
 import io
@@ -37,25 +35,19 @@ def _name(page: Path) -> str:
 
 
 def test_there_are_examples() -> None:
-    """
-    Else the tests below would run nothing.
-    """
+    """Else the tests below would run nothing."""
     assert len(PAGES) > 20
     assert len(RUN) > 10
 
 
 def test_readme_is_short() -> None:
-    """
-    Whoever wants more follows its links.
-    """
+    """Whoever wants more follows its links."""
     assert len(PAGES[0].read_text("utf-8").splitlines()) <= README_LINES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_what_a_page_points_to_is_there(page: Path) -> None:
-    """
-    Files beside it, and design notes; Sphinx looks at what it makes itself.
-    """
+    """Files beside it, and design notes; Sphinx looks at what it makes itself."""
     text = page.read_text("utf-8")
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     there = [page.parent / one for one in links if "generated/" not in one]
@@ -65,9 +57,7 @@ def test_what_a_page_points_to_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("block", EVERY, ids=str)
 def test_a_block_runs_or_says_why_not(block: Block) -> None:
-    """
-    By a comment before it; a test that it names is there.
-    """
+    """By a comment before it; a test that it names is there."""
     if block.run_by is not None:
         assert (ROOT / block.run_by.split(",")[0]).is_file()
         return
@@ -77,9 +67,7 @@ def test_a_block_runs_or_says_why_not(block: Block) -> None:
 
 @pytest.mark.parametrize("block", EVERY, ids=str)
 def test_a_test_that_is_said_to_run_commands_has_them(block: Block) -> None:
-    """
-    Each of them, with its options; those of the tour stand in its tutorial.
-    """
+    """Each of them, with its options; those of the tour stand in its tutorial."""
     if not re.search(r"(runs?|replays) these commands", block.why_not or ""):
         return
     named = [ROOT / one for one in re.findall(r"tests/[\w/]+\.py", block.why_not or "")]
@@ -95,9 +83,7 @@ def test_a_test_that_is_said_to_run_commands_has_them(block: Block) -> None:
 
 @pytest.mark.parametrize("block", EVERY, ids=str)
 def test_a_command_is_one_that_there_is(block: Block) -> None:
-    """
-    With options that it has; also where nothing runs it.
-    """
+    """With options that it has; also where nothing runs it."""
     for line in block.commands:
         words = shlex.split(line, comments=True)
         if words[0] == "safeconsumer":
@@ -148,9 +134,7 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
 
 
 class Reader:
-    """
-    Somebody who types a page.
-    """
+    """Somebody who types a page."""
 
     def __init__(self, page: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
         self.blocks = blocks(page)
@@ -159,9 +143,7 @@ class Reader:
         self._names: dict[str, Any] = {"CONFIG": broker.client_config}
 
     def read(self, block: Block) -> None:
-        """
-        Run it, and compare what it prints with what the page shows.
-        """
+        """Run it, and compare what it prints with what the page shows."""
         if block.language == "console":
             assert lasting(told(block.code, self._command)) == lasting(block.code)
         if block.language == "python":

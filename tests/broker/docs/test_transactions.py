@@ -1,6 +1,4 @@
-"""
-The program of the page about transactions: it fails, and loses nothing.
-"""
+"""The program of the page about transactions: it fails, and loses nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +18,11 @@ MOST_POLLS = 120
 
 
 class EndedError(Exception):
-    """
-    Ends the program, which has no end of its own.
-    """
+    """Ends the program, which has no end of its own."""
 
 
 class Program:
-    """
-    The page's program, at this broker, with topics and a group of its own.
-    """
+    """The page's program, at this broker, with topics and a group of its own."""
 
     def __init__(self, broker: Any, orders: str, invoices: str) -> None:  # noqa: ANN401 - any kind
         (block,) = blocks(ROOT / "docs/how-to/transactions.md")
@@ -48,9 +42,7 @@ class Program:
         before_poll: Callable[[SafeConsumer], None],
         commit: Callable[[KafkaProducer], None],
     ) -> None:
-        """
-        Run it to its first commit.
-        """
+        """Run it to its first commit."""
         real, polls = SafeConsumer.poll, iter(range(MOST_POLLS))
 
         def poll(consumer: SafeConsumer, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -75,9 +67,7 @@ def test_a_batch_that_failed_is_not_lost(
     make_producer: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    It was the first one, so that nothing was committed before.
-    """
+    """It was the first one, so that nothing was committed before."""
     orders, invoices = kafka_topic(partitions=1), kafka_topic(partitions=1)
     program = Program(kafka_broker, orders, invoices)
     writer = make_producer()

@@ -1,6 +1,4 @@
-"""
-A hold ends by the broker's clock, whatever the member's own is: never early.
-"""
+"""A hold ends by the broker's clock, whatever the member's own is: never early."""
 
 import time
 from collections.abc import Iterator
@@ -21,9 +19,7 @@ HOUR = 3600.0
 
 
 class ClockLab(ControlLab):
-    """
-    A member whose own clock says 1.0, and a broker whose clock says ``broker``.
-    """
+    """A member whose own clock says 1.0, and a broker whose clock says ``broker``."""
 
     def __init__(self, broker: float) -> None:
         self.broker_clock = BrokerClock(is_told=True)
@@ -33,9 +29,7 @@ class ClockLab(ControlLab):
         self.assign(A)
 
     def report(self, took: float = 0.0) -> None:
-        """
-        Have a report acknowledged that was so long on its way back.
-        """
+        """Have a report acknowledged that was so long on its way back."""
         heard = self.clock.now
         at = heard - took + self.ahead
         self.broker_clock.told(at, heard - took, heard)

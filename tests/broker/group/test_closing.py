@@ -1,6 +1,4 @@
-"""
-Closing a consumer with ``control=`` takes no longer than it was given.
-"""
+"""Closing a consumer with ``control=`` takes no longer than it was given."""
 
 import threading
 import time
@@ -25,9 +23,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
 
 
 def control_threads() -> list[threading.Thread]:
-    """
-    Return our threads that run.
-    """
+    """Return our threads that run."""
     return [
         thread
         for thread in threading.enumerate()
@@ -36,9 +32,7 @@ def control_threads() -> list[threading.Thread]:
 
 
 def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    W8: its threads, its clients and leaving the group share one deadline.
-    """
+    """W8: its threads, its clients and leaving the group share one deadline."""
     making, go_on, made = threading.Event(), threading.Event(), []
     make = clients.producer
 
@@ -72,9 +66,7 @@ def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.embedded_broker
 def test_what_nobody_answers_is_given_up(team: Team) -> None:
-    """
-    kafka-python raises out of its producer's close(), and leaves its thread.
-    """
+    """kafka-python raises out of its producer's close(), and leaves its thread."""
     before = set(threading.enumerate())
     consumer = team.subscribed("a", control=team.quick)
     team.settled(consumer)

@@ -1,6 +1,4 @@
-"""
-The commands for operators, as they are typed: what they print and how they end.
-"""
+"""The commands for operators, as they are typed: what they print and how they end."""
 
 import json
 import re
@@ -344,9 +342,7 @@ def test_without_any_output_a_command_does_what_it_should(
 def in_a_process(
     team: Team, arguments: list[str], *, stdout: IO[str] | None = None, first: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """
-    Run a command as a shell does: streams are what they are there.
-    """
+    """Run a command as a shell does: streams are what they are there."""
     # Descriptors are closed before Python looks at its streams.
     code = "import sys; from safeconsumer.cli.main import main; main()"
     program = [sys.executable, "-c", code, *arguments, *where(team)]

@@ -1,6 +1,4 @@
-"""
-The follower: what it publishes is what a command would see, whatever happens.
-"""
+"""The follower: what it publishes is what a command would see, whatever happens."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -47,9 +45,7 @@ def follower(team: Team, settings: Control | None = None) -> Follower:
 def until(
     following: Follower, is_so: Callable[[Snapshot], object], what: str
 ) -> Snapshot:
-    """
-    Wait until a snapshot is so, and return it.
-    """
+    """Wait until a snapshot is so, and return it."""
     found: list[Snapshot] = []
 
     def look() -> bool:

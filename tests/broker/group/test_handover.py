@@ -1,6 +1,4 @@
-"""
-A partition paused by its owner stays paused at the next one, if that is wanted.
-"""
+"""A partition paused by its owner stays paused at the next one, if that is wanted."""
 
 from collections.abc import Iterator
 from pathlib import Path

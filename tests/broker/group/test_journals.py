@@ -1,6 +1,4 @@
-"""
-Operators' commands keep a journal, so that an audit can judge what a group did (G2).
-"""
+"""Operators' commands keep a journal, so that an audit can judge what a group did (G2)."""
 
 import time
 from collections.abc import Iterator
@@ -58,9 +56,7 @@ def audit(folder: Path, *more: str) -> Result:
 
 
 def obeying(team: Team, folder: Path, operator: Path | None) -> None:
-    """
-    Have a member join under a hold, which is lifted; all of them keep journals.
-    """
+    """Have a member join under a hold, which is lifted; all of them keep journals."""
     keep = () if operator is None else ("--journal", str(operator))
     group = ("--group", team.group, "--owner", "eve")
     first = team.subscribed("a", journal=folder)
@@ -260,9 +256,7 @@ def test_of_what_nobody_knows_nothing_is_said_after_it_was_asked(
 
 
 class Full:
-    """
-    A journal that takes so many calls, and then no more.
-    """
+    """A journal that takes so many calls, and then no more."""
 
     def __init__(self, calls: int) -> None:
         self.left = calls

@@ -1,6 +1,4 @@
-"""
-With ``pause_handover="assignor"`` only what the group really knows leaves its owner.
-"""
+"""With ``pause_handover="assignor"`` only what the group really knows leaves its owner."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,9 +20,7 @@ RANGE = {"partition_assignment_strategy": [RangePartitionAssignor]}
 
 
 class InListener(ConsumerRebalanceListener):
-    """
-    Does something once, where partitions are revoked.
-    """
+    """Does something once, where partitions are revoked."""
 
     def __init__(self) -> None:
         self.once: Callable[[], object] | None = None

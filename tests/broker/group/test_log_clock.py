@@ -1,6 +1,4 @@
-"""
-The broker's time, told by records, whatever the reader's own clock says.
-"""
+"""The broker's time, told by records, whatever the reader's own clock says."""
 
 import threading
 import uuid

@@ -348,9 +348,7 @@ def test_a_producer_is_given_nothing_while_a_mark_is_on_its_way(team: Team) -> N
 
 @any_broker
 def test_a_partition_given_to_a_producer_gets_no_mark_below_that(team: Team) -> None:
-    """
-    Until what is committed has reached it, whoever committed that.
-    """
+    """Until what is committed has reached it, whoever committed that."""
     consumer, (first, *_) = joined(team), team.partitions
     consumer.commit({first: at(1)})
     consumer.marked_offsets({first: at(4)})

@@ -1,6 +1,4 @@
-"""
-Members obey holds that are kept in Kafka: those that run, and those that start later.
-"""
+"""Members obey holds that are kept in Kafka: those that run, and those that start later."""
 
 import sys
 import threading

@@ -1,6 +1,4 @@
-"""
-What operators type that is not quite right, and what they want to know first.
-"""
+"""What operators type that is not quite right, and what they want to know first."""
 
 import json
 import re
@@ -36,9 +34,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
 
 @pytest.fixture
 def working(team: Team) -> Iterator[Team]:
-    """
-    Make a team with one member at work, which has committed everything.
-    """
+    """Make a team with one member at work, which has committed everything."""
     consumer = team.subscribed("billing-1")
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -52,9 +48,7 @@ def pause(team: Team, *arguments: str) -> Any:  # noqa: ANN401 - click's
 
 
 def held(team: Team) -> list[tuple[str, str]]:
-    """
-    Tell what stands on the topics, as scope and owner.
-    """
+    """Tell what stands on the topics, as scope and owner."""
     past = json.loads(run(team, "history", "--json").stdout)
     last = {(one["scope"], one["owner"]): one["is_held"] for one in past}
     return [key for key, is_held in last.items() if is_held]

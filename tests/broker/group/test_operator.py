@@ -1,6 +1,4 @@
-"""
-What an operator is told, against what members do.
-"""
+"""What an operator is told, against what members do."""
 
 import socket
 import time
@@ -95,17 +93,13 @@ def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
 
 
 class Polled:
-    """
-    Consumers that are polled in turn.
-    """
+    """Consumers that are polled in turn."""
 
     def __init__(self, *consumers: SafeConsumer) -> None:
         self._consumers = consumers
 
     def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Any]]:
-        """
-        Return what all of them got; no two own the same.
-        """
+        """Return what all of them got; no two own the same."""
         got: dict[TopicPartition, list[Any]] = {}
         for one in self._consumers:
             got.update(one.poll(timeout_ms / len(self._consumers)))

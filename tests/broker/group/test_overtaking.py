@@ -1,6 +1,4 @@
-"""
-What others write between a command's look and its record, and holds whose time is near.
-"""
+"""What others write between a command's look and its record, and holds whose time is near."""
 
 import json
 import time
@@ -38,9 +36,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
 
 @pytest.fixture
 def idle(team: Team) -> Team:
-    """
-    Make a team whose group has committed, and in which nobody is; nor reports.
-    """
+    """Make a team whose group has committed, and in which nobody is; nor reports."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -50,9 +46,7 @@ def idle(team: Team) -> Team:
 
 @pytest.fixture
 def working(team: Team) -> Iterator[Team]:
-    """
-    Make a team with one member at work, so that the broker's time is known.
-    """
+    """Make a team with one member at work, so that the broker's time is known."""
     consumer = team.subscribed("billing-1", control=team.quick)
     team.settled(consumer)
     with Polled(consumer):
@@ -60,9 +54,7 @@ def working(team: Team) -> Iterator[Team]:
 
 
 def asked(team: Team, command: str, *arguments: str) -> Result:
-    """
-    Run a command as the owner that a team shares.
-    """
+    """Run a command as the owner that a team shares."""
     whose = ("--group", team.group, "--owner", "oncall")
     return run(team, command, *arguments, *whose)
 
@@ -75,9 +67,7 @@ def past(team: Team) -> list[dict[str, Any]]:
 def before_the_write(
     monkeypatch: pytest.MonkeyPatch, somebody: Callable[[], object]
 ) -> None:
-    """
-    Let somebody do something between a command's last look and its record.
-    """
+    """Let somebody do something between a command's last look and its record."""
     write = Operator.write
 
     def late(*arguments: Any) -> Any:  # noqa: ANN401 - Operator.write's

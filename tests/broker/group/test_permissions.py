@@ -1,6 +1,4 @@
-"""
-ACLs really set: a member reads operators' holds and cannot write one.
-"""
+"""ACLs really set: a member reads operators' holds and cannot write one."""
 
 import time
 from collections.abc import Iterator
@@ -44,9 +42,7 @@ def team(secured: SecuredBroker) -> Iterator[Team]:
 
 
 def permit(team: Team, *, describe: bool = True) -> None:
-    """
-    Set the ACLs that ``safeconsumer control init`` prints for members.
-    """
+    """Set the ACLs that ``safeconsumer control init`` prints for members."""
     topic, settings = ResourceType.TOPIC, team.settings
     read, write = ACLOperation.READ, ACLOperation.WRITE
     ask = [ACLOperation.DESCRIBE_CONFIGS] if describe else []

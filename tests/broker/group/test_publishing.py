@@ -1,6 +1,4 @@
-"""
-Writing holds where answers are lost, refused or not waited for.
-"""
+"""Writing holds where answers are lost, refused or not waited for."""
 
 import threading
 import time
@@ -41,9 +39,7 @@ def lifting(team: Team, *scopes: str) -> tuple[Change, ...]:
 
 
 def logged(team: Team) -> list[tuple[str, bool]]:
-    """
-    Tell what the operators' topic has, by scope, and whether it holds.
-    """
+    """Tell what the operators' topic has, by scope, and whether it holds."""
     name = team.settings.operator_topic
     records = apart.records(team.broker.client_config, name, LIMIT)
     keys = [(wire.decode_key(one.key), one.value is not None) for one in records]
@@ -201,9 +197,7 @@ def test_how_holds_are_written_is_not_to_be_chosen(name: str) -> None:
 
 
 def test_a_producer_does_not_spin_while_its_broker_is_silent(team: Team) -> None:
-    """
-    Its thread took a fifth of a core and more, in each member that reports.
-    """
+    """Its thread took a fifth of a core and more, in each member that reports."""
     producer, topic = team.writer, str(team.settings.status_topic)
     write = partial(producer.send, topic, value=b"", partition=0)
     write(key=b"0").get(LIMIT)

@@ -1,6 +1,4 @@
-"""
-What only a real broker has: policies, topics that go and come, compaction.
-"""
+"""What only a real broker has: policies, topics that go and come, compaction."""
 
 import threading
 import time

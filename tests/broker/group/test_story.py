@@ -1,6 +1,4 @@
-"""
-An operator's whole story by command line, with the rights that are printed and no more.
-"""
+"""An operator's whole story by command line, with the rights that are printed and no more."""
 
 import json
 
@@ -27,9 +25,7 @@ pytestmark = [
 
 
 class ByCommand:
-    """
-    Alice at her terminal.
-    """
+    """Alice at her terminal."""
 
     def __init__(self, story: Story) -> None:
         self._story = story

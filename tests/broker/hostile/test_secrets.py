@@ -36,9 +36,7 @@ GUESS = "guess-71d2ba90"
 
 
 class Collected(logging.Handler):
-    """
-    What was written, of any kind.
-    """
+    """What was written, of any kind."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -94,9 +92,7 @@ def team(secured: SecuredBroker) -> Iterator[Team]:
 
 
 def test_the_search_would_find_one(collected: Collected) -> None:
-    """
-    In whatever form it was written.
-    """
+    """In whatever form it was written."""
     logging.getLogger("any").debug("config %s", {"password": PASSWORDS["member"]})
     whole = base64.b64encode(f"\0member\0{PASSWORDS['member']}".encode()).decode()
     collected.add(ValueError(GUESS), whole)
@@ -104,9 +100,7 @@ def test_the_search_would_find_one(collected: Collected) -> None:
 
 
 def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -> None:
-    """
-    Joins, pauses, obeys an operator, journals, and is printed.
-    """
+    """Joins, pauses, obeys an operator, journals, and is printed."""
     permit(team)
     collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
@@ -132,9 +126,7 @@ def test_a_member_that_works(team: Team, collected: Collected, tmp_path: Path) -
 
 
 def test_one_that_is_refused(team: Team, collected: Collected, tmp_path: Path) -> None:
-    """
-    By the broker, here and from the shell.
-    """
+    """By the broker, here and from the shell."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
     with pytest.raises(KafkaError) as refused:
@@ -146,9 +138,7 @@ def test_one_that_is_refused(team: Team, collected: Collected, tmp_path: Path) -
 
 
 def test_settings_that_are_wrong(collected: Collected) -> None:
-    """
-    The error names the setting, not what was written beside it.
-    """
+    """The error names the setting, not what was written beside it."""
     secret = PASSWORDS["member"]
     config: dict[str, object] = {
         "sasl_plain_password": secret,

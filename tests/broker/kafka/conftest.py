@@ -1,6 +1,4 @@
-"""
-Fixtures that tests of several folders share.
-"""
+"""Fixtures that tests of several folders share."""
 
 from tests.harness.kafka.fixtures import safe, told
 

@@ -1,6 +1,4 @@
-"""
-The say before a join: it ends the poll, takes nothing, and is asked at each join.
-"""
+"""The say before a join: it ends the poll, takes nothing, and is asked at each join."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,15 +15,11 @@ pytestmark = pytest.mark.any_broker
 
 
 class NotYet(Exception):  # noqa: N818 - a signal
-    """
-    What the tests raise before a join.
-    """
+    """What the tests raise before a join."""
 
 
 class Say:
-    """
-    Refuses so many joins, and counts how often it was asked.
-    """
+    """Refuses so many joins, and counts how often it was asked."""
 
     def __init__(self, refuses: int = 0) -> None:
         self.refuses = refuses
@@ -42,18 +36,14 @@ class Say:
 def member(
     kafka_topic: Callable[..., str], make_consumer: Callable[..., Any]
 ) -> SafeConsumer:
-    """
-    Make a member of a group that has not polled yet.
-    """
+    """Make a member of a group that has not polled yet."""
     topic = kafka_topic(partitions=2)
     consumer: SafeConsumer = make_consumer(SafeConsumer, topic, group=f"g-{topic}")
     return consumer
 
 
 def test_a_refused_join_ends_the_poll_at_once(member: SafeConsumer) -> None:
-    """
-    However long its timeout; the next poll asks again, and joins once it may.
-    """
+    """However long its timeout; the next poll asks again, and joins once it may."""
     membership, say = Facade(member), Say(refuses=3)
     membership.ask_before_join(say)
     assert membership.is_lost()
@@ -70,9 +60,7 @@ def test_a_refused_join_ends_the_poll_at_once(member: SafeConsumer) -> None:
 def test_a_refused_join_takes_nothing(
     member: SafeConsumer, make_producer: Callable[..., Any]
 ) -> None:
-    """
-    Records that are there wait for the poll that is let through.
-    """
+    """Records that are there wait for the poll that is let through."""
     membership, say = Facade(member), Say()
     membership.ask_before_join(say)
     poll_until(member, member.assignment)
@@ -93,9 +81,7 @@ def test_a_refused_join_takes_nothing(
 
 
 def test_a_lost_generation_is_counted(member: SafeConsumer) -> None:
-    """
-    And every partition is owned anew afterwards.
-    """
+    """And every partition is owned anew afterwards."""
     membership = Facade(member)
     poll_until(member, member.assignment)
     before, losses = dict(membership.epochs()), membership.losses
@@ -113,9 +99,7 @@ def test_a_lost_generation_is_counted(member: SafeConsumer) -> None:
 def test_a_cooperative_join_revokes_nothing_as_it_begins(
     kafka_topic: Callable[..., str], make_consumer: Callable[..., Any]
 ) -> None:
-    """
-    Only what is no longer subscribed to.
-    """
+    """Only what is no longer subscribed to."""
     topic = kafka_topic(partitions=2)
     consumer = make_consumer(
         SafeConsumer,

@@ -1,6 +1,4 @@
-"""
-Closing a consumer whose listener raises.
-"""
+"""Closing a consumer whose listener raises."""
 
 import threading
 from collections.abc import Callable
@@ -20,9 +18,7 @@ pytestmark = pytest.mark.any_broker
 def test_a_listener_that_raises_leaves_nothing_open(
     kafka_topic: Callable[..., str], make_consumer: Callable[..., Any]
 ) -> None:
-    """
-    kafka-python leaves a thread and four sockets each time; the error is raised on.
-    """
+    """kafka-python leaves a thread and four sockets each time; the error is raised on."""
 
     def fail(partitions: set[TopicPartition]) -> None:
         if partitions:

@@ -1,6 +1,4 @@
-"""
-A quiet partition that departs without a commit, with ``latest``: a warning (P8).
-"""
+"""A quiet partition that departs without a commit, with ``latest``: a warning (P8)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,9 +26,7 @@ DEPARTURES: dict[str, Callable[[SafeConsumer], object]] = {
 def test_it_is_told_however_it_departs(
     safe: Maker, told: Told, depart: Callable[[SafeConsumer], object]
 ) -> None:
-    """
-    After a manual ``assign``, where no join tells it; only of what was quiet; once.
-    """
+    """After a manual ``assign``, where no join tells it; only of what was quiet; once."""
     consumer = safe(group_id="g", auto_offset_reset="latest")
     assigned(consumer, A, B)
     consumer._coordinator.commits.lack([A, B])
@@ -41,9 +37,7 @@ def test_it_is_told_however_it_departs(
 
 
 def test_nothing_is_told_of_a_committed_one(safe: Maker, told: Told) -> None:
-    """
-    Whoever takes it over starts there.
-    """
+    """Whoever takes it over starts there."""
     consumer = safe(group_id="g", auto_offset_reset="latest")
     assigned(consumer, A)
     consumer._coordinator.commits.lack([A])
@@ -66,9 +60,7 @@ BY_PRODUCERS: dict[str, Callable[[SafeConsumer], object]] = {
 def test_nothing_is_said_of_what_a_producer_may_have_committed(
     safe: Maker, told: Told, give: Callable[[SafeConsumer], object], handover: str
 ) -> None:
-    """
-    Its transactions do not pass the consumer: it does not know.
-    """
+    """Its transactions do not pass the consumer: it does not know."""
     consumer = safe(group_id="g", auto_offset_reset="latest", pause_handover=handover)
     assigned(consumer, A)
     consumer._coordinator.commits.lack([A])
@@ -79,9 +71,7 @@ def test_nothing_is_said_of_what_a_producer_may_have_committed(
 
 
 def test_nothing_is_said_where_nobody_has_asked(safe: Maker, told: Told) -> None:
-    """
-    The application set the position: what is committed was no question.
-    """
+    """The application set the position: what is committed was no question."""
     consumer = safe(group_id="g", auto_offset_reset="latest")
     assigned(consumer, A)
     consumer.pause(A)
@@ -98,9 +88,7 @@ def test_only_the_brokers_answer_counts(
     *,
     is_committed: bool,
 ) -> None:
-    """
-    It closes before anything was asked; the next one asks for a position.
-    """
+    """It closes before anything was asked; the next one asks for a position."""
     tp = TopicPartition(kafka_topic(partitions=1), 0)
     settings: dict[str, Any] = {
         "group": f"g-{tp.topic}",

@@ -1,6 +1,4 @@
-"""
-OpenTelemetry's instrumentor of kafka-python, beside us: what it sees, and what not.
-"""
+"""OpenTelemetry's instrumentor of kafka-python, beside us: what it sees, and what not."""
 
 import subprocess
 import sys
@@ -25,9 +23,7 @@ Exported = InMemorySpanExporter
 
 @pytest.fixture
 def exported() -> Iterator[Exported]:
-    """
-    Have kafka-python instrumented, and return what is recorded.
-    """
+    """Have kafka-python instrumented, and return what is recorded."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
@@ -40,9 +36,7 @@ def exported() -> Iterator[Exported]:
 
 
 def names(exported: Exported) -> list[str]:
-    """
-    Return the last word of each span's name.
-    """
+    """Return the last word of each span's name."""
     return [span.name.split()[-1] for span in exported.get_finished_spans()]
 
 
@@ -53,9 +47,7 @@ def test_iteration_gives_a_span_for_each_record(
     exported: Exported,
     kind: Any,  # noqa: ANN401 - upstream's
 ) -> None:
-    """
-    As many as stock, a child of whoever sent it, also behind the first of a poll.
-    """
+    """As many as stock, a child of whoever sent it, also behind the first of a poll."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for number in range(20):
@@ -83,9 +75,7 @@ def test_an_iteration_that_runs_is_instrumented_from_then_on(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     kafka_topic: Callable[..., str],
 ) -> None:
-    """
-    And no longer once that is over: in the middle of what a poll returned.
-    """
+    """And no longer once that is over: in the middle of what a poll returned."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for number in range(9):
@@ -147,9 +137,7 @@ def test_what_wrapped_upstream_before_our_import_sees_every_record(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     kafka_topic: Callable[..., str],
 ) -> None:
-    """
-    Also if it is a plain function, which looks the same whenever it is looked at.
-    """
+    """Also if it is a plain function, which looks the same whenever it is looked at."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for _ in range(5):
@@ -166,9 +154,7 @@ def test_control_traffic_is_nobodys_span(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     exported: Exported,
 ) -> None:
-    """
-    A member that reads, reports, pauses and resumes its group; an operator that holds.
-    """
+    """A member that reads, reports, pauses and resumes its group; an operator that holds."""
     with Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote
         member = team.subscribed()

@@ -1,6 +1,4 @@
-"""
-Rebalance listeners: what they may do, what they must not, and what if they raise.
-"""
+"""Rebalance listeners: what they may do, what they must not, and what if they raise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,9 +45,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # upstream is 
 
 @pytest.fixture
 def topic(kafka_topic: Callable[..., str], make_producer: Callable[..., Any]) -> str:
-    """
-    Two partitions with ten records each.
-    """
+    """Two partitions with ten records each."""
     name = kafka_topic(partitions=2)
     produce(make_producer(), name, 10, 10)
     return name
@@ -57,9 +53,7 @@ def topic(kafka_topic: Callable[..., str], make_producer: Callable[..., Any]) ->
 
 @pytest.fixture
 def consumer(make_consumer: Callable[..., SafeConsumer]) -> SafeConsumer:
-    """
-    Make a member of a group of its own, subscribed to nothing yet.
-    """
+    """Make a member of a group of its own, subscribed to nothing yet."""
     return make_consumer(SafeConsumer, group=f"group-{uuid4().hex[:8]}")
 
 
@@ -96,9 +90,7 @@ BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
 def test_a_blocking_call_in_a_listener_is_a_typed_error(
     consumer: SafeConsumer, topic: str, call: str
 ) -> None:
-    """
-    It says what works instead; caught by the listener, the join goes on (P12).
-    """
+    """It says what works instead; caught by the listener, the join goes on (P12)."""
     caught: list[BaseException] = []
 
     def block(assigned: set[TopicPartition]) -> None:
@@ -121,9 +113,7 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(
 def test_a_listener_saves_positions_somewhere_else(
     consumer: SafeConsumer, topic: str, kafka_topic: Callable[..., str]
 ) -> None:
-    """
-    What upstream answers without waiting works: the documented pattern (P12).
-    """
+    """What upstream answers without waiting works: the documented pattern (P12)."""
     saved: dict[TopicPartition, int | None] = {}
     numbers: list[set[int]] = []
 
@@ -146,9 +136,7 @@ def test_a_listener_saves_positions_somewhere_else(
 def test_metadata_that_is_not_here_is_refused_in_a_listener(
     consumer: SafeConsumer, topic: str
 ) -> None:
-    """
-    It would have to be asked for.
-    """
+    """It would have to be asked for."""
     caught: list[BaseException] = []
 
     def ask(_: set[TopicPartition]) -> None:
@@ -164,9 +152,7 @@ def test_metadata_that_is_not_here_is_refused_in_a_listener(
 def test_a_blocking_call_that_the_listener_lets_through(
     consumer: SafeConsumer, topic: str
 ) -> None:
-    """
-    ``poll`` raises what upstream raises for a listener, with ours as the cause.
-    """
+    """``poll`` raises what upstream raises for a listener, with ours as the cause."""
     consumer.subscribe([topic], listener=Listener(lambda _: consumer.commit()))
     with pytest.raises(KafkaError, match="callback") as caught:
         poll_until(consumer, lambda: False)
@@ -174,9 +160,7 @@ def test_a_blocking_call_that_the_listener_lets_through(
 
 
 class ListenerError(Exception):
-    """
-    Raised by a listener.
-    """
+    """Raised by a listener."""
 
 
 def _raise(_: set[TopicPartition]) -> None:
@@ -186,9 +170,7 @@ def _raise(_: set[TopicPartition]) -> None:
 def test_a_listener_that_raises_on_assignment_loses_nothing(
     consumer: SafeConsumer, topic: str
 ) -> None:
-    """
-    ``poll`` raises as upstream's; holds hold, and all records come afterwards.
-    """
+    """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
     held, flowing = TopicPartition(topic, 0), TopicPartition(topic, 1)
     listener = Listener(assigned=_raise)
     consumer.subscribe([topic], listener=listener)
@@ -211,9 +193,7 @@ def test_a_listener_that_raises_on_assignment_loses_nothing(
 def test_a_listener_that_raises_on_revocation_loses_nothing(
     consumer: SafeConsumer, topic: str, kafka_topic: Callable[..., str]
 ) -> None:
-    """
-    The rebalance goes on with the next polls.
-    """
+    """The rebalance goes on with the next polls."""
     other = kafka_topic(partitions=1)
     held = TopicPartition(topic, 0)
     listener = Listener()
@@ -238,9 +218,7 @@ def test_a_listener_that_raises_on_revocation_loses_nothing(
 def test_what_a_listener_pauses_and_seeks_stands(
     consumer: SafeConsumer, topic: str
 ) -> None:
-    """
-    Nothing of it is delivered, nor overwritten by a committed offset.
-    """
+    """Nothing of it is delivered, nor overwritten by a committed offset."""
     held, sought = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
     def steer(_: set[TopicPartition]) -> None:
@@ -257,9 +235,7 @@ def test_what_a_listener_pauses_and_seeks_stands(
 
 
 def test_what_a_listener_resumes_stands(consumer: SafeConsumer, topic: str) -> None:
-    """
-    A hold placed before the first poll, lifted by the listener.
-    """
+    """A hold placed before the first poll, lifted by the listener."""
     consumer.subscribe([topic], listener=Listener(lambda _: consumer.resume(topic)))
     consumer.pause(topic)
     _read_all(consumer, topic)
@@ -268,9 +244,7 @@ def test_what_a_listener_resumes_stands(consumer: SafeConsumer, topic: str) -> N
 
 @pytest.mark.parametrize("call", ["paused", "holds", "explain"])
 def test_a_listener_may_ask(consumer: SafeConsumer, topic: str, call: str) -> None:
-    """
-    A topic's hold covers its partitions before the listener runs (P7).
-    """
+    """A topic's hold covers its partitions before the listener runs (P7)."""
     tp, answers = TopicPartition(topic, 0), []
 
     def ask(_: set[TopicPartition]) -> None:
@@ -289,9 +263,7 @@ def test_commit_async_in_a_listener_is_in_time(
     topic: str,
     force_rebalance: Callable[..., list[Any]],
 ) -> None:
-    """
-    The recipe for baseline row 17: nothing that was read before comes twice.
-    """
+    """The recipe for baseline row 17: nothing that was read before comes twice."""
     listener = Listener(revoked=lambda _: consumer.commit_async())
     consumer.subscribe([topic], listener=listener)
     _read_all(consumer, topic)
@@ -303,9 +275,7 @@ def test_commit_async_in_a_listener_is_in_time(
 
 
 class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """
-    Commits, and waits for the answer, before the member rejoins.
-    """
+    """Commits, and waits for the answer, before the member rejoins."""
 
     def __init__(self, consumer: SafeConsumer) -> None:
         self._consumer = consumer
@@ -317,9 +287,7 @@ class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # un
         self.answered += 1
 
     async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        """
-        Nothing to do.
-        """
+        """Nothing to do."""
 
 
 @pytest.mark.real_broker
@@ -328,9 +296,7 @@ def test_an_async_listener_may_await_a_commit(
     topic: str,
     force_rebalance: Callable[..., list[Any]],
 ) -> None:
-    """
-    It is answered before the JoinGroup is sent.
-    """
+    """It is answered before the JoinGroup is sent."""
     listener = AsyncListener(consumer)
     consumer.subscribe([topic], listener=listener)
     _read_all(consumer, topic)

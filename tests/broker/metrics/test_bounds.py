@@ -1,6 +1,4 @@
-"""
-How many series there are, what promtool says of them, and what records pay for them.
-"""
+"""How many series there are, what promtool says of them, and what records pay for them."""
 
 import sys
 from types import FrameType

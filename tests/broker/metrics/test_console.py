@@ -1,6 +1,4 @@
-"""
-What the console says of groups to Prometheus.
-"""
+"""What the console says of groups to Prometheus."""
 
 import socket
 import time
@@ -48,16 +46,12 @@ from tests.harness.waiting import wait_for
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Let a scrape wait for the first answer, however slow the machine is.
-    """
+    """Let a scrape wait for the first answer, however slow the machine is."""
     monkeypatch.setattr(retention, "_MOMENT", 30.0)
 
 
 class Limited:
-    """
-    A cluster whose every topic keeps its records for an hour; it counts questions.
-    """
+    """A cluster whose every topic keeps its records for an hour; it counts questions."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
@@ -73,9 +67,7 @@ class Limited:
 def served_still(
     still: Still, connect: Callable[[], Any] = Limited
 ) -> Iterator[tuple[Still, Served]]:
-    """
-    Serve a big cluster that is not there.
-    """
+    """Serve a big cluster that is not there."""
     with serve.listening(0) as listener:
         desk = Desk(
             follower=cast("Follower", still),
@@ -89,9 +81,7 @@ def served_still(
 
 
 def text(served: Served) -> str:
-    """
-    Scrape the console.
-    """
+    """Scrape the console."""
     with served.client() as client:
         answer = client.get("/metrics")
     assert answer.status_code == 200
@@ -100,9 +90,7 @@ def text(served: Served) -> str:
 
 
 def read(said: str) -> dict[str, float]:
-    """
-    Return samples by name and labels, without that of the group.
-    """
+    """Return samples by name and labels, without that of the group."""
     found = {}
     for family in text_string_to_metric_families(said):
         for one in family.samples:
@@ -191,9 +179,7 @@ def test_only_who_may_look_may_scrape(kafka_broker: Any) -> None:  # noqa: ANN40
 def run_console(
     monkeypatch: pytest.MonkeyPatch, port: int, inside: Callable[[], None]
 ) -> Result:
-    """
-    Type the command, with a cluster that is not there.
-    """
+    """Type the command, with a cluster that is not there."""
 
     def serving(_: object, __: object, show: Callable[[Figures], object]) -> None:
         with served_still(big()) as (_still, served):
@@ -307,9 +293,7 @@ def test_retention_is_asked_once_for_all() -> None:
 
 
 def figures_of(seen: Picture) -> dict[str, float]:
-    """
-    Return figures by name and state.
-    """
+    """Return figures by name and state."""
     with served_still(alone(seen)) as (still, served):
         figures = list(_all(served.desk, still.snapshot()))
     return {
@@ -426,9 +410,7 @@ def test_retention_that_nobody_tells() -> None:
 
 
 class Frozen(Limited):
-    """
-    Does not answer until it is let go.
-    """
+    """Does not answer until it is let go."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""
-``safeconsumer demo --metrics``: the leak of one client and the silence of the other.
-"""
+"""``safeconsumer demo --metrics``: the leak of one client and the silence of the other."""
 
 import re
 import signal
@@ -22,9 +20,7 @@ SECONDS = 60.0
 
 @contextmanager
 def demo(*options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """
-    Play it in a process of its own.
-    """
+    """Play it in a process of its own."""
     port = free_port()
     with subprocess.Popen(  # noqa: S603 - ours
         [*command(), "demo", f"--metrics={port}", *options],
@@ -44,9 +40,7 @@ def demo(*options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
 
 
 def asked(port: int) -> str:
-    """
-    Scrape it; nothing while it does not answer.
-    """
+    """Scrape it; nothing while it does not answer."""
     try:
         return scrape(port)
     except OSError:
@@ -54,9 +48,7 @@ def asked(port: int) -> str:
 
 
 def told(port: int, is_it: Callable[[str], bool], what: str) -> str:
-    """
-    Scrape until one answer is what is awaited, and return that answer.
-    """
+    """Scrape until one answer is what is awaited, and return that answer."""
     seen = [""]
 
     def is_told() -> bool:
@@ -82,9 +74,7 @@ def test_the_console_of_the_demo_is_there_too() -> None:
 
 
 def value(text: str, name: str, **labels: str) -> float:
-    """
-    Return the sum of the samples with these labels; -1 if there is none.
-    """
+    """Return the sum of the samples with these labels; -1 if there is none."""
     wanted = [f'{label}="{one}"' for label, one in labels.items()]
     found = [
         float(line.rpartition(" ")[2])

@@ -1,6 +1,4 @@
-"""
-What a consumer's figures say, and that reading them disturbs nobody.
-"""
+"""What a consumer's figures say, and that reading them disturbs nobody."""
 
 import os
 import threading
@@ -302,9 +300,7 @@ PLACED = "safeconsumer_hold_changes_total"
 
 
 class Shown:
-    """
-    A collector in a registry, which tells what each consumer is called.
-    """
+    """A collector in a registry, which tells what each consumer is called."""
 
     def __init__(self, *sources: object) -> None:
         self.collector = Collector(*sources)
@@ -312,9 +308,7 @@ class Shown:
         self.registry.register(self.collector)
 
     def placed(self) -> dict[str, float]:
-        """
-        Return how many local holds were placed, by ``client_id``.
-        """
+        """Return how many local holds were placed, by ``client_id``."""
         return {
             one.labels["client_id"]: one.value
             for family in self.registry.collect()
@@ -325,9 +319,7 @@ class Shown:
 
 
 def place(consumer: SafeConsumer, count: int) -> SafeConsumer:
-    """
-    Place so many holds, one after the other.
-    """
+    """Place so many holds, one after the other."""
     consumer.assign([A])
     for _ in range(count):
         consumer.pause(A)

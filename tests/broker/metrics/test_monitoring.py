@@ -1,6 +1,4 @@
-"""
-Dashboard, alert rules and runbook, by promtool.
-"""
+"""Dashboard, alert rules and runbook, by promtool."""
 
 import json
 import re
@@ -248,9 +246,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """
-    Have the command write its files.
-    """
+    """Have the command write its files."""
     done = CliRunner().invoke(safeconsumer, ["monitoring", "--write", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
@@ -280,17 +276,13 @@ def test_there_is_a_scenario_for_each_alert() -> None:
 def given(
     values: dict[str, str], alert: str, at: str, *expected: dict[str, Any]
 ) -> dict[str, Any]:
-    """
-    Return a test of promtool: with these series, exactly these alerts fire then.
-    """
+    """Return a test of promtool: with these series, exactly these alerts fire then."""
     looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
     return {"input_series": series(values), "alert_rule_test": [looked]}
 
 
 def fired(alert: alerts.Alert) -> dict[str, Any]:
-    """
-    Return an alert as promtool expects it where it ought to fire.
-    """
+    """Return an alert as promtool expects it where it ought to fire."""
     scenario = SCENARIOS[alert.name]
     return {
         "exp_labels": {"severity": alert.severity, **scenario.labels},
@@ -433,9 +425,7 @@ def test_promtool_takes_rules_and_queries(folder: Path) -> None:
 
 
 def filled(query: str, interval: str = "10s") -> str:
-    """
-    Return a query of the dashboard with its variables as Grafana fills them in.
-    """
+    """Return a query of the dashboard with its variables as Grafana fills them in."""
     query = query.replace("$__rate_interval", interval)
     return re.sub(r"\$(console|group|instance)", ".*", query)
 
@@ -443,9 +433,7 @@ def filled(query: str, interval: str = "10s") -> str:
 def shown(
     values: dict[str, str], at: str, *expected: tuple[str, float]
 ) -> dict[str, Any]:
-    """
-    Return a test of promtool: each title's panel shows this figure, and no other.
-    """
+    """Return a test of promtool: each title's panel shows this figure, and no other."""
     asked = dict(expected)
     found = {
         filled(query, "5m"): asked[title]

@@ -1,6 +1,4 @@
-"""
-The table's metrics as OpenTelemetry's instruments, read by its real SDK.
-"""
+"""The table's metrics as OpenTelemetry's instruments, read by its real SDK."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,9 +29,7 @@ Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
 
 
 class Reader:
-    """
-    Collects what instruments of a provider of its own say.
-    """
+    """Collects what instruments of a provider of its own say."""
 
     def __init__(self, temporality: dict[type, AggregationTemporality] = {}) -> None:  # noqa: B006 - the SDK's, which is read only
         self._reader = InMemoryMetricReader(temporality)
@@ -41,9 +37,7 @@ class Reader:
         self.units: dict[str, str] = {}
 
     def read(self) -> Found:
-        """
-        Return each value by its instrument's name and its attributes.
-        """
+        """Return each value by its instrument's name and its attributes."""
         data = self._reader.get_metrics_data()
         found: Found = {}
         if data is None:
@@ -65,9 +59,7 @@ def named(client_id: str) -> tuple[tuple[str, str], ...]:
 
 
 def as_prometheus(name: str, unit: str, kind: str) -> str:
-    """
-    Return the name that OpenTelemetry's rules give it for Prometheus.
-    """
+    """Return the name that OpenTelemetry's rules give it for Prometheus."""
     suffix = {"s": "_seconds", "By": "_bytes"}.get(unit, "")
     total = "_total" if kind == "counter" else ""
     return name.replace(".", "_") + suffix + total
@@ -77,9 +69,7 @@ def as_prometheus(name: str, unit: str, kind: str) -> str:
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
 def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
-    """
-    So that one dashboard fits both ways; of a histogram it is the base of its parts.
-    """
+    """So that one dashboard fits both ways; of a histogram it is the base of its parts."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")
@@ -87,9 +77,7 @@ def test_names_are_the_tables_again_in_prometheus(metric: table.Metric) -> None:
 
 @pytest.mark.any_broker
 def test_values_are_those_of_prometheus(lab: Lab) -> None:
-    """
-    Of a worker that has worked, and of its consumer: each of them, with its labels.
-    """
+    """Of a worker that has worked, and of its consumer: each of them, with its labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)
@@ -124,9 +112,7 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
 
 
 def test_several_consumers_are_told_apart(safe: Maker) -> None:
-    """
-    By attributes, from the beginning; one that is removed is left out.
-    """
+    """By attributes, from the beginning; one that is removed is left out."""
     first, second = safe(client_id="one"), safe(client_id="two")
     reader = Reader()
     instruments = Instruments(first, provider=reader.provider)
@@ -139,9 +125,7 @@ def test_several_consumers_are_told_apart(safe: Maker) -> None:
 
 
 def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
-    """
-    Each part of a program may have its own, and one that is made again is not empty.
-    """
+    """Each part of a program may have its own, and one that is made again is not empty."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
     assigned(second, A, B)
@@ -161,9 +145,7 @@ def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
 def test_a_provider_that_becomes_the_global_one(
     safe: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Sources that were given before it was set, with it and without, are all observed.
-    """
+    """Sources that were given before it was set, with it and without, are all observed."""
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
     given = [unset.provider]
@@ -179,9 +161,7 @@ def test_a_provider_that_becomes_the_global_one(
 
 
 def test_deltas_are_never_negative(safe: Maker) -> None:
-    """
-    A consumer made again under its name goes on with its counters.
-    """
+    """A consumer made again under its name goes on with its counters."""
     reader = Reader({ObservableCounter: AggregationTemporality.DELTA})
     first, second = safe(client_id="a"), safe(client_id="a")
     for one in (first, second):
@@ -199,9 +179,7 @@ def test_deltas_are_never_negative(safe: Maker) -> None:
 
 
 def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Whatever the number of instruments; and the next one looks anew.
-    """
+    """Whatever the number of instruments; and the next one looks anew."""
     consumer = safe()
     assigned(consumer, A)
     looks: list[None] = []
@@ -224,9 +202,7 @@ def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_no_source_is_refused() -> None:
-    """
-    Before any instrument is made; a provider of something else, too.
-    """
+    """Before any instrument is made; a provider of something else, too."""
     reader = Reader()
     with pytest.raises(MetricsSourceError):
         Instruments(object(), provider=reader.provider)
@@ -236,9 +212,7 @@ def test_what_is_no_source_is_refused() -> None:
 
 
 def test_readers_on_several_threads_look_once_each(safe: Maker) -> None:
-    """
-    Also where they ask in step, instrument by instrument.
-    """
+    """Also where they ask in step, instrument by instrument."""
     readings, looks = Readings(safe()), 0
     stock = readings.read
 
@@ -257,9 +231,7 @@ def test_readers_on_several_threads_look_once_each(safe: Maker) -> None:
 
 
 def test_without_an_sdk_nothing_happens(safe: Maker) -> None:
-    """
-    The API alone collects nothing.
-    """
+    """The API alone collects nothing."""
     consumer = safe()
     instruments = Instruments(consumer)
     instruments.remove(consumer)

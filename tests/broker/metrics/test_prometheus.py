@@ -1,6 +1,4 @@
-"""
-A real Prometheus scrapes the demo, a worker, members and the console.
-"""
+"""A real Prometheus scrapes the demo, a worker, members and the console."""
 
 import json
 import os
@@ -43,9 +41,7 @@ HOUR_MS = 3_600_000
 
 @contextmanager
 def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """
-    Scrape every target each second; lend the address.
-    """
+    """Scrape every target each second; lend the address."""
     assert PROMETHEUS is not None
     port, config = free_port(), folder / "prometheus.yml"
     jobs = [{"job_name": name, **one} for name, one in targets.items()]
@@ -85,9 +81,7 @@ def at(port: int) -> dict[str, Any]:
 
 
 def ask(address: str, path: str, **query: str) -> Any:  # noqa: ANN401 - JSON
-    """
-    Return what Prometheus answers; None while it does not.
-    """
+    """Return what Prometheus answers; None while it does not."""
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
@@ -102,9 +96,7 @@ def has_data(address: str, query: str) -> bool:
 
 
 def keep_for_an_hour(team: Team) -> None:
-    """
-    Give the team another topic, whose records are not kept for ever.
-    """
+    """Give the team another topic, whose records are not kept for ever."""
     count = len(team.partitions)
     team.topic = f"kept-{team.topic}"
     team.broker.create_topic(team.topic, count, {"retention.ms": str(HOUR_MS)})
@@ -114,9 +106,7 @@ def keep_for_an_hour(team: Team) -> None:
 
 @contextmanager
 def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 - any kind
-    """
-    Run two members of a group that is held, its console, and a worker.
-    """
+    """Run two members of a group that is held, its console, and a worker."""
     with ExitStack() as closing:
         team = closing.enter_context(Team(broker))
         keep_for_an_hour(team)
@@ -149,9 +139,7 @@ def fleet(broker: Any) -> Iterator[dict[str, dict[str, Any]]]:  # noqa: ANN401 -
 @pytest.mark.embedded_broker
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
 def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa: ANN401 - any kind
-    """
-    Every query returns something while it scrapes them, and the rules are its own.
-    """
+    """Every query returns something while it scrapes them, and the rules are its own."""
     from safeconsumer.metrics import alerts  # noqa: PLC0415 - its text, only here
 
     (tmp_path / "alerts.yml").write_text(alerts.rules())

@@ -1,6 +1,4 @@
-"""
-Fixtures of the regression suite, and the matrix that its tests are run over.
-"""
+"""Fixtures of the regression suite, and the matrix that its tests are run over."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,17 +11,13 @@ from tests.harness.regression.lab import Lab
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """
-    Give tests that carry a matrix their clients, assignors and ways of reading.
-    """
+    """Give tests that carry a matrix their clients, assignors and ways of reading."""
     generate(metafunc)
 
 
 @pytest.fixture(scope="session")
 def regression_producer(kafka_broker: Any) -> Iterator[KafkaProducer]:  # noqa: ANN401 - the plugin's object
-    """
-    One producer for all tests; records are acknowledged before a test goes on.
-    """
+    """One producer for all tests; records are acknowledged before a test goes on."""
     producer = KafkaProducer(
         **kafka_broker.client_config, acks="all", enable_idempotence=False
     )
@@ -33,9 +27,7 @@ def regression_producer(kafka_broker: Any) -> Iterator[KafkaProducer]:  # noqa: 
 
 @pytest.fixture(scope="session")
 def regression_topics(kafka_broker: Any) -> Iterator[list[str]]:  # noqa: ANN401 - the plugin's object
-    """
-    Collect the topics that tests leave, and delete them where the broker stays.
-    """
+    """Collect the topics that tests leave, and delete them where the broker stays."""
     names: list[str] = []
     yield names
     if kafka_broker.is_real and names:
@@ -49,9 +41,7 @@ def lab(
     regression_producer: KafkaProducer,
     regression_topics: list[str],
 ) -> Iterator[Lab]:
-    """
-    Give the test its topics, consumers and members, and close them all.
-    """
+    """Give the test its topics, consumers and members, and close them all."""
     made = Lab(kafka_broker, regression_producer, regression_topics)
     try:
         yield made

@@ -1,6 +1,4 @@
-"""
-Group situations that several tests begin with.
-"""
+"""Group situations that several tests begin with."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -33,9 +31,7 @@ class Group:
     paused_at: int = 0
 
     def start_ghost(self, **settings: Any) -> Member:  # noqa: ANN401 - as Lab.member()
-        """
-        Let another member join, without reading meanwhile.
-        """
+        """Let another member join, without reading meanwhile."""
         topics = [self.topic]
         if self.assignor == "roundrobin":
             # kafka-python's raises a KeyError if members subscribe to different topics
@@ -45,17 +41,13 @@ class Group:
         )
 
     def ghost(self, **settings: Any) -> Member:  # noqa: ANN401 - as Lab.member()
-        """
-        Let another member join, and read until the topic is shared.
-        """
+        """Let another member join, and read until the topic is shared."""
         ghost = self.start_ghost(**settings)
         self.reader.until(self.shared_with(ghost))
         return ghost
 
     def shared_with(self, *others: Member) -> Condition:
-        """
-        Return the condition that each has a share, and all is owned exactly once.
-        """
+        """Return the condition that each has a share, and all is owned exactly once."""
 
         def shared() -> bool:
             mine = set(self.reader.consumer.assignment())
@@ -69,43 +61,31 @@ class Group:
         return shared
 
     def alone(self) -> Condition:
-        """
-        Return the condition that the consumer owns everything.
-        """
+        """Return the condition that the consumer owns everything."""
         return self.reader.owns([*self.tps, *self.witnesses])
 
     def mine(self) -> set[TopicPartition]:
-        """
-        Return what the consumer owns of the topic now.
-        """
+        """Return what the consumer owns of the topic now."""
         return set(self.reader.consumer.assignment()) & set(self.tps)
 
     @property
     def witness(self) -> TopicPartition:
-        """
-        A partition of the witness topic that the consumer owns now.
-        """
+        """A partition of the witness topic that the consumer owns now."""
         return min(set(self.reader.consumer.assignment()) & set(self.witnesses))
 
     def pause(self) -> None:
-        """
-        Pause all that others compete for, by partition.
-        """
+        """Pause all that others compete for, by partition."""
         self.reader.consumer.pause(*self.tps)
         self.paused_at = len(self.reader.log)
 
     def leaked(self, among: Iterable[TopicPartition] | None = None) -> int:
-        """
-        Count what came of the topic since the pause, after proof that records come.
-        """
+        """Count what came of the topic since the pause, after proof that records come."""
         self.lab.beats(self.reader, self.witness)
         since = self.reader.log[self.paused_at :]
         return delivered(since, self.tps if among is None else among)
 
     def taken(self) -> dict[TopicPartition, int]:
-        """
-        Return how many records of each partition the application was given.
-        """
+        """Return how many records of each partition the application was given."""
         return {tp: delivered(self.reader.log, [tp]) for tp in self.tps}
 
 
@@ -119,9 +99,7 @@ def group(  # noqa: PLR0913 - a situation has many sides
     taking: int = 10,
     **config: Any,  # noqa: ANN401 - as Lab.consumer()
 ) -> Group:
-    """
-    Make a consumer that owns all alone, has read some records and committed them.
-    """
+    """Make a consumer that owns all alone, has read some records and committed them."""
     topic, tps = lab.topic_with(each)
     witnesses = partitions_of(lab.topic(2), 2)
     name = lab.name("g")
@@ -153,9 +131,7 @@ def group(  # noqa: PLR0913 - a situation has many sides
 
 
 def resume_exactly(here: Group, tps: Iterable[TopicPartition]) -> None:
-    """
-    Resume what the application has paused; assert that exactly the next records come.
-    """
+    """Resume what the application has paused; assert that exactly the next records come."""
     start = here.taken()
     wanted = list(tps)
     here.reader.consumer.resume(*wanted)

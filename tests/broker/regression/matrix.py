@@ -39,9 +39,7 @@ def _always(_case: Case) -> bool:
 
 @frozen
 class Verdict:
-    """
-    What the stock client does in a test, and in which of its cases.
-    """
+    """What the stock client does in a test, and in which of its cases."""
 
     reason: str = ""
     strict: bool = True
@@ -49,9 +47,7 @@ class Verdict:
     when: Callable[[Case], bool] = _always
 
     def marks(self, case: Case) -> list[pytest.MarkDecorator]:
-        """
-        Return the marks of the stock client's run of this case.
-        """
+        """Return the marks of the stock client's run of this case."""
         if not self.reason or not self.when(case):
             return []
         return [
@@ -62,39 +58,29 @@ class Verdict:
 
 
 def passes() -> Verdict:
-    """
-    Expect the stock client to pass.
-    """
+    """Expect the stock client to pass."""
     return Verdict()
 
 
 def fails(reason: str, when: Callable[[Case], bool] = _always) -> Verdict:
-    """
-    Expect the stock client to fail each time, by an assertion.
-    """
+    """Expect the stock client to fail each time, by an assertion."""
     return Verdict(reason=reason, when=when)
 
 
 def races(reason: str, when: Callable[[Case], bool] = _always) -> Verdict:
-    """
-    Expect the stock client to fail now and then; pytest counts how often.
-    """
+    """Expect the stock client to fail now and then; pytest counts how often."""
     return Verdict(reason=reason, strict=False, when=when)
 
 
 def lacks(reason: str, *raises: type[Exception]) -> Verdict:
-    """
-    Expect the stock client to refuse a call that it does not have.
-    """
+    """Expect the stock client to refuse a call that it does not have."""
     return Verdict(reason=reason, raises=raises or (AttributeError, TypeError))
 
 
 def matrix(
     *, stock: Verdict, costly: bool = False, **dimensions: Sequence[Any]
 ) -> Callable[[Test], Test]:
-    """
-    Run a test for both clients over its dimensions; see the module's docstring.
-    """
+    """Run a test for both clients over its dimensions; see the module's docstring."""
 
     def decorate(test: Test) -> Test:
         test.matrix = stock, costly, dimensions  # type: ignore[attr-defined] - a note
@@ -104,9 +90,7 @@ def matrix(
 
 
 def generate(metafunc: pytest.Metafunc) -> None:
-    """
-    Parametrise a test that carries a matrix; ``pytest_generate_tests`` calls this.
-    """
+    """Parametrise a test that carries a matrix; ``pytest_generate_tests`` calls this."""
     noted = getattr(metafunc.function, "matrix", None)
     if noted is None:
         return
@@ -120,9 +104,7 @@ def generate(metafunc: pytest.Metafunc) -> None:
 
 
 def params(verdict: Verdict, cases: Iterable[Case]) -> Iterable[Any]:
-    """
-    Yield the parameter sets of these cases, with what is expected of the stock client.
-    """
+    """Yield the parameter sets of these cases, with what is expected of the stock client."""
     for case in cases:
         rest = {name: value for name, value in case.items() if name != "client"}
         stock = case["client"] == "stock"
@@ -135,9 +117,7 @@ def _param(client: str, case: Case, marks: list[pytest.MarkDecorator]) -> Any:  
 
 
 def combinations_of(dimensions: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """
-    Return all cases.
-    """
+    """Return all cases."""
     return [
         dict(zip(dimensions, values, strict=True))
         for values in product(*dimensions.values())
@@ -163,9 +143,7 @@ def pairwise(dimensions: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def each_once(dimensions: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """
-    Return the first case for stock, and few cases with each value for safe.
-    """
+    """Return the first case for stock, and few cases with each value for safe."""
     longest = max(map(len, dimensions.values()), default=1)
     rows = [
         {name: values[row % len(values)] for name, values in dimensions.items()}

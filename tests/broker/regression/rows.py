@@ -11,9 +11,7 @@ from attrs import frozen
 
 @frozen
 class Row:
-    """
-    One situation, and the tests that put both clients into it.
-    """
+    """One situation, and the tests that put both clients into it."""
 
     about: str
     tests: tuple[str, ...]

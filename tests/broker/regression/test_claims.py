@@ -1,6 +1,4 @@
-"""
-What a member says it owns when it joins: a leader gives it nothing else at once.
-"""
+"""What a member says it owns when it joins: a leader gives it nothing else at once."""
 
 import pytest
 from kafka.structs import TopicPartition
@@ -15,9 +13,7 @@ STALE = "kafka-python claims what it owned before it lost its membership"
 
 
 def claimed(wire: Wire) -> list[set[TopicPartition]]:
-    """
-    Return what each join that was sent claims to own.
-    """
+    """Return what each join that was sent claims to own."""
     return [
         {
             TopicPartition(owned.topic, partition)
@@ -60,9 +56,7 @@ def test_a_member_that_was_lost_claims_nothing(lab: Lab, client: str) -> None:
 @pytest.mark.any_broker
 @matrix(stock=fails(STALE))
 def test_a_member_that_subscribes_again_claims_nothing(lab: Lab, client: str) -> None:
-    """
-    It has left its group meanwhile, and others own what it had.
-    """
+    """It has left its group meanwhile, and others own what it had."""
     here = group(lab, client, assignor=COOPERATIVE)
     consumer, wire = here.reader.consumer, Wire(here.reader.consumer)
     topics = [here.topic, here.witnesses[0].topic]

@@ -1,6 +1,4 @@
-"""
-Found by the soak: a connection breaks while a pattern subscriber asks for metadata.
-"""
+"""Found by the soak: a connection breaks while a pattern subscriber asks for metadata."""
 
 from typing import Any
 
@@ -13,9 +11,7 @@ pytestmark = pytest.mark.embedded_broker
 
 
 def test_a_cut_before_a_join_does_not_come_out_of_poll(lab: Lab) -> None:
-    """
-    The member joins again by the next polls; kafka-python 3.0.12 raises.
-    """
+    """The member joins again by the next polls; kafka-python 3.0.12 raises."""
     topic, (p0,) = lab.topic_with(each=10, partitions=1)
     reader = lab.reader("safe", group=lab.name("g"))
     reader.consumer.subscribe(pattern=f"^{topic}$")
@@ -32,9 +28,7 @@ def test_a_cut_before_a_join_does_not_come_out_of_poll(lab: Lab) -> None:
 
 
 def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab: Lab) -> None:
-    """
-    Nor does the time-out of the request for metadata.
-    """
+    """Nor does the time-out of the request for metadata."""
     topic, (p0,) = lab.topic_with(each=10, partitions=1)
     reader = lab.reader("safe", group=lab.name("g"), request_timeout_ms=1000)
     reader.consumer.subscribe(pattern=f"^{topic}$")
@@ -48,9 +42,7 @@ def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab: Lab) -> No
 
 
 def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab: Lab) -> None:
-    """
-    It may pass on what the commit met, as with kafka-python: no poll makes up for that.
-    """
+    """It may pass on what the commit met, as with kafka-python: no poll makes up for that."""
     topic, (p0,) = lab.topic_with(each=10, partitions=1)
     reader = lab.reader("safe", topic, group=lab.name("g"))
     reader.until_joined(reader.owns([p0]))

@@ -1,6 +1,4 @@
-"""
-Quiet partitions that left with the membership: told also if no join completes (P8).
-"""
+"""Quiet partitions that left with the membership: told also if no join completes (P8)."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,9 +17,7 @@ BOTH = (TopicPartition("orders", 0), TopicPartition("orders", 1))
 
 
 class LostOnce(ConsumerRebalanceListener):
-    """
-    Raises when partitions are lost for the first time.
-    """
+    """Raises when partitions are lost for the first time."""
 
     def __init__(self) -> None:
         self.failures = [ValueError("once")]

@@ -1,6 +1,4 @@
-"""
-What a pause does to requests, to responses on the way, and to what is buffered.
-"""
+"""What a pause does to requests, to responses on the way, and to what is buffered."""
 
 import re
 from itertools import chain, combinations
@@ -34,9 +32,7 @@ FETCHED_AGAIN = (
 def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R2: paused while its fetch was on the way, nothing comes, and nothing is lost.
-    """
+    """Row R2: paused while its fetch was on the way, nothing comes, and nothing is lost."""
     _, (p0, p1) = lab.topic_with(each=5, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     wire = Wire(reader.consumer)
@@ -55,9 +51,7 @@ def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
 def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
     lab: Lab, client: str
 ) -> None:
-    """
-    Without it, now and then a new consumer reads nothing for five minutes.
-    """
+    """Without it, now and then a new consumer reads nothing for five minutes."""
     _, (p0,) = lab.topic_with(each=3, partitions=1)
     reader = lab.reader(client, metadata_max_age_ms=300_000)
     cluster = reader.consumer._cluster
@@ -78,9 +72,7 @@ LEVELS = ("partition", "topic", "pattern", "consumer")
 
 
 def pause_at(level: str, consumer: Any, topic: str) -> None:  # noqa: ANN401 - either client
-    """
-    Pause all the topic's partitions at one level.
-    """
+    """Pause all the topic's partitions at one level."""
     if level == "partition":
         consumer.pause(*consumer.assignment())
     elif level == "topic":
@@ -93,9 +85,7 @@ def pause_at(level: str, consumer: Any, topic: str) -> None:  # noqa: ANN401 - e
 
 @matrix(stock=passes())
 def test_no_fetch_is_sent_for_a_paused_partition(lab: Lab, client: str) -> None:
-    """
-    Row R3: requests name the partitions that flow and no others; none if all pause.
-    """
+    """Row R3: requests name the partitions that flow and no others; none if all pause."""
     topic, (p0, p1) = lab.topic_with(each=1, partitions=2)
     reader = lab.assigned(client, [p0, p1], enable_incremental_fetch_sessions=False)
     wire = Wire(reader.consumer)
@@ -115,9 +105,7 @@ def test_no_fetch_is_sent_for_a_paused_partition(lab: Lab, client: str) -> None:
     level=("topic", "pattern", "consumer"),
 )
 def test_no_fetch_is_sent_at_any_level(lab: Lab, client: str, level: str) -> None:
-    """
-    Row R3: a pause of the topic, of a pattern or of the consumer sends nothing either.
-    """
+    """Row R3: a pause of the topic, of a pattern or of the consumer sends nothing either."""
     topic, tps = lab.topic_with(each=1, partitions=2)
     reader = lab.assigned(client, tps)
     wire = Wire(reader.consumer)
@@ -134,9 +122,7 @@ def _none_when_all_paused(level: str, reader: Reader, wire: Wire, topic: str) ->
 
 
 def iterating(case: Case) -> bool:
-    """
-    Tell the cases of iteration.
-    """
+    """Tell the cases of iteration."""
     return case["how"] == "iterate"
 
 
@@ -145,9 +131,7 @@ def iterating(case: Case) -> bool:
 def test_data_that_is_here_is_delivered_after_resume_without_a_fetch(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R4: pauses and resumes cost no byte more than reading straight on.
-    """
+    """Row R4: pauses and resumes cost no byte more than reading straight on."""
     _, (p0,) = lab.topic_with(each=200, partitions=1)
     straight = lab.assigned("stock", [p0])
     measure = Wire(straight.consumer)
@@ -167,9 +151,7 @@ def test_data_that_is_here_is_delivered_after_resume_without_a_fetch(
 
 @matrix(stock=passes(), how=HOWS)
 def test_every_subset_of_four_partitions(lab: Lab, client: str, how: str) -> None:
-    """
-    Row R5: whichever are paused, the others flow and these keep their positions.
-    """
+    """Row R5: whichever are paused, the others flow and these keep their positions."""
     _, tps = lab.topic_with(each=0)
     reader = lab.assigned(client, tps, how=how)
     subsets = chain.from_iterable(combinations(tps, size) for size in range(5))
@@ -190,9 +172,7 @@ def test_every_subset_of_four_partitions(lab: Lab, client: str, how: str) -> Non
 def test_resume_goes_on_at_the_very_next_offset(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R10: consume, pause, more is written, resume: the next record is the next one.
-    """
+    """Row R10: consume, pause, more is written, resume: the next record is the next one."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     reader.until(lambda: delivered(reader.log, [p0]) == 10)
@@ -205,9 +185,7 @@ def test_resume_goes_on_at_the_very_next_offset(
 
 @matrix(stock=passes())
 def test_a_thousand_empty_polls_drop_nothing(lab: Lab, client: str) -> None:
-    """
-    Row R14: a paused partition's data outlasts 1,000 polls.
-    """
+    """Row R14: a paused partition's data outlasts 1,000 polls."""
     _, (p0,) = lab.topic_with(each=50, partitions=1)
     reader = lab.assigned(client, [p0])
     reader.take(7)
@@ -224,9 +202,7 @@ def test_a_thousand_empty_polls_drop_nothing(lab: Lab, client: str) -> None:
 def test_pause_in_the_middle_and_at_the_end_of_a_batch(
     lab: Lab, client: str, how: str, another: str
 ) -> None:
-    """
-    Row R19: the pause bites between two records of a batch, and between two batches.
-    """
+    """Row R19: the pause bites between two records of a batch, and between two batches."""
     _, (p0,) = lab.topic_with(each=0, partitions=1)
     for _ in range(2):
         lab.produce(p0, 10)
@@ -244,9 +220,7 @@ def test_pause_in_the_middle_and_at_the_end_of_a_batch(
 def test_a_corrupt_batch_of_a_paused_partition_is_told_after_resume(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R31: others flow past it; the error comes when the partition flows again.
-    """
+    """Row R31: others flow past it; the error comes when the partition flows again."""
     _, (p0, p1) = lab.topic_with(each=3, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     wire = Wire(reader.consumer)

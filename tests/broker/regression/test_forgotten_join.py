@@ -33,9 +33,7 @@ SLOW = 2.0
 
 
 class Collected:
-    """
-    A reader's deliveries with their times, to be compared with another member's.
-    """
+    """A reader's deliveries with their times, to be compared with another member's."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -43,9 +41,7 @@ class Collected:
         self.refused = 0
 
     def round(self) -> None:
-        """
-        Read one round, and commit what it gave if the group takes it.
-        """
+        """Read one round, and commit what it gave if the group takes it."""
         taken = self.reader.round(limit=50)
         now = time.monotonic()
         self.log += [Delivery(partition_of(one), one.offset, now) for one in taken]
@@ -155,9 +151,7 @@ def _came(lab: Lab, collected: Collected, slow: Member, tps: list[Any]) -> bool:
 def test_a_changed_subscription_whose_join_outlasts_the_poll(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Row 14: the answer to JoinGroup is held back until the poll has ended.
-    """
+    """Row 14: the answer to JoinGroup is held back until the poll has ended."""
     topic, old = lab.topic_with(each=1, partitions=2)
     other, new = lab.topic_with(each=1, partitions=2)
     reader = lab.reader(client, topic, group=lab.name("g"), assignor=assignor, how=how)
@@ -199,9 +193,7 @@ def _slow_assignor(protocol: str) -> type:
 def test_a_leader_whose_assignor_is_slow(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Row 15: the assignor takes 0.3 s, the polls 0.1 s: it joins all the same.
-    """
+    """Row 15: the assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
     topic, tps = lab.topic_with(each=3, partitions=2)
     reader = lab.reader(
         client, group=lab.name("g"), assignor=_slow_assignor(assignor), how=how

@@ -1,6 +1,4 @@
-"""
-Partitions that arrive during a pause: gained in a ``poll``, or under a wider pause.
-"""
+"""Partitions that arrive during a pause: gained in a ``poll``, or under a wider pause."""
 
 import re
 from typing import Any
@@ -34,9 +32,7 @@ pytestmark = pytest.mark.any_broker
 def test_the_loop_of_kafka_13463(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Row 4: ``pause(*assignment())`` before every poll, whatever rebalances: 0 records.
-    """
+    """Row 4: ``pause(*assignment())`` before every poll, whatever rebalances: 0 records."""
     here = group(lab, client, assignor=assignor, how=how)
     gained = _loop_through(here)
     assert gained
@@ -49,9 +45,7 @@ def test_the_loop_of_kafka_13463(
 def test_the_loop_of_kafka_13463_with_nothing_assigned_between(
     lab: Lab, client: str
 ) -> None:
-    """
-    Row 4: the same where another member has everything for a time.
-    """
+    """Row 4: the same where another member has everything for a time."""
     topic, tps = lab.topic_with(each=30, partitions=1)
     name = lab.name("g")
     reader = lab.reader(client, topic, group=name, client_id="z")
@@ -110,9 +104,7 @@ LEVELS: dict[str, Any] = {
 def test_partitions_gained_later_arrive_paused(
     lab: Lab, client: str, level: str, how: str, assignor: str
 ) -> None:
-    """
-    Row R28: a member leaves, and what it had arrives under the wider pause.
-    """
+    """Row R28: a member leaves, and what it had arrives under the wider pause."""
     here = group(lab, client, assignor=assignor, how=how)
     ghost = here.ghost()
     start = {tp: delivered(here.reader.log, [tp]) for tp in here.tps}

@@ -1,6 +1,4 @@
-"""
-What a rebalance listener may do, and what it sees.
-"""
+"""What a rebalance listener may do, and what it sees."""
 
 from typing import Any
 
@@ -18,9 +16,7 @@ pytestmark = pytest.mark.any_broker
 
 
 class InAsyncListener(AsyncConsumerRebalanceListener):
-    """
-    A listener of coroutines around one function.
-    """
+    """A listener of coroutines around one function."""
 
     def __init__(self, assigned: Any) -> None:  # noqa: ANN401 - a function
         self.assigned = assigned
@@ -40,9 +36,7 @@ LISTENERS: dict[str, Any] = {"sync": InListener, "async": InAsyncListener}
 def test_pause_seek_and_resume_in_a_listener_stand(
     lab: Lab, client: str, kind: str, assignor: str, how: str
 ) -> None:
-    """
-    Row R12: what the listener paused is quiet at once, and starts where it sought.
-    """
+    """Row R12: what the listener paused is quiet at once, and starts where it sought."""
     topic, tps = lab.topic_with(each=10, partitions=3)
     paused, sought, resumed = tps
     reader = lab.reader(client, group=lab.name("g"), assignor=assignor, how=how)
@@ -72,9 +66,7 @@ def test_pause_seek_and_resume_in_a_listener_stand(
 def test_paused_does_not_list_what_is_being_revoked(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """
-    Row R9: partitions that wait for their revocation are no pause of the user's.
-    """
+    """Row R9: partitions that wait for their revocation are no pause of the user's."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     seen: list[set[TopicPartition]] = []
@@ -93,9 +85,7 @@ def test_paused_does_not_list_what_is_being_revoked(
 def test_an_asynchronous_commit_on_revocation_does_not_hang(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """
-    Rows 17 and R20: ``commit_async`` in the listener works, paused partitions included.
-    """
+    """Rows 17 and R20: ``commit_async`` in the listener works, paused partitions included."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     answers: list[tuple[Any, Any]] = []
@@ -133,9 +123,7 @@ BARE = "kafka-python's RuntimeError does not say what works instead"
 def test_a_commit_in_a_listener_is_refused_with_what_works(
     lab: Lab, client: str
 ) -> None:
-    """
-    Row 17: it cannot work on the IO thread; the error says so, and polling goes on.
-    """
+    """Row 17: it cannot work on the IO thread; the error says so, and polling goes on."""
     here = group(lab, client)
     errors: list[Exception] = []
 
@@ -157,9 +145,7 @@ def test_a_commit_in_a_listener_is_refused_with_what_works(
 
 @matrix(stock=passes(), how=HOWS)
 def test_close_in_the_middle_of_a_batch(lab: Lab, client: str, how: str) -> None:
-    """
-    Row R20: half-read and parked batches do not keep a consumer from closing.
-    """
+    """Row R20: half-read and parked batches do not keep a consumer from closing."""
     here = group(lab, client, how=how, taking=5)
     consumer = here.reader.consumer
     consumer.pause(*here.tps[:2])
@@ -173,9 +159,7 @@ def test_close_in_the_middle_of_a_batch(lab: Lab, client: str, how: str) -> None
 def test_a_listener_that_raises_once_forgets_no_pause(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """
-    Row 1: ``poll`` raises once, and what was paused and kept is still paused.
-    """
+    """Row 1: ``poll`` raises once, and what was paused and kept is still paused."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     failures = [ValueError("once")]

@@ -1,6 +1,4 @@
-"""
-A consumer that its group has given up: what it paused is still paused when it is back.
-"""
+"""A consumer that its group has given up: what it paused is still paused when it is back."""
 
 import threading
 import time
@@ -53,9 +51,7 @@ def _expect_quiet(here: Group, before: Generation) -> None:
 def test_max_poll_interval_exceeded(
     lab: Lab, client: str, how: str, assignor: str
 ) -> None:
-    """
-    Row 5: it did not poll for too long, left its group, and polls again.
-    """
+    """Row 5: it did not poll for too long, left its group, and polls again."""
     here = group(lab, client, how=how, assignor=assignor)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -71,9 +67,7 @@ def test_max_poll_interval_exceeded(
 @pytest.mark.any_broker
 @matrix(stock=fails(UNPAUSED), assignor=PROTOCOLS)
 def test_session_expired_at_the_broker(lab: Lab, client: str, assignor: str) -> None:
-    """
-    Row 6: frozen until another member has everything, then polling again.
-    """
+    """Row 6: frozen until another member has everything, then polling again."""
     here = group(lab, client, assignor=assignor, **lab.quick_session())
     here.pause()
     before = here.reader.consumer._coordinator._generation
@@ -125,9 +119,7 @@ ANSWERS = {
 def test_a_heartbeat_says_that_the_membership_is_over(
     lab: Lab, client: str, answer: str, how: str
 ) -> None:
-    """
-    Row 7: the broker's answer to a heartbeat ends the membership.
-    """
+    """Row 7: the broker's answer to a heartbeat ends the membership."""
     here = group(lab, client, how=how)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -142,9 +134,7 @@ def test_a_heartbeat_says_that_the_membership_is_over(
 def test_an_injected_heartbeat_error_ends_the_membership(
     lab: Lab, client: str, answer: str, assignor: str
 ) -> None:
-    """
-    Row 7: the same with the errors injected.
-    """
+    """Row 7: the same with the errors injected."""
     here = group(lab, client, assignor=assignor)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -160,9 +150,7 @@ def test_an_injected_heartbeat_error_ends_the_membership(
 def test_a_fenced_static_member_raises_on_every_later_poll(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row 16: another member took its ``group_instance_id``.
-    """
+    """Row 16: another member took its ``group_instance_id``."""
     instance = lab.name("static")
     here = group(lab, client, how=how, group_instance_id=instance)
     wire = Wire(here.reader.consumer)
@@ -188,9 +176,7 @@ def test_a_fenced_static_member_raises_on_every_later_poll(
 @pytest.mark.any_broker
 @matrix(stock=passes())
 def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
-    """
-    Row R30: paused for three times max.poll.interval.ms, the membership is the same.
-    """
+    """Row R30: paused for three times max.poll.interval.ms, the membership is the same."""
     here = group(lab, client, max_poll_interval_ms=3000)
     here.reader.consumer.pause(*here.reader.consumer.assignment())
     coordinator = here.reader.consumer._coordinator
@@ -211,9 +197,7 @@ def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
 def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
     lab: Lab, client: str, how: str, *, is_paused: bool
 ) -> None:
-    """
-    While it is awaited, poll() asks its coordinator at the pace of retry_backoff_ms.
-    """
+    """While it is awaited, poll() asks its coordinator at the pace of retry_backoff_ms."""
     # An answer to a fetch ends a wait as well: none comes in that time.
     settings = {"heartbeat_interval_ms": 100, "fetch_max_wait_ms": 5_000}
     here = group(lab, client, how=how, **settings)

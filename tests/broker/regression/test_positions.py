@@ -1,6 +1,4 @@
-"""
-Positions, seeks and commits of a paused partition.
-"""
+"""Positions, seeks and commits of a paused partition."""
 
 import threading
 from collections.abc import Iterator
@@ -26,9 +24,7 @@ STATES = ("parsed", "raw")
 def test_a_seek_wins_over_parked_data(
     lab: Lab, client: str, order: str, state: str, how: str
 ) -> None:
-    """
-    Rows R7 and 18: after a seek while paused the sought offset comes, not parked data.
-    """
+    """Rows R7 and 18: after a seek while paused the sought offset comes, not parked data."""
     _, (p0, witness) = lab.topic_with(each=30, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     if state == "parsed":
@@ -58,9 +54,7 @@ def test_a_seek_wins_over_parked_data(
 def test_seek_to_beginning_and_end_while_paused(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Rows R8 and 18: both work on a paused partition, and neither wakes it.
-    """
+    """Rows R8 and 18: both work on a paused partition, and neither wakes it."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     # Without a limit, so that no batch is left half read: that is row 12's matter.
@@ -84,9 +78,7 @@ FIRST_POSITIONS = {"earliest": 0, "latest": 10, "none": 4}
 def test_a_partition_paused_before_its_first_position_gets_one(
     lab: Lab, client: str, reset: str, how: str
 ) -> None:
-    """
-    Row R8: by reset or by commit; and it stays quiet until resumed.
-    """
+    """Row R8: by reset or by commit; and it stays quiet until resumed."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     group = lab.name("g")
     reader = lab.reader(client, how=how, group=group, auto_offset_reset=reset)
@@ -107,9 +99,7 @@ def test_a_partition_paused_before_its_first_position_gets_one(
 def test_a_pause_before_the_first_record_keeps_the_sought_start(
     lab: Lab, client: str, reset: str
 ) -> None:
-    """
-    Rows R17 and R12: seek and pause in the listener; the start is the one sought.
-    """
+    """Rows R17 and R12: seek and pause in the listener; the start is the one sought."""
     topic, tps = lab.topic_with(each=10, partitions=2)
     p0, witness = tps
     reader = lab.reader(client, group=lab.name("g"), auto_offset_reset=reset)
@@ -133,9 +123,7 @@ def test_a_pause_before_the_first_record_keeps_the_sought_start(
 def test_an_answer_about_commits_is_not_used_after_newer_ones(
     lab: Lab, client: str
 ) -> None:
-    """
-    Found by the model: it goes on where it was committed meanwhile.
-    """
+    """Found by the model: it goes on where it was committed meanwhile."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.reader(client, group=lab.name("g"))
     consumer = reader.consumer
@@ -157,9 +145,7 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(
 
 @contextmanager
 def asked_what_is_committed(reader: Reader, tp: TopicPartition) -> Iterator[Wire]:
-    """
-    Poll on another thread until the block is over; the answer waits for ``release``.
-    """
+    """Poll on another thread until the block is over; the answer waits for ``release``."""
     wire = Wire(reader.consumer)
     wire.hold("OffsetFetch")
     reader.consumer.assign([tp])
@@ -177,9 +163,7 @@ def asked_what_is_committed(reader: Reader, tp: TopicPartition) -> Iterator[Wire
 def test_an_answer_about_commits_counts_in_its_ownership_only(
     lab: Lab, *, committed: bool
 ) -> None:
-    """
-    1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer.
-    """
+    """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
     _, (p0, p1) = lab.topic_with(each=10, partitions=2)
     reader = lab.reader("safe", group=lab.name("g"))
     consumer = reader.consumer
@@ -194,9 +178,7 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(
 
 
 def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
-    """
-    The answer is about a position that nobody needs any more.
-    """
+    """The answer is about a position that nobody needs any more."""
     _, (p0,) = lab.topic_with(each=10, partitions=1)
     reader = lab.reader("safe", group=lab.name("g"))
     consumer = reader.consumer
@@ -211,9 +193,7 @@ def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
 def test_commits_while_paused_are_what_was_delivered(
     lab: Lab, client: str, how: str, commits: str
 ) -> None:
-    """
-    Rows R13 and 18: a commit works while paused, and covers no parked record.
-    """
+    """Rows R13 and 18: a commit works while paused, and covers no parked record."""
     _, (p0, witness) = lab.topic_with(each=20, partitions=2)
     automatic = commits == "automatic"
     reader = lab.reader(

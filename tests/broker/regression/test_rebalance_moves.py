@@ -1,6 +1,4 @@
-"""
-Pauses through rebalances: kept partitions, and those that leave and come back.
-"""
+"""Pauses through rebalances: kept partitions, and those that leave and come back."""
 
 import pytest
 
@@ -26,9 +24,7 @@ UNPAUSED = "kafka-python forgets the pause of a partition that moves away"
 def test_kept_partitions_stay_paused(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Rows 1 and R18: a member joins and leaves; what stays here stays quiet.
-    """
+    """Rows 1 and R18: a member joins and leaves; what stays here stays quiet."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     ghost = here.ghost()
@@ -46,9 +42,7 @@ def test_kept_partitions_stay_paused(
 def test_kept_partitions_stay_paused_when_a_member_dies(
     lab: Lab, client: str, members: str, assignor: str
 ) -> None:
-    """
-    Row 1: it vanishes and its session expires; a static one says no goodbye anyway.
-    """
+    """Row 1: it vanishes and its session expires; a static one says no goodbye anyway."""
     static = members == "static"
     names = [lab.name("static") if static else None for _ in range(2)]
     here = group(lab, client, assignor=assignor, group_instance_id=names[0])
@@ -66,9 +60,7 @@ def test_kept_partitions_stay_paused_when_a_member_dies(
 def test_a_partition_that_moves_away_and_back_is_still_paused(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Rows 2, 3, R24 and R25: 0 records come, and after resume exactly the next ones.
-    """
+    """Rows 2, 3, R24 and R25: 0 records come, and after resume exactly the next ones."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     ghost = here.ghost()
@@ -85,9 +77,7 @@ def test_a_partition_that_moves_away_and_back_is_still_paused(
 def test_still_paused_when_it_returns_two_rebalances_later(
     lab: Lab, client: str
 ) -> None:
-    """
-    Row R25: the request outlives a rebalance in which the partition is elsewhere.
-    """
+    """Row R25: the request outlives a rebalance in which the partition is elsewhere."""
     here = group(lab, client)
     here.pause()
     first = here.ghost()
@@ -105,9 +95,7 @@ def test_still_paused_when_it_returns_two_rebalances_later(
 def test_what_was_resumed_comes_back_flowing(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """
-    Row R24: a pause that was lifted before the move does not return with the partition.
-    """
+    """Row R24: a pause that was lifted before the move does not return with the partition."""
     here = group(lab, client, assignor=assignor)
     here.pause()
     here.reader.consumer.resume(*here.tps)
@@ -131,9 +119,7 @@ def test_what_was_resumed_comes_back_flowing(
 def test_it_comes_back_paused_at_what_the_other_member_committed(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """
-    Row R16: the committed offset rules, not where this consumer stood; still paused.
-    """
+    """Row R16: the committed offset rules, not where this consumer stood; still paused."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     here.pause()
@@ -158,9 +144,7 @@ def test_it_comes_back_paused_at_what_the_other_member_committed(
 def test_kept_partitions_that_are_not_paused_go_on(
     lab: Lab, client: str, listener: str, assignor: str, how: str
 ) -> None:
-    """
-    Row R32: after a rebalance what stayed and is not paused flows, with a listener too.
-    """
+    """Row R32: after a rebalance what stayed and is not paused flows, with a listener too."""
     here = group(lab, client, assignor=assignor, how=how)
     consumer = here.reader.consumer
     if listener == "present":

@@ -1,6 +1,4 @@
-"""
-The table of rows is complete, and tells the truth.
-"""
+"""The table of rows is complete, and tells the truth."""
 
 import ast
 import re
@@ -14,9 +12,7 @@ CARRIED_OVER = [f"R{number}" for number in range(1, 33)]
 
 
 def told() -> dict[str, set[str]]:
-    """
-    Return the tests by the rows that their docstrings name.
-    """
+    """Return the tests by the rows that their docstrings name."""
     found: dict[str, set[str]] = defaultdict(set)
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         for node in ast.parse(file.read_text()).body:
@@ -29,15 +25,11 @@ def told() -> dict[str, set[str]]:
 
 
 def test_no_row_is_missing() -> None:
-    """
-    Every row that was measured or carried over has a test.
-    """
+    """Every row that was measured or carried over has a test."""
     assert sorted(ROWS) == sorted([*MEASURED, *CARRIED_OVER])
     assert [row for row, entry in ROWS.items() if not entry.tests] == []
 
 
 def test_the_table_says_what_the_tests_say() -> None:
-    """
-    Each test that the table names exists and names the row, and the other way round.
-    """
+    """Each test that the table names exists and names the row, and the other way round."""
     assert {row: set(entry.tests) for row, entry in ROWS.items()} == dict(told())

@@ -1,6 +1,4 @@
-"""
-After ``resume()`` the next record comes, whatever was parked meanwhile.
-"""
+"""After ``resume()`` the next record comes, whatever was parked meanwhile."""
 
 import pytest
 
@@ -19,9 +17,7 @@ STARVES = (
 
 
 def polls(case: dict) -> bool:
-    """
-    Tell the cases that park: iteration throws the rest away and fetches it again.
-    """
+    """Tell the cases that park: iteration throws the rest away and fetches it again."""
     return case["how"] == "poll"
 
 
@@ -32,9 +28,7 @@ def polls(case: dict) -> bool:
 def test_resume_after_another_partition_was_read_between(
     lab: Lab, client: str, how: str, other: str
 ) -> None:
-    """
-    Rows 12 and R6: pause inside a batch, read another partition, resume: all comes.
-    """
+    """Rows 12 and R6: pause inside a batch, read another partition, resume: all comes."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     lab.produce(p1, 300)
     reader = lab.assigned(client, [p0, p1], how=how)
@@ -54,9 +48,7 @@ def test_resume_after_another_partition_was_read_between(
 @pytest.mark.contract("P8")
 @matrix(stock=fails(STARVES))
 def test_pausing_around_fetches_in_flight_loses_nothing(lab: Lab, client: str) -> None:
-    """
-    Row 13: two partitions, paused with a fetch on the way, five times over.
-    """
+    """Row 13: two partitions, paused with a fetch on the way, five times over."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     reader = lab.assigned(client, [p0, p1])
     wire = Wire(reader.consumer)
@@ -81,9 +73,7 @@ def test_pausing_around_fetches_in_flight_loses_nothing(lab: Lab, client: str) -
 
 @matrix(stock=races(STARVES), how=HOWS)
 def test_a_thousand_cycles_of_pause_and_resume(lab: Lab, client: str, how: str) -> None:
-    """
-    Row R15: however often two partitions take turns, each record comes once, in order.
-    """
+    """Row R15: however often two partitions take turns, each record comes once, in order."""
     _, (p0, p1) = lab.topic_with(each=200, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     reader.take(1)
@@ -104,9 +94,7 @@ def test_a_thousand_cycles_of_pause_and_resume(lab: Lab, client: str, how: str) 
 def test_ten_rounds_one_is_silent_and_the_other_flows(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R22: in each of ten rounds the paused one is silent and the other flows.
-    """
+    """Row R22: in each of ten rounds the paused one is silent and the other flows."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     for _ in range(10):
@@ -123,9 +111,7 @@ def test_ten_rounds_one_is_silent_and_the_other_flows(
 def test_five_hundred_partitions_paused_and_resumed_in_the_listener(
     lab: Lab, client: str, partitions: int
 ) -> None:
-    """
-    Row R21: pause all and resume all inside the listener leaves none silent.
-    """
+    """Row R21: pause all and resume all inside the listener leaves none silent."""
     topic, tps = lab.topic_with(each=1, partitions=partitions)
     reader = lab.reader(client, group=lab.name("g"))
     consumer = reader.consumer

@@ -1,6 +1,4 @@
-"""
-Members that leave a group and come back; static ones are fenced by what was theirs.
-"""
+"""Members that leave a group and come back; static ones are fenced by what was theirs."""
 
 import threading
 from typing import Any
@@ -52,9 +50,7 @@ def stall(reader: Reader, seconds: float = BOUND) -> threading.Event:
 def test_what_is_committed_before_unsubscribe_is_committed(
     lab: Lab, *, automatic: bool
 ) -> None:
-    """
-    It is sent while this is a member; later the broker refuses it (stock too).
-    """
+    """It is sent while this is a member; later the broker refuses it (stock too)."""
     reader, p0 = joined(
         lab, enable_auto_commit=automatic, auto_commit_interval_ms=60_000
     )
@@ -99,9 +95,7 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
 def test_subscribing_again_in_the_middle_of_a_join(
     lab: Lab, api: str, *, static: bool
 ) -> None:
-    """
-    The answer for the membership that is over is used for nothing; nothing is raised.
-    """
+    """The answer for the membership that is over is used for nothing; nothing is raised."""
     name = {"group_instance_id": lab.name("static")} if static else {}
     reader, p0 = joined(lab, **name)
     consumer = reader.consumer

@@ -1,6 +1,4 @@
-"""
-Pauses over changed subscriptions, assignments and topics.
-"""
+"""Pauses over changed subscriptions, assignments and topics."""
 
 from typing import Any
 
@@ -78,9 +76,7 @@ def test_subscribed_away_and_back_without_a_group(
 @pytest.mark.any_broker
 @matrix(stock=fails(UNPAUSED), how=HOWS)
 def test_assigned_away_and_back(lab: Lab, client: str, how: str) -> None:
-    """
-    Row 8: ``assign`` to something else and back.
-    """
+    """Row 8: ``assign`` to something else and back."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     reader.take(5)
@@ -101,9 +97,7 @@ def test_assigned_away_and_back(lab: Lab, client: str, how: str) -> None:
 def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
     lab: Lab, client: str, how: str
 ) -> None:
-    """
-    Row R20: half read, parked and on the way: gone once the partition is given up.
-    """
+    """Row R20: half read, parked and on the way: gone once the partition is given up."""
     _, (half_read, parked, on_the_way, witness) = lab.topic_with(each=0)
     given_up = [half_read, parked, on_the_way]
     reader = lab.assigned(client, [half_read, parked, on_the_way, witness], how=how)
@@ -124,9 +118,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
 
 
 def buffered(reader: Reader) -> set[Any]:
-    """
-    Return the partitions of which the consumer keeps fetched records.
-    """
+    """Return the partitions of which the consumer keeps fetched records."""
     fetcher = reader.consumer._fetcher
     slot = fetcher._next_partition_records
     return {
@@ -142,9 +134,7 @@ def buffered(reader: Reader) -> set[Any]:
 def test_a_wider_subscription_keeps_pauses(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Rows 18 and R11: a topic more, a rebalance, and the pause and position stay.
-    """
+    """Rows 18 and R11: a topic more, a rebalance, and the pause and position stay."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     more, more_tps = lab.topic_with(each=3, partitions=1)
@@ -162,9 +152,7 @@ def test_a_wider_subscription_keeps_pauses(
 @pytest.mark.real_broker
 @matrix(stock=passes(), assignor=PROTOCOLS)
 def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
-    """
-    Row 18: the topic grows; what was paused stays paused, what is new flows.
-    """
+    """Row 18: the topic grows; what was paused stays paused, what is new flows."""
     here = group(lab, client, assignor=assignor, metadata_max_age_ms=300)
     here.pause()
     lab.broker.add_partitions(here.topic, 6)
@@ -180,9 +168,7 @@ def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
 @pytest.mark.real_broker
 @matrix(stock=fails(UNPAUSED), how=HOWS)
 def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> None:
-    """
-    Row 9: the new topic of the old name is paused as the old one was.
-    """
+    """Row 9: the new topic of the old name is paused as the old one was."""
     with lab.other_producer():
         topic, (p0,) = lab.topic_with(each=3, partitions=1)
     _, (witness,) = lab.topic_with(each=0, partitions=1)
@@ -216,9 +202,7 @@ def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> N
 def test_a_paused_partition_is_handed_over_where_it_stood(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """
-    Row 18: auto-commit gives the next owner the position at which it was paused.
-    """
+    """Row 18: auto-commit gives the next owner the position at which it was paused."""
     here = group(
         lab,
         client,

@@ -30,9 +30,7 @@ RESPONSIVE = 4.0
 
 
 def begin_a_join(reader: Reader) -> Wire:
-    """
-    Let a poll give up on a join; the answer to JoinGroup is here and kept back.
-    """
+    """Let a poll give up on a join; the answer to JoinGroup is here and kept back."""
     consumer = reader.consumer
     wire = Wire(consumer)
     wire.hold("JoinGroup")
@@ -42,17 +40,13 @@ def begin_a_join(reader: Reader) -> Wire:
 
 
 def complete_it_between_polls(reader: Reader) -> None:
-    """
-    Let a join begin in a poll and succeed after it.
-    """
+    """Let a join begin in a poll and succeed after it."""
     begin_a_join(reader).release("JoinGroup")
     wait_until(lambda: reader.consumer._coordinator._joined is not None)
 
 
 def joined(lab: Lab, **config: object) -> tuple[Reader, TopicPartition]:
-    """
-    Make the only member of a group, with its partition assigned.
-    """
+    """Make the only member of a group, with its partition assigned."""
     topic, (p0,) = lab.topic_with(each=10, partitions=1)
     reader = lab.reader("safe", topic, group=lab.name("g"), **config)
     reader.until_joined(reader.owns([p0]))
@@ -60,9 +54,7 @@ def joined(lab: Lab, **config: object) -> tuple[Reader, TopicPartition]:
 
 
 def refuse_once(wire: Wire, api: str, error: type[BrokerResponseError]) -> None:
-    """
-    Put an error into the next answer of this kind.
-    """
+    """Put an error into the next answer of this kind."""
     answers = []
 
     def change(name: str, response: Any) -> None:  # noqa: ANN401 - any response
@@ -74,9 +66,7 @@ def refuse_once(wire: Wire, api: str, error: type[BrokerResponseError]) -> None:
 
 
 def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
-    """
-    The member leaves by ``max_poll_interval_ms``, and the IO thread does not spin.
-    """
+    """The member leaves by ``max_poll_interval_ms``, and the IO thread does not spin."""
     reader, p0 = joined(lab, max_poll_interval_ms=1500, session_timeout_ms=10_000)
     coordinator = reader.consumer._coordinator
     complete_it_between_polls(reader)
@@ -93,9 +83,7 @@ def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
 
 
 def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
-    """
-    ``unsubscribe`` forgets the join; the partition assigned by hand flows.
-    """
+    """``unsubscribe`` forgets the join; the partition assigned by hand flows."""
     reader, p0 = joined(lab)
     consumer = reader.consumer
     complete_it_between_polls(reader)
@@ -107,9 +95,7 @@ def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
 
 
 def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None:
-    """
-    A join for an older subscription holds nothing up once there is none at all.
-    """
+    """A join for an older subscription holds nothing up once there is none at all."""
     reader, p0 = joined(lab)
     consumer = reader.consumer
     wire = begin_a_join(reader)
@@ -124,9 +110,7 @@ def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None
 
 
 def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
-    """
-    Its generation is not used for positions that others may have moved since.
-    """
+    """Its generation is not used for positions that others may have moved since."""
     topic, (p0,) = lab.topic_with(each=10, partitions=1)
     another = lab.topic(partitions=1)
     told: list[str] = []
@@ -182,9 +166,7 @@ def test_a_join_is_applied_when_the_subscription_has_only_grown(
 
 
 def test_a_subscription_that_has_grown_and_shrunk(lab: Lab) -> None:
-    """
-    A join that assigns what is not subscribed any more is dropped; the next one counts.
-    """
+    """A join that assigns what is not subscribed any more is dropped; the next one counts."""
     kept, gone, new = (lab.topic(partitions=1) for _ in range(3))
     told: list[str] = []
     reader = lab.reader(
@@ -208,9 +190,7 @@ def test_a_subscription_that_has_grown_and_shrunk(lab: Lab) -> None:
 
 
 def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> None:
-    """
-    With a commit after each short poll a gained partition gets its position, too.
-    """
+    """With a commit after each short poll a gained partition gets its position, too."""
     _, (p0, p1) = lab.topic_with(each=10, partitions=2)
     reader = lab.reader("safe", group=lab.name("g"))
     consumer = reader.consumer
@@ -229,9 +209,7 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> Non
 
 
 def test_membership_lost_inside_a_join_ends_the_ownership(lab: Lab) -> None:
-    """
-    Others may have owned the partition meanwhile: it goes on at what is committed.
-    """
+    """Others may have owned the partition meanwhile: it goes on at what is committed."""
     reader, p0 = joined(lab)
     consumer = reader.consumer
     reader.until(lambda: len(reader.log) == 10)
@@ -264,9 +242,7 @@ def test_a_generation_that_was_missed_ends_the_ownership(lab: Lab) -> None:
 
 
 def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
-    """
-    It is answered with the generation that it has: nobody had its partition meanwhile.
-    """
+    """It is answered with the generation that it has: nobody had its partition meanwhile."""
     topic, tps = lab.topic_with(each=10, partitions=2)
     group = lab.name("g")
     leader = lab.reader("safe", topic, group=group)

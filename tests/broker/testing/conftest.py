@@ -1,6 +1,4 @@
-"""
-An embedded broker for the tests of the kit itself, whatever the suite runs on.
-"""
+"""An embedded broker for the tests of the kit itself, whatever the suite runs on."""
 
 from collections.abc import Iterator
 
@@ -11,18 +9,14 @@ from safeconsumer.testing import Clients, EmbeddedBroker
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    """
-    Start one broker for one test: 0.1 s.
-    """
+    """Start one broker for one test: 0.1 s."""
     with EmbeddedBroker() as running:
         yield running
 
 
 @pytest.fixture
 def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
-    """
-    Make clients of that broker, and close them before it stops.
-    """
+    """Make clients of that broker, and close them before it stops."""
     made = Clients(broker)
     yield made
     made.close()

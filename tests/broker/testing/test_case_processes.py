@@ -1,6 +1,4 @@
-"""
-The processes of the cases: they outlive no session, and one case's calls no other's.
-"""
+"""The processes of the cases: they outlive no session, and one case's calls no other's."""
 
 import sys
 from pathlib import Path
@@ -47,9 +45,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def test_one_that_hangs_ends_with_the_session(launch: Launch, tmp_path: Path) -> None:
-    """
-    A pytest that was killed closes its stdin, and can do no more.
-    """
+    """A pytest that was killed closes its stdin, and can do no more."""
     process = Process(launch, tmp_path / "log")
     process.call("open", settings={"group": None})
     process.begin("commit")
@@ -66,9 +62,7 @@ def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> None:
-    """
-    One member's poll raised while the other's was not over: the next case was given it.
-    """
+    """One member's poll raised while the other's was not over: the next case was given it."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]
         with pytest.raises(ClientError):

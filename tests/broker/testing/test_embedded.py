@@ -30,9 +30,7 @@ def address(broker: EmbeddedBroker) -> tuple[str, int]:
 
 
 def test_records_come_back_in_order(clients: Clients) -> None:
-    """
-    What is produced to a partition is consumed from it, in order.
-    """
+    """What is produced to a partition is consumed from it, in order."""
     topic = clients.topic(partitions=3)
     produce(clients.producer(), topic, 10, 10, 10)
     records = read(clients.consumer(KafkaConsumer, topic), 30)
@@ -45,18 +43,14 @@ def test_records_come_back_in_order(clients: Clients) -> None:
 def test_a_topic_has_the_partitions_asked_for(
     clients: Clients, partitions: int
 ) -> None:
-    """
-    Any number of partitions can be had, not only the mock's four.
-    """
+    """Any number of partitions can be had, not only the mock's four."""
     topic = clients.topic(partitions)
     consumer = clients.consumer(KafkaConsumer)
     assert consumer.partitions_for_topic(topic) == set(range(partitions))
 
 
 def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) -> None:
-    """
-    A request for metadata that comes late must not bring a deleted topic back.
-    """
+    """A request for metadata that comes late must not bring a deleted topic back."""
     consumer = clients.consumer(KafkaConsumer, "deleted")
     consumer.poll(200)
     producer = clients.producer(max_block_ms=500)
@@ -68,9 +62,7 @@ def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) 
 
 
 def test_several_brokers_share_the_partitions() -> None:
-    """
-    Each broker of a cluster leads partitions and is talked to.
-    """
+    """Each broker of a cluster leads partitions and is talked to."""
     with EmbeddedBroker(brokers=3) as broker, closing(Clients(broker)) as clients:
         topic = clients.topic(partitions=3)
         for broker_id in broker.broker_ids:
@@ -81,9 +73,7 @@ def test_several_brokers_share_the_partitions() -> None:
 
 
 def test_a_stopped_broker_refuses_connections() -> None:
-    """
-    After stop() nobody listens any more, and a second stop() does nothing.
-    """
+    """After stop() nobody listens any more, and a second stop() does nothing."""
     broker = EmbeddedBroker().start()
     where = address(broker)
     create_connection(where, timeout=5).close()
@@ -94,9 +84,7 @@ def test_a_stopped_broker_refuses_connections() -> None:
 
 
 def test_a_broker_starts_again_empty() -> None:
-    """
-    start() after stop() is a new cluster without the old topics.
-    """
+    """start() after stop() is a new cluster without the old topics."""
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker, closing(Clients(broker)):
@@ -104,9 +92,7 @@ def test_a_broker_starts_again_empty() -> None:
 
 
 def test_nothing_is_left_open() -> None:
-    """
-    A process in which resource warnings are errors ends in silence.
-    """
+    """A process in which resource warnings are errors ends in silence."""
     program = (
         "import gc\n"
         "from safeconsumer.testing import EmbeddedBroker\n"
@@ -132,17 +118,13 @@ def test_nothing_is_left_open() -> None:
 
 
 def test_a_broker_that_does_not_run_says_so() -> None:
-    """
-    Every command of a stopped broker is an error that names the cure.
-    """
+    """Every command of a stopped broker is an error that names the cure."""
     with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
         EmbeddedBroker().create_topic("orders")
 
 
 def test_a_topic_that_exists_is_not_created_again(broker: EmbeddedBroker) -> None:
-    """
-    The cluster's refusal is passed on with the command.
-    """
+    """The cluster's refusal is passed on with the command."""
     broker.create_topic("orders")
     with pytest.raises(BrokerCommandError, match="topic_create"):
         broker.create_topic("orders")
@@ -157,17 +139,13 @@ def test_a_topic_that_kafka_would_refuse(
     name: Any,  # noqa: ANN401 - mistakes
     partitions: Any,  # noqa: ANN401 - mistakes
 ) -> None:
-    """
-    The mock cluster takes some of these, and then waits, or says that they exist.
-    """
+    """The mock cluster takes some of these, and then waits, or says that they exist."""
     with pytest.raises(BrokerCommandError, match=r"topic name|1 or more"):
         broker.create_topic(name, partitions)
 
 
 def test_what_it_cannot_do_it_refuses(broker: EmbeddedBroker) -> None:
-    """
-    Growing and deleting topics raise at once instead of doing nothing.
-    """
+    """Growing and deleting topics raise at once instead of doing nothing."""
     with pytest.raises(UnsupportedByBrokerError, match="add_partitions"):
         broker.add_partitions("orders", 5)
     with pytest.raises(UnsupportedByBrokerError, match="delete_topic"):
@@ -175,9 +153,7 @@ def test_what_it_cannot_do_it_refuses(broker: EmbeddedBroker) -> None:
 
 
 def test_a_cluster_has_brokers() -> None:
-    """
-    No broker at all is an error at once.
-    """
+    """No broker at all is an error at once."""
     with pytest.raises(ValueError, match="at least one"):
         EmbeddedBroker(brokers=0)
 
@@ -185,9 +161,7 @@ def test_a_cluster_has_brokers() -> None:
 def test_the_log_names_what_a_fetch_asked_for(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    A Fetch is logged with client and partitions: a paused one is not asked for.
-    """
+    """A Fetch is logged with client and partitions: a paused one is not asked for."""
     topic = clients.topic(partitions=2)
     produce(clients.producer(), topic, 1, 1)
     consumer = clients.consumer(KafkaConsumer, client_id="one")
@@ -203,9 +177,7 @@ def test_the_log_names_what_a_fetch_asked_for(
 
 
 def test_clients_find_the_version_out_by_themselves(clients: Clients) -> None:
-    """
-    A client without api_version works as well: the front mends the mock's ApiVersions.
-    """
+    """A client without api_version works as well: the front mends the mock's ApiVersions."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(api_version=None), topic, 3)
     consumer = clients.consumer(KafkaConsumer, topic, group="g", api_version=None)
@@ -215,9 +187,7 @@ def test_clients_find_the_version_out_by_themselves(clients: Clients) -> None:
 def test_without_confluent_kafka_the_error_names_the_install_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A missing package is a typed error that says what to install.
-    """
+    """A missing package is a typed error that says what to install."""
     monkeypatch.setattr(_librdkafka, "find_spec", lambda _: None)
     with pytest.raises(
         EmbeddedBrokerUnavailableError, match=r"pip install 'safeconsumer\[demo\]'"
@@ -228,9 +198,7 @@ def test_without_confluent_kafka_the_error_names_the_install_line(
 def test_a_library_without_the_mock_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A librdkafka that lacks a function is a typed error that names the version needed.
-    """
+    """A librdkafka that lacks a function is a typed error that names the version needed."""
     monkeypatch.setattr(
         _librdkafka, "_FUNCTIONS", {"rd_kafka_mock_unknown": (None, ())}
     )

@@ -23,9 +23,7 @@ TIMEOUT = 20.0
 def test_an_injected_error_is_met_and_survived(
     broker: EmbeddedBroker, clients: Clients, error: object
 ) -> None:
-    """
-    Two Fetches fail, so at least three are sent until the records come.
-    """
+    """Two Fetches fail, so at least three are sent until the records come."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
     broker.fail("Fetch", error, times=2)
@@ -36,9 +34,7 @@ def test_an_injected_error_is_met_and_survived(
 def test_an_error_of_the_group_is_met_and_survived(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    Requests which the kit answers itself fail as well: here three joins more.
-    """
+    """Requests which the kit answers itself fail as well: here three joins more."""
     topic = clients.topic(partitions=1)
     broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=3)
     consumer = clients.consumer(KafkaConsumer, topic, group="g")
@@ -47,9 +43,7 @@ def test_an_error_of_the_group_is_met_and_survived(
 
 
 def test_a_commit_is_refused_once(broker: EmbeddedBroker, clients: Clients) -> None:
-    """
-    A commit that fails retriably is sent again and then stored.
-    """
+    """A commit that fails retriably is sent again and then stored."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
     consumer = clients.consumer(KafkaConsumer, topic, group="g")
@@ -63,9 +57,7 @@ def test_a_commit_is_refused_once(broker: EmbeddedBroker, clients: Clients) -> N
 def test_a_connection_is_cut_instead_of_an_answer(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    DISCONNECT closes the connection; the client comes back and reads on.
-    """
+    """DISCONNECT closes the connection; the client comes back and reads on."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
     broker.fail("Fetch", "DISCONNECT", times=2)
@@ -80,9 +72,7 @@ def test_a_connection_is_cut_instead_of_an_answer(
 def test_a_misspelt_fault_is_refused(
     broker: EmbeddedBroker, api: str, error: str, named: str
 ) -> None:
-    """
-    Nothing is injected silently into nowhere.
-    """
+    """Nothing is injected silently into nowhere."""
     with pytest.raises(ValueError, match=named):
         broker.fail(api, error)
 
@@ -90,9 +80,7 @@ def test_a_misspelt_fault_is_refused(
 def test_a_broker_goes_down_and_comes_up(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    Down, it refuses connections; up, the same clients read what it still has.
-    """
+    """Down, it refuses connections; up, the same clients read what it still has."""
     topic = clients.topic(partitions=1)
     producer = clients.producer(enable_idempotence=False)
     produce(producer, topic, 1)
@@ -108,9 +96,7 @@ def test_a_broker_goes_down_and_comes_up(
 
 
 def test_one_broker_of_three_goes_down() -> None:
-    """
-    Only the broker that was named is out of reach.
-    """
+    """Only the broker that was named is out of reach."""
     with EmbeddedBroker(brokers=3) as broker:
         addresses = [a.split(":") for a in broker.bootstrap.split(",")]
         broker.down(2)
@@ -127,9 +113,7 @@ def test_one_broker_of_three_goes_down() -> None:
 def test_a_frozen_broker_is_silent_and_then_goes_on(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    Frozen, it acknowledges nothing; what was sent meanwhile is taken up afterwards.
-    """
+    """Frozen, it acknowledges nothing; what was sent meanwhile is taken up afterwards."""
     topic = clients.topic(partitions=1)
     producer = clients.producer(enable_idempotence=False)
     produce(producer, topic, 1)
@@ -146,9 +130,7 @@ def test_a_frozen_broker_is_silent_and_then_goes_on(
 def test_an_answer_is_held_back_until_released(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    While the answer is kept nothing is delivered; after the release it is.
-    """
+    """While the answer is kept nothing is delivered; after the release it is."""
     topic = clients.topic(partitions=1)
     consumer = clients.consumer(KafkaConsumer, topic, client_id="held")
     with broker.hold("Fetch", client_id="held") as hold:
@@ -165,9 +147,7 @@ def test_an_answer_is_held_back_until_released(
 def test_a_hold_is_for_one_client_only(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    Others get their answers, and waiting for what does not come ends in an error.
-    """
+    """Others get their answers, and waiting for what does not come ends in an error."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
     with broker.hold("Fetch", client_id="somebody else") as hold:
@@ -177,9 +157,7 @@ def test_a_hold_is_for_one_client_only(
 
 
 def test_faults_can_be_cleared(broker: EmbeddedBroker, clients: Clients) -> None:
-    """
-    After clear_faults() no error that was left over is met.
-    """
+    """After clear_faults() no error that was left over is met."""
     topic = clients.topic(partitions=1)
     broker.fail("Fetch", "DISCONNECT", times=1000)
     broker.fail("Fetch", "NOT_LEADER_FOR_PARTITION", times=1000)
@@ -195,9 +173,7 @@ def test_faults_can_be_cleared(broker: EmbeddedBroker, clients: Clients) -> None
 def test_every_fault_can_be_ended_at_once(
     broker: EmbeddedBroker, clients: Clients, fault: str
 ) -> None:
-    """
-    After heal() a consumer joins and reads as if nothing had been the matter.
-    """
+    """After heal() a consumer joins and reads as if nothing had been the matter."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
     broken(broker, fault)
@@ -234,9 +210,7 @@ def test_a_test_that_fails_leaves_no_fault_to_the_next(
 
 
 def test_a_partition_moves_to_another_leader() -> None:
-    """
-    After move_leader the same consumer fetches from the other broker.
-    """
+    """After move_leader the same consumer fetches from the other broker."""
     with EmbeddedBroker(brokers=2) as broker, closing(Clients(broker)) as clients:
         topic = clients.topic(partitions=1)
         broker.move_leader(topic, 0, 1)
@@ -254,9 +228,7 @@ def test_a_partition_moves_to_another_leader() -> None:
 def test_answers_take_the_time_that_was_set(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    With a round trip of 0.3 s an acknowledgement takes at least as long.
-    """
+    """With a round trip of 0.3 s an acknowledgement takes at least as long."""
     topic = clients.topic(partitions=1)
     producer = clients.producer()
     produce(producer, topic, 1)
@@ -269,9 +241,7 @@ def test_answers_take_the_time_that_was_set(
 def test_a_producer_that_has_no_answer_ends_with_the_test(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    Its thread went on and took a third of a core, and the end of the test failed.
-    """
+    """Its thread went on and took a third of a core, and the end of the test failed."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
     produce(producer, topic, 1)

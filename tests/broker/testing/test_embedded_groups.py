@@ -28,9 +28,7 @@ ASSIGNORS = [
 def test_members_share_out_a_topic_and_inherit_it(
     broker: EmbeddedBroker, clients: Clients, assignor: type
 ) -> None:
-    """
-    Three members divide the partitions; who stays gets what a leaver had.
-    """
+    """Three members divide the partitions; who stays gets what a leaver had."""
     topic = clients.topic(partitions=6)
     members = [
         clients.consumer(
@@ -47,9 +45,7 @@ def test_members_share_out_a_topic_and_inherit_it(
 
 
 def test_a_member_that_dies_is_missed(broker: EmbeddedBroker, clients: Clients) -> None:
-    """
-    A member without heartbeats is out after its session; the other inherits.
-    """
+    """A member without heartbeats is out after its session; the other inherits."""
     topic = clients.topic(partitions=2)
     members = [
         clients.consumer(KafkaConsumer, topic, group="g", client_id=name)
@@ -69,9 +65,7 @@ def test_a_member_that_dies_is_missed(broker: EmbeddedBroker, clients: Clients) 
 def test_a_commit_during_a_rebalance_is_kept(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    As on a real broker: the old generation may commit until all have joined.
-    """
+    """As on a real broker: the old generation may commit until all have joined."""
     topic = clients.topic(partitions=2)
     produce(clients.producer(), topic, 1, 1)
     first = clients.consumer(KafkaConsumer, topic, group="g")
@@ -103,9 +97,7 @@ def test_a_lone_member_takes_a_new_topic_of_its_pattern(
 
 
 def test_members_without_a_common_assignor_are_refused(clients: Clients) -> None:
-    """
-    A member that speaks none of the group's protocols hears so.
-    """
+    """A member that speaks none of the group's protocols hears so."""
     topic = clients.topic(partitions=2)
     strategy = "partition_assignment_strategy"
     first = clients.consumer(
@@ -122,9 +114,7 @@ def test_members_without_a_common_assignor_are_refused(clients: Clients) -> None
 def test_a_static_member_comes_back_without_a_rebalance(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    A member with a group.instance.id takes its old place in the same generation.
-    """
+    """A member with a group.instance.id takes its old place in the same generation."""
     topic = clients.topic(partitions=4)
 
     def member(name: str) -> KafkaConsumer:
@@ -141,9 +131,7 @@ def test_a_static_member_comes_back_without_a_rebalance(
 
 
 def test_a_group_moves_to_another_coordinator() -> None:
-    """
-    After move_coordinator the members go on at the other broker, in the same group.
-    """
+    """After move_coordinator the members go on at the other broker, in the same group."""
     with EmbeddedBroker(brokers=2) as broker, closing(Clients(broker)) as clients:
         topic = clients.topic(partitions=2)
         broker.move_coordinator("g", 1)
@@ -164,9 +152,7 @@ def test_a_group_moves_to_another_coordinator() -> None:
 def test_an_admin_sees_groups_members_and_offsets(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    What tools ask of a broker: which groups, who owns what, and what is committed.
-    """
+    """What tools ask of a broker: which groups, who owns what, and what is committed."""
     topic = clients.topic(partitions=2)
     member = clients.consumer(KafkaConsumer, topic, group="g", client_id="a")
     poll_until([member], lambda: is_shared_out([member], partitions_of(topic, 2)))

@@ -19,9 +19,7 @@ from tests.harness.producing import produce
 
 @pytest.fixture
 def topic(clients: Clients) -> str:
-    """
-    Make a topic with 20 records in each of two partitions.
-    """
+    """Make a topic with 20 records in each of two partitions."""
     name = clients.topic(partitions=2)
     produce(clients.producer(), name, 20, 20)
     return name
@@ -29,9 +27,7 @@ def topic(clients: Clients) -> str:
 
 @pytest.fixture
 def consumer(clients: Clients, topic: str) -> KafkaConsumer:
-    """
-    Make a stock consumer of both partitions, one record at a time.
-    """
+    """Make a stock consumer of both partitions, one record at a time."""
     made = clients.consumer(KafkaConsumer, max_poll_records=1, consumer_timeout_ms=5000)
     made.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
     return made
@@ -40,9 +36,7 @@ def consumer(clients: Clients, topic: str) -> KafkaConsumer:
 def test_a_stock_consumer_leaks_when_its_partitions_move_away_and_back(
     clients: Clients, topic: str
 ) -> None:
-    """
-    A real leak of the stock client is found, and the message tells what happened.
-    """
+    """A real leak of the stock client is found, and the message tells what happened."""
     member = clients.consumer(KafkaConsumer, topic, group="g")
     poll_until([member], lambda: len(member.assignment()) == 2)
     member.seek_to_beginning(*member.assignment())
@@ -64,9 +58,7 @@ def test_a_stock_consumer_leaks_when_its_partitions_move_away_and_back(
 
 
 def test_what_is_not_paused_may_flow(consumer: KafkaConsumer, topic: str) -> None:
-    """
-    Records of the other partition are no leak.
-    """
+    """Records of the other partition are no leak."""
     consumer.pause(TopicPartition(topic, 0))
     with NoLeak(consumer) as watch:
         assert {record.partition for record in read(consumer, 5)} == {1}
@@ -79,9 +71,7 @@ def test_a_topic_can_be_meant_to_be_silent(
     topic: str,
     as_pattern: bool,  # noqa: FBT001  the parameter of a test
 ) -> None:
-    """
-    Topics and patterns count for every partition, though the client knows no such.
-    """
+    """Topics and patterns count for every partition, though the client knows no such."""
     target = re.compile(re.escape(topic)) if as_pattern else topic
     with (
         pytest.raises(LeakError, match="5 records of paused"),
@@ -91,9 +81,7 @@ def test_a_topic_can_be_meant_to_be_silent(
 
 
 def test_iteration_is_watched_too(consumer: KafkaConsumer, topic: str) -> None:
-    """
-    A record that iteration hands out counts once, not again for the poll behind it.
-    """
+    """A record that iteration hands out counts once, not again for the poll behind it."""
     watch = NoLeak(consumer, topic)
     with pytest.raises(LeakError, match="1 record "), watch:
         next(consumer)
@@ -103,9 +91,7 @@ def test_iteration_is_watched_too(consumer: KafkaConsumer, topic: str) -> None:
 def test_a_pause_inside_counts_until_its_resume(
     consumer: KafkaConsumer, topic: str
 ) -> None:
-    """
-    What is paused and resumed within the context is allowed afterwards.
-    """
+    """What is paused and resumed within the context is allowed afterwards."""
     partition = TopicPartition(topic, 0)
     with NoLeak(consumer) as watch:
         consumer.pause(partition)
@@ -117,18 +103,14 @@ def test_a_pause_inside_counts_until_its_resume(
 
 @pytest.fixture
 def safe(clients: Clients, topic: str) -> SafeConsumer:
-    """
-    Make a consumer of ours of both partitions, one record at a time.
-    """
+    """Make a consumer of ours of both partitions, one record at a time."""
     made = clients.consumer(SafeConsumer, max_poll_records=1)
     made.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
     return made
 
 
 def _leaks_once_forgotten(consumer: SafeConsumer, watch: NoLeak) -> bool:
-    """
-    Do what our client never does, lose its holds; tell whether that is found.
-    """
+    """Do what our client never does, lose its holds; tell whether that is found."""
     consumer._safe_ledger.remove(hold.key for hold in consumer.holds())
     read(consumer, 1)
     found = len(watch.leaks) == 1
@@ -137,9 +119,7 @@ def _leaks_once_forgotten(consumer: SafeConsumer, watch: NoLeak) -> bool:
 
 
 def test_a_pause_that_is_over_counts_no_longer(safe: SafeConsumer, topic: str) -> None:
-    """
-    After its time whatever comes is no leak.
-    """
+    """After its time whatever comes is no leak."""
     with NoLeak(safe) as watch:
         safe.pause(topic, for_=0.2)
         read(safe, 3)
@@ -147,18 +127,14 @@ def test_a_pause_that_is_over_counts_no_longer(safe: SafeConsumer, topic: str) -
 
 
 def test_a_pause_that_is_not_over_counts(safe: SafeConsumer, topic: str) -> None:
-    """
-    Whatever the client thinks of it.
-    """
+    """Whatever the client thinks of it."""
     with NoLeak(safe) as watch:
         safe.pause(topic, for_=60.0)
         assert _leaks_once_forgotten(safe, watch)
 
 
 def test_each_owner_lifts_its_own(safe: SafeConsumer, topic: str) -> None:
-    """
-    What one has resumed may still be silent for another.
-    """
+    """What one has resumed may still be silent for another."""
     with NoLeak(safe) as watch:
         safe.pause(topic)
         safe.pause(topic, owner="ops")
@@ -167,9 +143,7 @@ def test_each_owner_lifts_its_own(safe: SafeConsumer, topic: str) -> None:
 
 
 def test_the_whole_consumer_may_be_paused(safe: SafeConsumer) -> None:
-    """
-    By ``pause_all()``, until ``resume_all()``.
-    """
+    """By ``pause_all()``, until ``resume_all()``."""
     with NoLeak(safe) as watch:
         safe.pause_all()
         safe.resume_all()
@@ -181,9 +155,7 @@ def test_the_whole_consumer_may_be_paused(safe: SafeConsumer) -> None:
 
 
 def test_a_block_that_holds_ends_with_it(safe: SafeConsumer, topic: str) -> None:
-    """
-    ``held()`` pauses and resumes by itself.
-    """
+    """``held()`` pauses and resumes by itself."""
     with NoLeak(safe) as watch:
         with safe.held(topic):
             safe.poll(0)
@@ -194,9 +166,7 @@ def test_a_block_that_holds_ends_with_it(safe: SafeConsumer, topic: str) -> None
 def test_a_hold_on_entry_counts_though_it_covers_nothing_here(
     clients: Clients, topic: str
 ) -> None:
-    """
-    It was placed before anything was assigned.
-    """
+    """It was placed before anything was assigned."""
     made = clients.consumer(SafeConsumer, max_poll_records=1)
     made.pause(topic)
     with NoLeak(made) as watch:
@@ -207,9 +177,7 @@ def test_a_hold_on_entry_counts_though_it_covers_nothing_here(
 def test_a_hold_that_ended_with_its_assignment_is_over(
     safe: SafeConsumer, topic: str
 ) -> None:
-    """
-    That is its lifetime.
-    """
+    """That is its lifetime."""
     one, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with NoLeak(safe) as watch:
         safe.pause(one, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -220,9 +188,7 @@ def test_a_hold_that_ended_with_its_assignment_is_over(
 
 
 def test_a_resume_that_fails_changes_nothing(safe: SafeConsumer, topic: str) -> None:
-    """
-    What was paused before it is still meant to be silent.
-    """
+    """What was paused before it is still meant to be silent."""
     with NoLeak(safe) as watch:
         safe.pause(topic)
         with pytest.raises(ScopeSyntaxError):
@@ -231,9 +197,7 @@ def test_a_resume_that_fails_changes_nothing(safe: SafeConsumer, topic: str) -> 
 
 
 def test_the_consumer_is_itself_again_afterwards(consumer: KafkaConsumer) -> None:
-    """
-    Its class is put back, whatever happened inside.
-    """
+    """Its class is put back, whatever happened inside."""
     msg = "inside"
     with pytest.raises(RuntimeError, match=msg), NoLeak(consumer):
         raise RuntimeError(msg)
@@ -243,9 +207,7 @@ def test_the_consumer_is_itself_again_afterwards(consumer: KafkaConsumer) -> Non
 def test_an_error_inside_is_not_hidden_by_a_leak(
     consumer: KafkaConsumer, topic: str
 ) -> None:
-    """
-    The first thing that went wrong is what the test reports.
-    """
+    """The first thing that went wrong is what the test reports."""
     msg = "inside"
     watch = NoLeak(consumer, topic)
 
@@ -262,9 +224,7 @@ def test_an_error_inside_is_not_hidden_by_a_leak(
 def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
-    """
-    More members than partitions: the ghost gets none, and the error says so.
-    """
+    """More members than partitions: the ghost gets none, and the error says so."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")

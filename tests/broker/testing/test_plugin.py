@@ -68,9 +68,7 @@ def test_the_stock_client_leaks(
 def test_a_rebalance_of_another_group_is_refused(
     force_rebalance: Callable[..., Any],
 ) -> None:
-    """
-    For a mistyped name it waited half a minute, and blamed the members.
-    """
+    """For a mistyped name it waited half a minute, and blamed the members."""
     member = SimpleNamespace(config={"group_id": "billing"}, poll=dict)
     with pytest.raises(ValueError, match=r"is of group 'biling', .* of 'billing'"):
         force_rebalance("biling", "orders", member)
@@ -79,9 +77,7 @@ def test_a_rebalance_of_another_group_is_refused(
 def test_a_user_has_the_fixtures(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    In a project with nothing set up they work; a leak is a failed test that names it.
-    """
+    """In a project with nothing set up they work; a leak is a failed test that names it."""
     pytester.makeini(USERS_CONFIG)
     pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile(USERS_TESTS)
@@ -94,9 +90,7 @@ def test_a_user_has_the_fixtures(
 def test_the_test_on_the_page_can_fail(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    As the page says: with kafka-python's own class it does, by a leak.
-    """
+    """As the page says: with kafka-python's own class it does, by a leak."""
     page = ROOT / "docs/how-to/test-your-code.md"
     (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
     assert "from safeconsumer import SafeConsumer" in code
@@ -113,9 +107,7 @@ def test_the_test_on_the_page_can_fail(
 
 
 def test_fixtures_say_how_they_are_called(pytester: pytest.Pytester) -> None:
-    """
-    ``pytest --fixtures`` tells all that one needs to know.
-    """
+    """``pytest --fixtures`` tells all that one needs to know."""
     result = pytester.runpytest_subprocess(
         "-p", "safeconsumer.testing.fixtures", "--fixtures", timeout=60
     )
@@ -152,9 +144,7 @@ def test_both(kafka_broker, make_consumer):
 
 
 def test_nobody_has_the_fixtures_who_did_not_ask(pytester: pytest.Pytester) -> None:
-    """
-    Another plugin's fixtures of these names are that plugin's, whoever loads first.
-    """
+    """Another plugin's fixtures of these names are that plugin's, whoever loads first."""
     pytester.makepyfile(others_plugin=OTHERS_PLUGIN)
     pytester.makepyfile(OTHERS_TEST)
     result = pytester.runpytest_subprocess("-p", "others_plugin", timeout=60)
@@ -164,9 +154,7 @@ def test_nobody_has_the_fixtures_who_did_not_ask(pytester: pytest.Pytester) -> N
 
 
 class Container:
-    """
-    What testcontainers' ``KafkaContainer`` offers.
-    """
+    """What testcontainers' ``KafkaContainer`` offers."""
 
     def get_bootstrap_server(self) -> str:
         return "localhost:49153"
@@ -185,16 +173,12 @@ class Container:
 def test_a_broker_may_be_anything_that_says_where_it_is(
     given: object, expected: str
 ) -> None:
-    """
-    Text, an object with an address, a container of testcontainers.
-    """
+    """Text, an object with an address, a container of testcontainers."""
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
 def test_a_broker_of_the_kit_is_taken_as_it_is() -> None:
-    """
-    It knows more of itself than its address.
-    """
+    """It knows more of itself than its address."""
     broker = EmbeddedBroker()
     assert broker_of(broker) is broker
 
@@ -203,17 +187,13 @@ def test_a_broker_of_the_kit_is_taken_as_it_is() -> None:
     "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
 )
 def test_what_is_no_broker_is_refused(given: object) -> None:
-    """
-    The error says what would have been one.
-    """
+    """The error says what would have been one."""
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)
 
 
 def test_a_fixture_that_gives_no_broker_is_told(pytester: pytest.Pytester) -> None:
-    """
-    The one who wrote it reads what it should give.
-    """
+    """The one who wrote it reads what it should give."""
     pytester.makeconftest(
         f"{ASKED_FOR}\nimport pytest\n"
         "@pytest.fixture\ndef kafka_broker():\n    return 9092"
@@ -258,9 +238,7 @@ def test_a_broker_of_ones_own_works_with_the_other_fixtures(
     pytester: pytest.Pytester,
     kafka_broker: Any,  # noqa: ANN401 - one of several kinds
 ) -> None:
-    """
-    Topics, producers and consumers are at the broker that the user's fixture gave.
-    """
+    """Topics, producers and consumers are at the broker that the user's fixture gave."""
     pytester.makeconftest(USERS_BROKERS.format(bootstrap=kafka_broker.bootstrap))
     pytester.makepyfile(ROUND_TRIP)
     result = pytester.runpytest_subprocess(timeout=100)
@@ -268,9 +246,7 @@ def test_a_broker_of_ones_own_works_with_the_other_fixtures(
 
 
 def test_the_plugin_costs_other_projects_nothing(tmp_path: Path) -> None:
-    """
-    Loading it imports neither Kafka nor our core: it is loaded in every session.
-    """
+    """Loading it imports neither Kafka nor our core: it is loaded in every session."""
     heavy = "{'kafka', 'confluent_kafka', 'structlog', 'safeconsumer.consumer'}"
     program = (
         "import sys, pytest, safeconsumer.testing.plugin\n"

@@ -1,6 +1,4 @@
-"""
-``poll_until``: what it takes.
-"""
+"""``poll_until``: what it takes."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -10,9 +8,7 @@ from tests.harness.producing import produce
 
 
 def test_one_consumer_needs_no_list(clients: Clients) -> None:
-    """
-    It is an iterator of its records, and is not taken for a list of consumers.
-    """
+    """It is an iterator of its records, and is not taken for a list of consumers."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
     consumer = clients.consumer(KafkaConsumer, topic, group="g")
@@ -29,9 +25,7 @@ def test_one_consumer_needs_no_list(clients: Clients) -> None:
 
 @pytest.mark.parametrize("given", [None, 3, "orders", KafkaConsumer, [KafkaConsumer]])
 def test_what_is_no_consumer_is_refused_at_once(given: object) -> None:
-    """
-    The error says what it takes.
-    """
+    """The error says what it takes."""
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
         poll_until(given, lambda: True)
     with pytest.raises(TypeError, match="polls a consumer, or a list of them, not"):
@@ -39,8 +33,6 @@ def test_what_is_no_consumer_is_refused_at_once(given: object) -> None:
 
 
 def test_a_condition_that_cannot_be_asked_is_refused_at_once() -> None:
-    """
-    A value would be the same for ever.
-    """
+    """A value would be the same for ever."""
     with pytest.raises(TypeError, match="the condition is a function"):
         poll_until([], set())  # type: ignore[arg-type]  # the mistake

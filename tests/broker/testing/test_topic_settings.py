@@ -1,6 +1,4 @@
-"""
-What the embedded broker says of topics' settings, and that it has no ACLs.
-"""
+"""What the embedded broker says of topics' settings, and that it has no ACLs."""
 
 from collections.abc import Iterator
 

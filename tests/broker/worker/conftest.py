@@ -1,6 +1,4 @@
-"""
-Workers on the broker of this run, in threads of their own.
-"""
+"""Workers on the broker of this run, in threads of their own."""
 
 from pathlib import Path
 
@@ -14,7 +12,5 @@ __all__ = ["lab", "recording"]
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
-    """
-    Make a handler that obeys its records and leaves traces.
-    """
+    """Make a handler that obeys its records and leaves traces."""
     return Recording(tmp_path)

@@ -21,9 +21,7 @@ from tests.harness.waiting import looks
 
 @frozen
 class Trace:
-    """
-    One call for one record.
-    """
+    """One call for one record."""
 
     partition: int
     offset: int
@@ -102,9 +100,7 @@ class Recording:
         os.close(fd)
 
     def traces(self) -> list[Trace]:
-        """
-        Return every call so far, in the order they began.
-        """
+        """Return every call so far, in the order they began."""
         lines = [
             line.split()
             for path in self.folder.glob("*.trace")
@@ -117,9 +113,7 @@ class Recording:
         return sorted(traces, key=lambda one: one.began)
 
     def offsets(self) -> dict[int, list[int]]:
-        """
-        Return the offsets of all calls by partition.
-        """
+        """Return the offsets of all calls by partition."""
         found: dict[int, list[int]] = {}
         for one in self.traces():
             found.setdefault(one.partition, []).append(one.offset)
@@ -128,9 +122,7 @@ class Recording:
 
 @frozen
 class AsyncRecording(Recording):
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
         began = time.monotonic()
@@ -143,9 +135,7 @@ class AsyncRecording(Recording):
 
 @frozen
 class BatchRecording(Recording):
-    """
-    The same for batches: fails the records that were told to, each by its index.
-    """
+    """The same for batches: fails the records that were told to, each by its index."""
 
     def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
         errors: dict[int, Exception] = {}
@@ -160,9 +150,7 @@ class BatchRecording(Recording):
 
 @frozen
 class AsyncBatchRecording(AsyncRecording):
-    """
-    The same for batches, as a coroutine.
-    """
+    """The same for batches, as a coroutine."""
 
     async def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
         errors: dict[int, Exception] = {}

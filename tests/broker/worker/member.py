@@ -15,9 +15,7 @@ from tests.broker.worker.handlers import Recording
 
 
 def main() -> None:
-    """
-    Work until a signal or the end of standard input.
-    """
+    """Work until a signal or the end of standard input."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     config = told["config"]
     if "api_version" in config:

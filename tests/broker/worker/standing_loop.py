@@ -1,6 +1,4 @@
-"""
-An engine with its schedule that owns one partition, turned by hand.
-"""
+"""An engine with its schedule that owns one partition, turned by hand."""
 
 from safeconsumer import Commit, Retry
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
@@ -13,9 +11,7 @@ _OFTEN = Commit(every=0.001)
 
 
 class Loop:
-    """
-    An engine on one partition that owns it, and its schedule.
-    """
+    """An engine on one partition that owns it, and its schedule."""
 
     def __init__(self, *, latest: bool = False, commit: Commit = _OFTEN) -> None:
         clock = Clock()
@@ -45,9 +41,7 @@ class Loop:
             self.client.answer_all()
 
     def work(self) -> list[int]:
-        """
-        Do what there is, and return its offsets.
-        """
+        """Do what there is, and return its offsets."""
         found = []
         while tasks := self.schedule.queue.claim():
             found += done_by(self.schedule, tasks)

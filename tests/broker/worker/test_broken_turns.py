@@ -1,6 +1,4 @@
-"""
-What is raised while the loop has a poll's records in hand passes over none of them.
-"""
+"""What is raised while the loop has a poll's records in hand passes over none of them."""
 
 import threading
 from collections.abc import Callable
@@ -19,9 +17,7 @@ ON_BROKER = pytest.mark.any_broker
 
 
 def breaking(what: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
-    """
-    Return what raises the first time, and works afterwards.
-    """
+    """Return what raises the first time, and works afterwards."""
     left = [error]
 
     def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - passed on
@@ -37,9 +33,7 @@ ERRORS = pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionErro
 
 @ERRORS
 def test_records_in_hand_come_again(error: BaseException) -> None:
-    """
-    W4: and nothing is committed past them meanwhile.
-    """
+    """W4: and nothing is committed past them meanwhile."""
     loop = Loop()
     (tp,) = EVERY[:1]
     loop.turn(2)
@@ -58,9 +52,7 @@ def test_records_in_hand_come_again(error: BaseException) -> None:
 
 @ERRORS
 def test_the_first_records_of_an_ownership_come_again(error: BaseException) -> None:
-    """
-    W12: its floor is where they begin.
-    """
+    """W12: its floor is where they begin."""
     loop = Loop(latest=True)
     (tp,) = EVERY[:1]
     loop.client.log[tp] = 3
@@ -78,9 +70,7 @@ def test_the_first_records_of_an_ownership_come_again(error: BaseException) -> N
 def test_an_ownership_that_was_not_begun_begins_where_its_records_do(
     error: BaseException,
 ) -> None:
-    """
-    Though its position is beyond them.
-    """
+    """Though its position is beyond them."""
     loop = Loop(latest=True)
     (tp,) = EVERY[:1]
     loop.client.log[tp] = 3
@@ -96,9 +86,7 @@ def test_an_ownership_that_was_not_begun_begins_where_its_records_do(
 
 
 def test_an_end_gives_back_what_was_in_hand() -> None:
-    """
-    For a pump, whose consumer goes on.
-    """
+    """For a pump, whose consumer goes on."""
     loop = Loop()
     (tp,) = EVERY[:1]
     loop.turn(2)
@@ -114,9 +102,7 @@ def test_an_end_gives_back_what_was_in_hand() -> None:
 
 @ON_BROKER
 def test_a_worker_that_is_interrupted_passes_over_nothing(lab: Lab) -> None:
-    """
-    Ctrl-C with records in hand, while another handler runs and is waited for.
-    """
+    """Ctrl-C with records in hand, while another handler runs and is waited for."""
     lab.new_topic(partitions=2)
     began, go_on = threading.Event(), threading.Event()
     handled: list[tuple[int, int]] = []
@@ -154,9 +140,7 @@ def test_a_worker_that_is_interrupted_passes_over_nothing(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_pump_whose_floor_cannot_be_committed(lab: Lab) -> None:
-    """
-    Its consumer goes on with the first record, and nothing is committed past it.
-    """
+    """Its consumer goes on with the first record, and nothing is committed past it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()

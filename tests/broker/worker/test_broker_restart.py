@@ -1,6 +1,4 @@
-"""
-The broker is killed while a worker commits, and comes back.
-"""
+"""The broker is killed while a worker commits, and comes back."""
 
 import shutil
 import threading
@@ -27,18 +25,14 @@ pytestmark = [
 
 @pytest.fixture
 def broker() -> Iterator[JavaBroker]:
-    """
-    Start a broker of its own.
-    """
+    """Start a broker of its own."""
     with JavaBroker() as broker:
         yield broker
 
 
 @pytest.fixture
 def own_lab(broker: JavaBroker) -> Iterator[Lab]:
-    """
-    Lend a lab on it.
-    """
+    """Lend a lab on it."""
     clients = Clients(broker)
     lab = Lab(
         broker=broker,
@@ -97,9 +91,7 @@ def test_stop_is_bounded_without_a_broker(
 def test_a_broker_that_restarts_during_commits(
     broker: JavaBroker, own_lab: Lab
 ) -> None:
-    """
-    W4: refused commits are computed anew; in the end all is done and committed.
-    """
+    """W4: refused commits are computed anew; in the end all is done and committed."""
     own_lab.new_topic(partitions=2)
     count = own_lab.produce({0: ["v"] * 150, 1: ["v"] * 150})
     seen: dict[tuple[int, int], int] = {}

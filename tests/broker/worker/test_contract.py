@@ -1,6 +1,4 @@
-"""
-What a worker promises, whichever executor runs the handlers.
-"""
+"""What a worker promises, whichever executor runs the handlers."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,9 +29,7 @@ Run = Callable[..., Running]
 
 @pytest.fixture(params=["thread", "asyncio", "process", "foreign"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """
-    Lend each executor in turn.
-    """
+    """Lend each executor in turn."""
     if request.param != "foreign":
         yield request.param
         return
@@ -43,17 +39,13 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def recording(executor: Any, tmp_path: Path) -> Recording:  # noqa: ANN401
-    """
-    Make the handler that fits the executor.
-    """
+    """Make the handler that fits the executor."""
     return (AsyncRecording if executor == "asyncio" else Recording)(tmp_path)
 
 
 @pytest.fixture
 def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
-    """
-    Run a worker with this executor.
-    """
+    """Run a worker with this executor."""
 
     def start(handle: Any = None, **settings: Any) -> Running:  # noqa: ANN401
         settings = {"concurrency": 3, "retry": QUICK, **settings}
@@ -63,9 +55,7 @@ def run(lab: Lab, executor: Any, recording: Recording) -> Run:  # noqa: ANN401
 
 
 def overlaps(traces: list[Trace]) -> bool:
-    """
-    Tell whether any two calls overlap.
-    """
+    """Tell whether any two calls overlap."""
     return any(later.began < earlier.ended for earlier, later in pairwise(traces))
 
 
@@ -73,9 +63,7 @@ def overlaps(traces: list[Trace]) -> bool:
 def test_everything_is_done_once_and_committed(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
-    """
-    W4, W5: in the end the committed offsets are the ends of the partitions.
-    """
+    """W4, W5: in the end the committed offsets are the ends of the partitions."""
     lab.new_topic(partitions=3)
     count = lab.produce({number: [""] * 70 for number in range(3)})
     running = run()
@@ -91,9 +79,7 @@ def test_everything_is_done_once_and_committed(
 def test_order_holds_with_retries(
     lab: Lab, run: Run, recording: Recording, order: str
 ) -> None:
-    """
-    W3: calls of one lane never overlap, and none comes before one in front of it.
-    """
+    """W3: calls of one lane never overlap, and none comes before one in front of it."""
     lab.new_topic(partitions=2)
     values = ["sleep=0.005"] * 12
     values[3], values[7] = "fail=2", "later=0.05"
@@ -114,9 +100,7 @@ def test_order_holds_with_retries(
 
 @pytest.mark.contract("W3")
 def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
-    """
-    W3: a failing record waits by itself while all others are done.
-    """
+    """W3: a failing record waits by itself while all others are done."""
     lab.new_topic(partitions=1)
     values = [""] * 40
     values[0] = "fail"
@@ -130,9 +114,7 @@ def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
 
 @pytest.mark.contract("W7")
 def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> None:
-    """
-    W7: nothing is committed past it, and ``run`` raises with the handler's error.
-    """
+    """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", "fail", "", ""]})
     running = run()
@@ -145,9 +127,7 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> N
 def test_a_skipped_record_is_passed_over(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
-    """
-    W7: after as many attempts as the policy has.
-    """
+    """W7: after as many attempts as the policy has."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", ""]})
     running = run(on_exhausted="skip")
@@ -162,9 +142,7 @@ def test_a_skipped_record_is_passed_over(
 def test_a_dead_letter_completes_its_record(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
-    """
-    W7: with where it stood and why, and at once for a rejected record.
-    """
+    """W7: with where it stood and why, and at once for a rejected record."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", "reject", ""]}, key=lambda n: b"k%d" % n)
     dead = lab.other_topic()
@@ -183,9 +161,7 @@ def test_a_dead_letter_completes_its_record(
 
 
 def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
-    """
-    Read records of a topic of one partition.
-    """
+    """Read records of a topic of one partition."""
     reader = lab._make_consumer(topic, group=f"g-{topic}")
     got: list[Any] = []
 
@@ -200,9 +176,7 @@ def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
 
 @pytest.mark.contract("W7")
 def test_a_dead_letter_that_is_refused_is_tried_again(lab: Lab, run: Run) -> None:
-    """
-    W7: the record is complete after the acknowledgement, not before.
-    """
+    """W7: the record is complete after the acknowledgement, not before."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", ""]})
     refused: list[int] = []
@@ -223,9 +197,7 @@ def test_a_dead_letter_that_is_refused_is_tried_again(lab: Lab, run: Run) -> Non
 
 
 def test_stop_worker_leaves_its_record_undone(lab: Lab, run: Run) -> None:
-    """
-    The worker ends without an error; the record comes again next time.
-    """
+    """The worker ends without an error; the record comes again next time."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", "stop", ""]})
     running = run()
@@ -237,9 +209,7 @@ def test_stop_worker_leaves_its_record_undone(lab: Lab, run: Run) -> None:
 def test_what_is_no_exception_ends_the_worker_after_a_commit(
     lab: Lab, run: Run
 ) -> None:
-    """
-    ``SystemExit`` out of a handler: drain, commit what is done, raise it again.
-    """
+    """``SystemExit`` out of a handler: drain, commit what is done, raise it again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "exit", ""]})
     running = run()
@@ -252,9 +222,7 @@ def test_what_is_no_exception_ends_the_worker_after_a_commit(
 def test_stop_waits_for_running_handlers(
     lab: Lab, run: Run, recording: Recording
 ) -> None:
-    """
-    W8: what runs is finished and committed; what is queued is not begun.
-    """
+    """W8: what runs is finished and committed; what is queued is not begun."""
     lab.new_topic(partitions=2)
     begun = {number: f"begun{number}" for number in (0, 1)}
     lab.produce(
@@ -280,9 +248,7 @@ def test_stop_waits_for_running_handlers(
 
 @pytest.mark.contract("W8")
 def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, run: Run) -> None:
-    """
-    W8: at the deadline it gives up, commits what is done, and leaves.
-    """
+    """W8: at the deadline it gives up, commits what is done, and leaves."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "sleep=4", ""]})
     running = run(drain=Drain(shutdown=0.3))
@@ -299,9 +265,7 @@ def test_a_batch_fails_record_by_record(
     executor: Any,  # noqa: ANN401
     tmp_path: Path,
 ) -> None:
-    """
-    The records that a ``BatchFailure`` names are tried again, the others are done.
-    """
+    """The records that a ``BatchFailure`` names are tried again, the others are done."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail=1", "", "", ""]})
     is_async = executor == "asyncio"
@@ -321,9 +285,7 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
     recording: Recording,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    Where the handler itself stands, in whatever thread, process or coroutine it is.
-    """
+    """Where the handler itself stands, in whatever thread, process or coroutine it is."""
     monkeypatch.setattr(processes, "_LOOK_SECONDS", 10.0)
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})

@@ -1,6 +1,4 @@
-"""
-However a worker ends, it says so, has committed what it could, and leaves no hold.
-"""
+"""However a worker ends, it says so, has committed what it could, and leaves no hold."""
 
 import contextlib
 import logging
@@ -39,15 +37,11 @@ TP = EVERY[0]
 
 
 def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Handle a record.
-    """
+    """Handle a record."""
 
 
 def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
-    """
-    W8: it has no generation, and never loses it.
-    """
+    """W8: it has no generation, and never loses it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 5})
     consumer = lab._make_consumer(group=lab.group)
@@ -59,9 +53,7 @@ def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
 
 
 def test_what_never_joined_has_nothing_to_commit() -> None:
-    """
-    So nothing is missing from the last commit.
-    """
+    """So nothing is missing from the last commit."""
     clock = Clock()
     engine = StandingEngine(
         FakeClient(clock, cooperative=False, most=4),
@@ -80,9 +72,7 @@ def test_what_never_joined_has_nothing_to_commit() -> None:
 
 
 class Ending:
-    """
-    An engine that owns the only partition with records, four of them.
-    """
+    """An engine that owns the only partition with records, four of them."""
 
     def __init__(self, *, cooperative: bool = False) -> None:
         self.clock = Clock()
@@ -108,17 +98,13 @@ class Ending:
             self.engine.turn()
 
     def work(self, count: int) -> None:
-        """
-        Complete so many records.
-        """
+        """Complete so many records."""
         for _ in range(count):
             (task,) = self.schedule.queue.claim()
             self.schedule.complete([all_done(task, 0.0)])
 
     def turn(self, condition: Callable[[], object]) -> None:
-        """
-        Turn until the condition holds.
-        """
+        """Turn until the condition holds."""
         for _ in range(100):
             if condition():
                 return
@@ -127,9 +113,7 @@ class Ending:
         pytest.fail("it never came")
 
     def conclude(self) -> bool:
-        """
-        End it.
-        """
+        """End it."""
         self.engine.stop(1.0)
         return self.engine.conclude()
 
@@ -138,9 +122,7 @@ class Ending:
 def test_what_was_committed_before_a_loss_is_committed(
     is_noticed: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    And what was not is not, whoever has noticed the loss by then.
-    """
+    """And what was not is not, whoever has noticed the loss by then."""
     for count, is_committed in (4, True), (3, False):
         ending = Ending()
         ending.work(3)
@@ -156,9 +138,7 @@ def test_what_was_committed_before_a_loss_is_committed(
 
 
 def test_what_went_with_its_partition_is_not_committed() -> None:
-    """
-    The commit at the rebalance was refused; the next one that succeeds is the last.
-    """
+    """The commit at the rebalance was refused; the next one that succeeds is the last."""
     for goes_on in False, True:
         ending = Ending()
         ending.work(3)
@@ -176,9 +156,7 @@ def test_what_went_with_its_partition_is_not_committed() -> None:
 
 
 def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
-    """
-    It is not committed: whoever gets the partition next gets it again.
-    """
+    """It is not committed: whoever gets the partition next gets it again."""
     ending = Ending()
     ending.work(1)
     (task,) = ending.schedule.queue.claim()
@@ -196,9 +174,7 @@ def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
 
 
 def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
-    """
-    A handler marks each record of a hand-over, and tells of all at its end.
-    """
+    """A handler marks each record of a hand-over, and tells of all at its end."""
     ending = Ending()
     ending.schedule.queue._most = 4
     ending.engine.held.epochs[TP].pace = 0.0
@@ -215,9 +191,7 @@ def test_what_is_complete_and_not_told_yet_is_not_dropped() -> None:
 
 
 def test_a_wait_that_ends_with_the_membership_is_told() -> None:
-    """
-    As any other one, and its seconds count.
-    """
+    """As any other one, and its seconds count."""
     ending = Ending()
     ending.schedule.queue.claim()
     ending.client.rebalance(frozenset(), 0)
@@ -233,9 +207,7 @@ def test_a_wait_that_ends_with_the_membership_is_told() -> None:
 
 @pytest.mark.parametrize("seconds", [30.0, 0.1])
 def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
-    """
-    They are said to run, the lifespan is left after them, or they are given up.
-    """
+    """They are said to run, the lifespan is left after them, or they are given up."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     began, go_on = threading.Event(), threading.Event()
@@ -272,9 +244,7 @@ def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -
 
 
 def plant(consumer: Any) -> None:  # noqa: ANN401
-    """
-    Make its commits fail in a way that none should.
-    """
+    """Make its commits fail in a way that none should."""
 
     def commit(*_args: object, **_kwargs: object) -> None:
         message = "planted"
@@ -284,9 +254,7 @@ def plant(consumer: Any) -> None:  # noqa: ANN401
 
 
 def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> None:
-    """
-    W8: it is closed, whoever waits for its end is told, and ``run`` raises the error.
-    """
+    """W8: it is closed, whoever waits for its end is told, and ``run`` raises the error."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     consumer = lab.consumer()
@@ -302,9 +270,7 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> Non
 
 
 def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab) -> None:
-    """
-    W6, W8: handlers end, what they did is committed, and ``run`` raises the error.
-    """
+    """W6, W8: handlers end, what they did is committed, and ``run`` raises the error."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v", "v"]})
     began, opened, broken = (threading.Event() for _ in range(3))
@@ -335,9 +301,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab) -> None:
 
 
 def test_a_poll_that_breaks_again_and_again_ends_in_time(lab: Lab) -> None:
-    """
-    W8: the drain has a deadline, and does not spin meanwhile.
-    """
+    """W8: the drain has a deadline, and does not spin meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     began, polls = threading.Event(), []
@@ -365,9 +329,7 @@ def test_a_poll_that_breaks_again_and_again_ends_in_time(lab: Lab) -> None:
 
 
 def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
-    """
-    W8: what the polling thread waits for meanwhile, such as a commit, is part of it.
-    """
+    """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     began, waits, goes_on = (threading.Event() for _ in range(3))
@@ -400,9 +362,7 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
 
 @pytest.mark.embedded_broker
 def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> None:
-    """
-    W8: the drain and 2 s are all that a stop takes, whatever the broker does.
-    """
+    """W8: the drain and 2 s are all that a stop takes, whatever the broker does."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"], 1: ["v"]})
     setting = Commit(every=1000.0, timeout=20.0)
@@ -436,9 +396,7 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> N
 
 
 def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:
-    """
-    W9: the consumer is the user's, and goes on.
-    """
+    """W9: the consumer is the user's, and goes on."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 2})
     consumer = lab.consumer()
@@ -451,9 +409,7 @@ def test_a_pump_whose_last_commit_breaks_leaves_no_hold(lab: Lab) -> None:
 
 
 def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
-    """
-    Nothing has begun, the handlers are those from before, and it can still run.
-    """
+    """Nothing has begun, the handlers are those from before, and it can still run."""
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), handle)
     before = signal.getsignal(signal.SIGTERM)
@@ -467,17 +423,13 @@ def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
 
 @pytest.mark.parametrize("after", [float("nan"), float("inf"), -1, True, "1"])
 def test_a_time_that_never_comes_is_refused(after: Any) -> None:  # noqa: ANN401
-    """
-    In front of the heap of sleepers it would keep all others asleep.
-    """
+    """In front of the heap of sleepers it would keep all others asleep."""
     with pytest.raises(WorkerSettingError, match="after must be"):
         RetryLater(after)
 
 
 def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> None:
-    """
-    W8: it polled once more, and a handler could begin.
-    """
+    """W8: it polled once more, and a handler could begin."""
     lab.new_topic(partitions=1)
     consumer = lab.consumer()
     polls: list[Any] = []
@@ -492,9 +444,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> N
 def test_what_a_hook_raises_is_counted(
     lab: Lab, caplog: pytest.LogCaptureFixture, *, is_logged: bool
 ) -> None:
-    """
-    P14: and breaks nothing; a consumer without a log has none here either.
-    """
+    """P14: and breaks nothing; a consumer without a log has none here either."""
     caplog.set_level(logging.INFO, logger="safeconsumer")
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
@@ -511,9 +461,7 @@ def test_what_a_hook_raises_is_counted(
 
 
 def test_a_consumer_has_one_worker(lab: Lab) -> None:
-    """
-    The second says so, and leaves the first one alone.
-    """
+    """The second says so, and leaves the first one alone."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()
@@ -529,16 +477,12 @@ def test_a_consumer_has_one_worker(lab: Lab) -> None:
 
 
 def test_a_time_may_be_a_timedelta() -> None:
-    """
-    As that of a pause.
-    """
+    """As that of a pause."""
     assert RetryLater(timedelta(minutes=5)).after == 300.0
 
 
 def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
-    """
-    W4: the habit of a loop of one's own would commit all that was polled.
-    """
+    """W4: the habit of a loop of one's own would commit all that was polled."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 20})
     consumer = lab.consumer()
@@ -560,9 +504,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
 
 
 def test_what_nobody_answered_is_not_committed_by_a_pumps_loop(lab: Lab) -> None:
-    """
-    W4: in the block; behind it the consumer is its owner's again.
-    """
+    """W4: in the block; behind it the consumer is its owner's again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 20})
     consumer = lab.consumer()
@@ -581,9 +523,7 @@ def test_what_nobody_answered_is_not_committed_by_a_pumps_loop(lab: Lab) -> None
 
 
 def test_a_handler_in_a_pool_of_threads_is_told_of_a_revocation(lab: Lab) -> None:
-    """
-    And until when it is waited for: it runs in this process.
-    """
+    """And until when it is waited for: it runs in this process."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["x"]})
     deadlines: list[float | None] = []

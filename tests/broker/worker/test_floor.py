@@ -1,6 +1,4 @@
-"""
-An ownership always has a committed floor: nothing is passed over, ``latest`` or not.
-"""
+"""An ownership always has a committed floor: nothing is passed over, ``latest`` or not."""
 
 import threading
 from typing import Any
@@ -26,9 +24,7 @@ ONCE = Retry(attempts=1)
 
 
 class Handling:
-    """
-    A handler that keeps what it was given, and fails on the values it is told to.
-    """
+    """A handler that keeps what it was given, and fails on the values it is told to."""
 
     def __init__(self, *failing: bytes) -> None:
         self.values: list[bytes] = []
@@ -42,16 +38,12 @@ class Handling:
 
 
 def latest(lab: Lab, **config: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
-    """
-    Make a member of the group with kafka-python's default reset.
-    """
+    """Make a member of the group with kafka-python's default reset."""
     return lab.consumer(auto_offset_reset="latest", **config)
 
 
 def wait_positioned(consumer: Any, count: int) -> None:  # noqa: ANN401 - the same
-    """
-    Return once so many partitions are owned and it is known where they begin.
-    """
+    """Return once so many partitions are owned and it is known where they begin."""
     place = consumer._safe_facade
 
     def known() -> bool:
@@ -62,17 +54,13 @@ def wait_positioned(consumer: Any, count: int) -> None:  # noqa: ANN401 - the sa
 
 
 def numbers(count: int, first: int = 0) -> list[str]:
-    """
-    Return values that can be told apart.
-    """
+    """Return values that can be told apart."""
     return [str(number) for number in range(first, first + count)]
 
 
 @pytest.mark.contract("W12")
 def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
-    """
-    W12: the next worker gets it, and what came with it.
-    """
+    """W12: the next worker gets it, and what came with it."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["before"], 1: ["before"]})
     consumer = latest(lab)
@@ -92,9 +80,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> No
 
 @pytest.mark.parametrize("strategy", ["eager", "cooperative"])
 def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, strategy: str) -> None:
-    """
-    W12: of what was queued, and of partitions whose first record comes meanwhile.
-    """
+    """W12: of what was queued, and of partitions whose first record comes meanwhile."""
     config: dict[str, Any] = {}
     if strategy == "cooperative":
         config["partition_assignment_strategy"] = (CooperativeStickyAssignor,)
@@ -127,9 +113,7 @@ def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, strategy: str) -> 
 
 @pytest.mark.contract("W12")
 def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
-    """
-    W12: before any record has come, so that even a kill passes nothing over.
-    """
+    """W12: before any record has come, so that even a kill passes nothing over."""
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
     consumer = latest(lab)
@@ -144,9 +128,7 @@ def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
 @pytest.mark.real_broker
 @pytest.mark.parametrize("pattern", [False, True], ids=["topic", "pattern"])
 def test_an_added_partition_begins_at_its_start(lab: Lab, *, pattern: bool) -> None:
-    """
-    W12: ``latest`` passes over nothing that was written before a worker noticed it.
-    """
+    """W12: ``latest`` passes over nothing that was written before a worker noticed it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["before"]})
     config = {"metadata_max_age_ms": 3_600_000}  # it notices when it is made to
@@ -172,9 +154,7 @@ def test_an_added_partition_begins_at_its_start(lab: Lab, *, pattern: bool) -> N
 
 
 def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
-    """
-    As ``latest`` says: of a group's first worker, and with a topic subscribed to later.
-    """
+    """As ``latest`` says: of a group's first worker, and with a topic subscribed to later."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["before"], 1: ["before"]})
     first, second = lab.topic, lab.new_topic(partitions=2)
@@ -193,9 +173,7 @@ def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
 
 
 def test_partitions_assigned_by_hand_have_a_floor(lab: Lab) -> None:
-    """
-    W12: there is no join that could be waited for.
-    """
+    """W12: there is no join that could be waited for."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["before"] * 3})
     consumer = lab.groupless(auto_offset_reset="latest")
@@ -209,9 +187,7 @@ def test_partitions_assigned_by_hand_have_a_floor(lab: Lab) -> None:
 
 
 def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
-    """
-    One commit in a life in which the first member committed everything.
-    """
+    """One commit in a life in which the first member committed everything."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: numbers(3)})
     running = lab.run(Handling())
@@ -226,9 +202,7 @@ def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
 
 
 def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
-    """
-    W12: what the position was reset to is committed before a handler begins.
-    """
+    """W12: what the position was reset to is committed before a handler begins."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["before"] * 3})
     tp = TopicPartition(lab.topic, 0)
@@ -258,9 +232,7 @@ def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
 
 
 def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
-    """
-    W12: at once, where nothing has come yet.
-    """
+    """W12: at once, where nothing has come yet."""
     loop = Loop(commit=Commit(every=60.0))
     (tp,) = EVERY[:1]
     loop.turn(2)
@@ -273,9 +245,7 @@ def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
 
 
 def test_what_came_before_a_reset_is_done_first() -> None:
-    """
-    W4, W12: nothing is committed past it, and nothing begins without a floor.
-    """
+    """W4, W12: nothing is committed past it, and nothing begins without a floor."""
     loop = Loop(commit=Commit(every=60.0))
     (tp,) = EVERY[:1]
     loop.turn(2)
@@ -294,9 +264,7 @@ def test_what_came_before_a_reset_is_done_first() -> None:
 
 
 def test_a_reset_to_earlier_offsets_begins_anew() -> None:
-    """
-    W12: as where a topic was deleted and created again.
-    """
+    """W12: as where a topic was deleted and created again."""
     loop = Loop(commit=Commit(every=60.0))
     (tp,) = EVERY[:1]
     loop.client.committed[tp] = loop.client.log[tp] = 20
@@ -346,9 +314,7 @@ def test_nothing_is_handed_out_before_its_floor_is_acknowledged(lab: Lab) -> Non
 
 
 def test_a_pump_has_a_floor(lab: Lab) -> None:
-    """
-    W12: what was taken and never done comes again.
-    """
+    """W12: what was taken and never done comes again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["before"] * 2})
     consumer = latest(lab)

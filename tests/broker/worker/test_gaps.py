@@ -1,6 +1,4 @@
-"""
-Offsets without a record, as a transaction's marks, are no lag and are committed.
-"""
+"""Offsets without a record, as a transaction's marks, are no lag and are committed."""
 
 import threading
 from typing import Any
@@ -34,9 +32,7 @@ def _write(lab: Lab, count: int, *, is_aborted: bool = False) -> None:
 def test_a_transactional_topic_has_no_lag_once_all_is_done(
     lab: Lab, recording: Recording, isolation: str
 ) -> None:
-    """
-    The position is committed, beyond the mark that ends the transaction.
-    """
+    """The position is committed, beyond the mark that ends the transaction."""
     lab.new_topic(partitions=1)
     _write(lab, 3)
     consumer = lab.consumer(isolation_level=isolation)
@@ -54,9 +50,7 @@ def test_a_transactional_topic_has_no_lag_once_all_is_done(
 
 
 def test_what_was_aborted_is_no_lag_either(lab: Lab, recording: Recording) -> None:
-    """
-    Though no poll has ever returned any of it.
-    """
+    """Though no poll has ever returned any of it."""
     lab.new_topic(partitions=1)
     _write(lab, 3, is_aborted=True)
     consumer = lab.consumer(isolation_level="read_committed")
@@ -69,9 +63,7 @@ def test_what_was_aborted_is_no_lag_either(lab: Lab, recording: Recording) -> No
 def test_nothing_is_committed_past_what_is_not_done(
     lab: Lab, request: pytest.FixtureRequest
 ) -> None:
-    """
-    W4: not while a handler has the last record before the mark.
-    """
+    """W4: not while a handler has the last record before the mark."""
     go_on = threading.Event()
     request.addfinalizer(go_on.set)
     lab.new_topic(partitions=1)

@@ -1,6 +1,4 @@
-"""
-W10: what somebody else holds is not begun; it waits in its place, and comes first.
-"""
+"""W10: what somebody else holds is not begun; it waits in its place, and comes first."""
 
 import threading
 import time
@@ -30,9 +28,7 @@ EACH_ORDER = pytest.mark.parametrize("order", Order)
 
 @EACH_ORDER
 def test_what_is_queued_waits_and_comes_in_its_order(order: Order) -> None:
-    """
-    Nothing is handed out under the hold, and afterwards all of it.
-    """
+    """Nothing is handed out under the hold, and afterwards all of it."""
     desk = Desk(order)
     desk.admit(6)
     desk.pause()
@@ -45,9 +41,7 @@ def test_what_is_queued_waits_and_comes_in_its_order(order: Order) -> None:
 
 @EACH_ORDER
 def test_what_comes_in_spite_of_a_hold_waits_too(order: Order) -> None:
-    """
-    Held before there was an epoch.
-    """
+    """Held before there was an epoch."""
     desk = Desk(order)
     desk.pause()
     desk.admit(3)
@@ -59,9 +53,7 @@ def test_what_comes_in_spite_of_a_hold_waits_too(order: Order) -> None:
 def test_records_of_one_partition_ask_about_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    With a thousand of them, each poll would ask a million times.
-    """
+    """With a thousand of them, each poll would ask a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     desk.ledger.assign([TP, *others])
@@ -80,9 +72,7 @@ def test_records_of_one_partition_ask_about_no_other(
 
 
 def test_the_workers_own_holds_stop_nothing_of_it() -> None:
-    """
-    W9: or what must be worked on before they are lifted would never be.
-    """
+    """W9: or what must be worked on before they are lifted would never be."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     desk.pause(BACKPRESSURE)
@@ -116,9 +106,7 @@ def test_what_is_taken_away_is_not_begun(order: Order, *, held: bool) -> None:
 
 
 def test_a_hold_that_expires_lets_go() -> None:
-    """
-    At the next look, and never before.
-    """
+    """At the next look, and never before."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     desk.pause(for_=5.0)
@@ -130,9 +118,7 @@ def test_a_hold_that_expires_lets_go() -> None:
 
 @pytest.mark.parametrize("ends", ["turn", "resume"])
 def test_who_waits_for_work_is_woken(ends: str) -> None:
-    """
-    By the resume itself, and by the turn after an expiry.
-    """
+    """By the resume itself, and by the turn after an expiry."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     desk.pause(for_=5.0 if ends == "turn" else None)
@@ -149,9 +135,7 @@ def test_who_waits_for_work_is_woken(ends: str) -> None:
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:  # noqa: FBT001 - drawn
-    """
-    The hold comes between two records of one hand-over, or before the first.
-    """
+    """The hold comes between two records of one hand-over, or before the first."""
     desk = Desk(Order.PARTITION, is_batch=is_batch)
     desk.admit(6)
     desk.epoch.pace = 0.0
@@ -177,9 +161,7 @@ def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:
 
 
 def test_each_record_asks_in_threads_of_theirs() -> None:
-    """
-    Of a hand-over that has begun; and it is known which one is worked on.
-    """
+    """Of a hand-over that has begun; and it is known which one is worked on."""
     began: list[int] = []
     seen: list[Any] = []
 
@@ -201,9 +183,7 @@ def test_each_record_asks_in_threads_of_theirs() -> None:
 
 
 def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
-    """
-    What stands behind the record that it is at, or all of it if nobody knows which.
-    """
+    """What stands behind the record that it is at, or all of it if nobody knows which."""
     desk = Desk(Order.PARTITION, lane_seconds=1.0)
     desk.admit(4)
     (task,) = desk.schedule.queue.claim()
@@ -219,9 +199,7 @@ def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
 
 
 def test_a_retry_that_is_due_waits_for_the_resume() -> None:
-    """
-    It comes first, and keeps its attempts.
-    """
+    """It comes first, and keeps its attempts."""
     desk = Desk(Order.PARTITION)
     desk.admit(3)
     (task,) = desk.schedule.queue.claim()
@@ -237,9 +215,7 @@ def test_a_retry_that_is_due_waits_for_the_resume() -> None:
 
 
 def test_held_records_are_dropped_with_their_partition() -> None:
-    """
-    W6: and never committed past.
-    """
+    """W6: and never committed past."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     desk.pause()
@@ -253,9 +229,7 @@ def test_held_records_are_dropped_with_their_partition() -> None:
 
 
 def test_quiet_is_told_when_nothing_runs_any_more() -> None:
-    """
-    G8: who waits is woken by the last result, not by the next look.
-    """
+    """G8: who waits is woken by the last result, not by the next look."""
     desk = Desk(Order.KEY)
     desk.admit(2)
     tasks = [*desk.schedule.queue.claim(), *desk.schedule.queue.claim()]
@@ -274,9 +248,7 @@ def test_quiet_is_told_when_nothing_runs_any_more() -> None:
 @pytest.mark.any_broker
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -> None:
-    """
-    No handler begins after ``pause()`` has returned, whoever called it from where.
-    """
+    """No handler begins after ``pause()`` has returned, whoever called it from where."""
     lab.new_topic(partitions=2)
     values = ["sleep=0.002"] * 50 + ["until=paused"] * 250
     count = lab.produce({0: values, 1: values})
@@ -302,9 +274,7 @@ def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -
 def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    W8: it is not run, and not committed past.
-    """
+    """W8: it is not run, and not committed past."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["sleep=0.01"] * 5 + ["until=paused"] * 20})
     consumer = lab.consumer()
@@ -321,9 +291,7 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(
 
 @pytest.mark.any_broker
 def test_a_pump_hands_out_nothing_held(lab: Lab) -> None:
-    """
-    What it has waits, and comes first.
-    """
+    """What it has waits, and comes first."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 20})
     with Pump(lab.consumer(max_poll_records=5)) as pump:
@@ -340,9 +308,7 @@ def test_a_pump_hands_out_nothing_held(lab: Lab) -> None:
 
 @pytest.mark.any_broker
 def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
-    """
-    G8: while a handler still runs on one.
-    """
+    """G8: while a handler still runs on one."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     go_on = threading.Event()
@@ -367,9 +333,7 @@ def test_busy_partitions_are_not_reported_quiet(lab: Lab) -> None:
 @pytest.mark.contract("W10")
 @pytest.mark.any_broker
 def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
-    """
-    W10: the executor may begin it minutes after the hold.
-    """
+    """W10: the executor may begin it minutes after the hold."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 3, 1: ["v"] * 3})
     handled: list[tuple[int, int]] = []
@@ -399,18 +363,14 @@ def test_a_call_that_waits_in_somebodys_executor_comes_back(lab: Lab) -> None:
 
 
 class Late(ThreadPoolExecutor):
-    """
-    A pool that has taken a call and not begun it yet, until it may.
-    """
+    """A pool that has taken a call and not begun it yet, until it may."""
 
     def __init__(self) -> None:
         super().__init__(1)
         self.took, self.may = threading.Event(), threading.Event()
 
     def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
-        """
-        Submit it so.
-        """
+        """Submit it so."""
 
         def late() -> Any:  # noqa: ANN401 - the call's own
             self.took.set()
@@ -422,9 +382,7 @@ class Late(ThreadPoolExecutor):
 
 @pytest.mark.any_broker
 def test_a_call_that_a_pool_has_taken_asks_once_more(lab: Lab) -> None:
-    """
-    W10: it is no longer to be cancelled then, and not begun.
-    """
+    """W10: it is no longer to be cancelled then, and not begun."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     handled: list[int] = []

@@ -1,6 +1,4 @@
-"""
-Workers that journal their handlers, judged by the audit: clean, or caught.
-"""
+"""Workers that journal their handlers, judged by the audit: clean, or caught."""
 
 import threading
 from collections.abc import Callable
@@ -29,9 +27,7 @@ RECORDS = 40
 
 
 class Journaled:
-    """
-    A worker of the lab that keeps a journal, and what the audit says of it.
-    """
+    """A worker of the lab that keeps a journal, and what the audit says of it."""
 
     def __init__(self, lab: Lab, folder: Path, *, asks_what_runs: bool = True) -> None:
         self._lab = lab
@@ -67,9 +63,7 @@ class Journaled:
         return running
 
     def produce(self, values: list[str]) -> int:
-        """
-        Write the values to both partitions, four keys each, and say so in a journal.
-        """
+        """Write the values to both partitions, four keys each, and say so in a journal."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self._folder, member="producer")
         for number in (0, 1):
@@ -82,9 +76,7 @@ class Journaled:
         return read(path)
 
     def broken(self, *, is_drained: bool = True) -> set[str]:
-        """
-        Return which checks found something.
-        """
+        """Return which checks found something."""
         journals = [read(path) for path in self._folder.glob("*.journal")]
         assumed = Settings(is_drained=is_drained, patience=60)
         found = findings_of(check(journals, assumed))
@@ -93,9 +85,7 @@ class Journaled:
 
 @pytest.fixture
 def journaled(lab: Lab, tmp_path: Path) -> Journaled:
-    """
-    Make a worker's consumer with a journal.
-    """
+    """Make a worker's consumer with a journal."""
     return Journaled(lab, tmp_path / "journals")
 
 
@@ -113,9 +103,7 @@ def _mixed(count: int) -> list[str]:
 def test_a_worker_under_holds_is_clean(
     lab: Lab, journaled: Journaled, tmp_path: Path, policy: str
 ) -> None:
-    """
-    W4, W5, W7, W10: with retries, poison, rejected records and holds all along.
-    """
+    """W4, W5, W7, W10: with retries, poison, rejected records and holds all along."""
     count = journaled.produce(_mixed(RECORDS))
     recording = Recording(tmp_path)
     running = journaled.run(
@@ -171,9 +159,7 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(
 def test_a_worker_that_does_not_look_at_holds_is_found(
     lab: Lab, journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W10, planted: its handlers go on with what is queued.
-    """
+    """W10, planted: its handlers go on with what is queued."""
     monkeypatch.setattr(queue, "covers", lambda _view, _tp: False)
     orders = {0: "sleep=0.01", 1: "until=held"}  # each key's first and second record
     values = [orders.get(number // 4, "sleep=0.01") for number in range(RECORDS)]
@@ -189,9 +175,7 @@ def test_a_worker_that_does_not_look_at_holds_is_found(
 
 
 def test_a_worker_without_order_is_found(journaled: Journaled, tmp_path: Path) -> None:
-    """
-    W7, planted: it was told to keep no order, and is judged by keys.
-    """
+    """W7, planted: it was told to keep no order, and is judged by keys."""
     count = journaled.produce(["sleep=0.01"] * RECORDS)
     running = journaled.run(Recording(tmp_path), order="unordered")
     running.wait_done(count)
@@ -202,9 +186,7 @@ def test_a_worker_without_order_is_found(journaled: Journaled, tmp_path: Path) -
 def test_a_worker_that_commits_ahead_is_found(
     journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W4, planted: every commit names one record more than is complete.
-    """
+    """W4, planted: every commit names one record more than is complete."""
     offsets = client._offsets
 
     def ahead(marks: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
@@ -227,9 +209,7 @@ def test_a_worker_that_commits_ahead_is_found(
 
 
 def commits(journaled: Journaled) -> set[int]:
-    """
-    Return the offsets that were asked to be committed so far.
-    """
+    """Return the offsets that were asked to be committed so far."""
     return {
         offset
         for entry in journaled.journal().entries
@@ -241,9 +221,7 @@ def commits(journaled: Journaled) -> set[int]:
 def test_a_record_that_nobody_handles_is_found(
     journaled: Journaled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W5 and W4, planted: a record is taken for done without a call of its handler.
-    """
+    """W5 and W4, planted: a record is taken for done without a call of its handler."""
     call = threads.call_each
 
     def passed_over(handle: Any, task: Task, *rest: Any) -> Outcome:  # noqa: ANN401 - passed on

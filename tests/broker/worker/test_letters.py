@@ -1,6 +1,4 @@
-"""
-What a dead letter and the log say of a failure, and what becomes of letters at the end.
-"""
+"""What a dead letter and the log say of a failure, and what becomes of letters at the end."""
 
 import gc
 import threading
@@ -38,9 +36,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 def fails(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-    """
-    Fail on what says so, with a cause.
-    """
+    """Fail on what says so, with a cause."""
     if record.value == b"bad":
         try:
             {}["the cause"]
@@ -51,9 +47,7 @@ def fails(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_failure_is_told_with_its_traceback(lab: Lab, executor: Any) -> None:  # noqa: ANN401
-    """
-    The whole chain in the log; the last frames, group and attempts in the letter.
-    """
+    """The whole chain in the log; the last frames, group and attempts in the letter."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     lab.produce({0: ["bad"]})
@@ -80,9 +74,7 @@ def test_a_failure_is_told_with_its_traceback(lab: Lab, executor: Any) -> None: 
 
 
 def test_what_is_shown_of_an_error_is_cut() -> None:
-    """
-    The beginning of a message, both ends of a chain, the end of a stack.
-    """
+    """The beginning of a message, both ends of a chain, the end of a stack."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
     error = raised.value
@@ -95,9 +87,7 @@ def test_what_is_shown_of_an_error_is_cut() -> None:
 def test_a_stack_is_told_where_python_cannot_format_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    Several handlers that raise at once can make it fail, before Python 3.13.
-    """
+    """Several handlers that raise at once can make it fail, before Python 3.13."""
 
     def confused(*_: object, **__: object) -> None:
         message = "AST constructor recursion depth mismatch"
@@ -115,9 +105,7 @@ def test_a_stack_is_told_where_python_cannot_format_it(
 
 @pytest.mark.any_broker
 def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
-    """
-    W5, W8: a record whose letter is on its way is not handled, and sent, again.
-    """
+    """W5, W8: a record whose letter is on its way is not handled, and sent, again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
     answer: Future[None] = Future()
@@ -144,9 +132,7 @@ def test_letters_in_flight_are_part_of_the_drain(lab: Lab) -> None:
 def test_letters_in_flight_are_part_of_a_cooperative_revocation(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W5: acknowledged in time, they are written once; and those not begun never.
-    """
+    """W5: acknowledged in time, they are written once; and those not begun never."""
     monkeypatch.setattr(leaving, "COOPERATIVE_DRAIN", 10.0)
     lab.new_topic(partitions=2)
     lab.produce({0: ["bad"], 1: ["bad"]})
@@ -182,9 +168,7 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(
 
 @pytest.mark.any_broker
 def test_a_letter_of_a_revoked_partition_is_not_begun() -> None:
-    """
-    W5: its record is handled again elsewhere, and would be written twice.
-    """
+    """W5: its record is handled again elsewhere, and would be written twice."""
     desk = Desk(Order.PARTITION, retry=ONCE)
     sent: list[object] = []
     over = threading.Event()
@@ -224,9 +208,7 @@ def _letter(desk: Desk, offset: int) -> Letter:
 
 
 def test_a_letter_that_failed_is_tried_again_while_others_come() -> None:
-    """
-    W5: so its record does not block its lane for as long as they do.
-    """
+    """W5: so its record does not block its lane for as long as they do."""
     desk, most = Desk(Order.PARTITION), 30_000
     sent: list[int] = []
     over = threading.Event()
@@ -254,9 +236,7 @@ def test_a_letter_that_failed_is_tried_again_while_others_come() -> None:
 
 
 def test_a_letter_that_was_answered_is_not_late() -> None:
-    """
-    W5: it would be written twice, since the sink took its time with the next one.
-    """
+    """W5: it would be written twice, since the sink took its time with the next one."""
     desk = Desk(Order.PARTITION)
     sent: list[int] = []
     over = threading.Event()
@@ -282,9 +262,7 @@ def test_a_letter_that_was_answered_is_not_late() -> None:
 
 
 def test_a_letter_that_has_arrived_keeps_no_record() -> None:
-    """
-    W1: neither until its answer would have been late.
-    """
+    """W1: neither until its answer would have been late."""
     desk = Desk(Order.PARTITION)
     over = threading.Event()
     letters = dead_letters.DeadLetters(
@@ -313,9 +291,7 @@ def test_a_letter_that_has_arrived_keeps_no_record() -> None:
 
 
 def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try() -> None:
-    """
-    W1: its record is no longer counted, and the wait may be long.
-    """
+    """W1: its record is no longer counted, and the wait may be long."""
     desk = Desk(Order.PARTITION)
     failed = threading.Event()
 
@@ -342,9 +318,7 @@ def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try() -> None:
 
 
 def test_what_ends_the_thread_of_letters_ends_the_worker(lab: Lab) -> None:
-    """
-    A hook that ends the program, for example: nobody would send letters any more.
-    """
+    """A hook that ends the program, for example: nobody would send letters any more."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
 
@@ -365,9 +339,7 @@ def test_what_ends_the_thread_of_letters_ends_the_worker(lab: Lab) -> None:
 def test_a_letter_that_fails_again_and_again_does_not_hold_up_the_end(
     lab: Lab,
 ) -> None:
-    """
-    W8: one that waits for another try is not on its way.
-    """
+    """W8: one that waits for another try is not on its way."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
 
@@ -386,9 +358,7 @@ def test_a_letter_that_fails_again_and_again_does_not_hold_up_the_end(
 def test_a_sink_that_does_not_return_is_told(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    As kafka-python's send(), which waits for an unknown topic for max_block_ms.
-    """
+    """As kafka-python's send(), which waits for an unknown topic for max_block_ms."""
     monkeypatch.setattr(dead_letters, "_SLOW_SECONDS", 0.05)
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
@@ -405,18 +375,14 @@ def test_a_sink_that_does_not_return_is_told(
 
 
 class Silent:
-    """
-    A future without callbacks that has no answer until it is told one.
-    """
+    """A future without callbacks that has no answer until it is told one."""
 
     def __init__(self) -> None:
         self.asked = threading.Semaphore(0)
         self.answers: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def get(self, timeout: float) -> None:
-        """
-        Wait so long for an answer.
-        """
+        """Wait so long for an answer."""
         self.asked.release()
         error = self.answers.get(timeout=timeout)
         if error is not None:
@@ -430,9 +396,7 @@ def test_a_letter_without_an_answer_is_not_sent_beside_itself(
     monkeypatch: pytest.MonkeyPatch,
     error: Exception | None,
 ) -> None:
-    """
-    W7: it may arrive yet; it is sent again once its producer has given it up.
-    """
+    """W7: it may arrive yet; it is sent again once its producer has given it up."""
     monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
@@ -461,9 +425,7 @@ def test_the_same_of_a_future_that_calls_nobody_back(
     monkeypatch: pytest.MonkeyPatch,
     error: Exception | None,
 ) -> None:
-    """
-    W7: it is asked again.
-    """
+    """W7: it is asked again."""
     monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
@@ -490,9 +452,7 @@ def test_the_same_of_a_future_that_calls_nobody_back(
 def test_a_letter_without_an_answer_ends_with_its_worker(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W8: it is waited for as long as the drain lasts, and its record comes again.
-    """
+    """W8: it is waited for as long as the drain lasts, and its record comes again."""
     monkeypatch.setattr(dead_letters, "_SINK_SECONDS", 0.05)
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
@@ -526,18 +486,14 @@ def test_a_producer_that_would_lose_letters_is_refused(
     config: dict[str, Any],
     said: str,
 ) -> None:
-    """
-    W7: one writes other bytes; of one nobody knows; one sends nothing by itself.
-    """
+    """W7: one writes other bytes; of one nobody knows; one sends nothing by itself."""
     producer = make_producer(**config)
     with pytest.raises(WorkerSettingError, match=said):
         DeadLetter(producer, "dead")
 
 
 def test_a_sink_that_does_nothing_for_any_record_ends_the_worker(lab: Lab) -> None:
-    """
-    W7: what it returns is a coroutine, which nobody awaits; it was tried for ever.
-    """
+    """W7: what it returns is a coroutine, which nobody awaits; it was tried for ever."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad"]})
 

@@ -1,6 +1,4 @@
-"""
-What ``lifespan`` makes is entered where handlers run, before the first and once.
-"""
+"""What ``lifespan`` makes is entered where handlers run, before the first and once."""
 
 import asyncio
 import contextlib
@@ -29,9 +27,7 @@ from tests.harness.worker.lab import Lab
 
 @frozen
 class Noting:
-    """
-    A lifespan that writes down when it is entered and left, and in which process.
-    """
+    """A lifespan that writes down when it is entered and left, and in which process."""
 
     folder: Path
 
@@ -44,25 +40,19 @@ class Noting:
             self.note("left")
 
     def note(self, what: str) -> None:
-        """
-        Write it down.
-        """
+        """Write it down."""
         with (self.folder / "notes").open("a") as file:
             file.write(f"{what} {os.getpid()}\n")
 
     def notes(self) -> list[str]:
-        """
-        Return what was written down.
-        """
+        """Return what was written down."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
 
 @frozen
 class NotingHandler:
-    """
-    A handler that writes down its state.
-    """
+    """A handler that writes down its state."""
 
     lifespan: Noting
 
@@ -72,9 +62,7 @@ class NotingHandler:
 
 @frozen
 class NotingCoroutine:
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     lifespan: Noting
 
@@ -86,9 +74,7 @@ class NotingCoroutine:
 def test_it_is_entered_once_and_its_value_is_the_state(
     executor: str, tmp_path: Path
 ) -> None:
-    """
-    Before the first record, and left after the last.
-    """
+    """Before the first record, and left after the last."""
     lifespan = Noting(tmp_path)
     kind = NotingCoroutine if executor == "asyncio" else NotingHandler
     ours = os.getpid()
@@ -101,9 +87,7 @@ def test_it_is_entered_once_and_its_value_is_the_state(
 
 
 def test_each_process_has_its_own(tmp_path: Path) -> None:
-    """
-    Also one that takes the place of another.
-    """
+    """Also one that takes the place of another."""
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
     with bench("process", handle, count=1, lifespan=lifespan) as made:
@@ -126,9 +110,7 @@ def test_each_process_has_its_own(tmp_path: Path) -> None:
 
 
 def test_an_async_one_is_entered_in_the_handlers_loop() -> None:
-    """
-    So that what it makes, such as a session or tasks, is of that loop.
-    """
+    """So that what it makes, such as a session or tasks, is of that loop."""
     noted: list[object] = []
 
     @contextlib.asynccontextmanager
@@ -160,9 +142,7 @@ def test_an_async_one_is_entered_in_the_handlers_loop() -> None:
 
 @contextlib.contextmanager
 def cannot_be_entered() -> Iterator[None]:
-    """
-    Raise before there is anything.
-    """
+    """Raise before there is anything."""
     message = "no database"
     raise ConnectionError(message)
     yield
@@ -170,46 +150,34 @@ def cannot_be_entered() -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaves_the_process() -> Iterator[None]:
-    """
-    Raise what is no ``Exception``.
-    """
+    """Raise what is no ``Exception``."""
     raise SystemExit(3)
     yield
 
 
 @contextlib.contextmanager
 def cannot_be_left() -> Iterator[None]:
-    """
-    Raise at the end.
-    """
+    """Raise at the end."""
     yield
     message = "no goodbye"
     raise ConnectionError(message)
 
 
 def no_manager() -> Any:  # noqa: ANN401
-    """
-    Return what nobody can enter.
-    """
+    """Return what nobody can enter."""
     return 7
 
 
 def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Handle a record.
-    """
+    """Handle a record."""
 
 
 async def handle_async(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Handle a record.
-    """
+    """Handle a record."""
 
 
 def of(executor: str) -> Callable[..., Any]:
-    """
-    Return the handler that fits.
-    """
+    """Return the handler that fits."""
     return handle_async if executor == "asyncio" else handle
 
 
@@ -223,9 +191,7 @@ def test_one_that_cannot_be_entered_ends_run(
     executor: Any,  # noqa: ANN401
     lifespan: Callable[[], Any],
 ) -> None:
-    """
-    With a typed error that says why; no record is blamed, none is passed over.
-    """
+    """With a typed error that says why; no record is blamed, none is passed over."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -247,9 +213,7 @@ def test_one_that_cannot_be_left_is_said_at_the_end(
     lab: Lab,
     executor: Any,  # noqa: ANN401
 ) -> None:
-    """
-    By ``run()``, once everything is committed and closed.
-    """
+    """By ``run()``, once everything is committed and closed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(of(executor), executor=executor, lifespan=cannot_be_left)
@@ -266,9 +230,7 @@ def test_one_that_hangs_at_its_end_is_left_alone(
     lab: Lab,
     executor: Any,  # noqa: ANN401
 ) -> None:
-    """
-    W8: stop is bounded.
-    """
+    """W8: stop is bounded."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -293,9 +255,7 @@ HANG = threading.Event()
 
 @contextlib.contextmanager
 def hangs_at_its_end() -> Iterator[None]:
-    """
-    Wait at the end for what comes late.
-    """
+    """Wait at the end for what comes late."""
     yield
     HANG.wait(60)
 
@@ -306,9 +266,7 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     lab: Lab,
     executor: Any,  # noqa: ANN401
 ) -> None:
-    """
-    W8; it is alive meanwhile, and has not joined, so nobody waits for it.
-    """
+    """W8; it is alive meanwhile, and has not joined, so nobody waits for it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     entering, go_on = threading.Event(), threading.Event()
@@ -334,9 +292,7 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
 
 @frozen
 class Entering(Noting):
-    """
-    A lifespan that says that it is being entered, and is not for a minute.
-    """
+    """A lifespan that says that it is being entered, and is not for a minute."""
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[str]:
@@ -349,9 +305,7 @@ class Entering(Noting):
 def test_a_worker_can_be_stopped_while_a_process_enters_it(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    W8; it is not left over, and no handler was given up: none had begun.
-    """
+    """W8; it is not left over, and no handler was given up: none had begun."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())
@@ -382,9 +336,7 @@ def test_one_that_is_entered_after_the_stop_is_left(
     lab: Lab,
     executor: Any,  # noqa: ANN401
 ) -> None:
-    """
-    Though nothing runs in it; and no handler is called.
-    """
+    """Though nothing runs in it; and no handler is called."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     entering, go_on, left = (threading.Event() for _ in range(3))
@@ -407,9 +359,7 @@ def test_one_that_is_entered_after_the_stop_is_left(
 
 
 def test_kinds_that_do_not_fit_are_refused() -> None:
-    """
-    At construction, with what would do.
-    """
+    """At construction, with what would do."""
 
     def generator() -> Iterator[None]:
         yield
@@ -435,9 +385,7 @@ def test_kinds_that_do_not_fit_are_refused() -> None:
 
 
 def test_the_worker_refuses_them_too() -> None:
-    """
-    Before anything is started.
-    """
+    """Before anything is started."""
 
     def generator() -> Iterator[None]:
         yield
@@ -451,9 +399,7 @@ def test_the_worker_refuses_them_too() -> None:
 
 
 def test_waiting_is_bounded_in_its_thread() -> None:
-    """
-    Whoever waits for one that hangs can do something else.
-    """
+    """Whoever waits for one that hangs can do something else."""
     go_on = threading.Event()
 
     @contextlib.contextmanager

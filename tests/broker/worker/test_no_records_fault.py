@@ -1,6 +1,4 @@
-"""
-What keeps handlers from running at all is blamed on no record, and passes over none.
-"""
+"""What keeps handlers from running at all is blamed on no record, and passes over none."""
 
 import asyncio
 import multiprocessing
@@ -30,9 +28,7 @@ SKIP: dict[str, Any] = {"on_exhausted": "skip", "retry": Retry(attempts=1)}
 
 
 class NotLoadable:
-    """
-    A handler that another process cannot load.
-    """
+    """A handler that another process cannot load."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _not_here, ()
@@ -47,9 +43,7 @@ def _not_here() -> None:
 
 
 def test_a_process_that_does_not_start(lab: Lab) -> None:
-    """
-    The worker stops, and says what to look at.
-    """
+    """The worker stops, and says what to look at."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
@@ -60,24 +54,18 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
 
 
 def work(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 @contextmanager
 def never() -> Iterator[None]:
-    """
-    Begin for as long as nobody ends the process.
-    """
+    """Begin for as long as nobody ends the process."""
     threading.Event().wait()
     yield
 
 
 def test_a_stop_does_not_wait_for_a_process_to_begin() -> None:
-    """
-    What it was started for has not begun, and comes again.
-    """
+    """What it was started for has not begun, and comes again."""
     with bench("process", work, count=1, lifespan=never, start_seconds=600) as made:
         made.admit(1)
         children: Any = made.runner
@@ -90,9 +78,7 @@ def test_a_stop_does_not_wait_for_a_process_to_begin() -> None:
 
 
 def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
-    """
-    As systemd sends it: what the processes are at is finished, as in a drain.
-    """
+    """As systemd sends it: what the processes are at is finished, as in a drain."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
@@ -139,9 +125,7 @@ if __name__ == "__main__":
 
 
 def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
-    """
-    Also one that ends without having stopped its worker.
-    """
+    """Also one that ends without having stopped its worker."""
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
@@ -156,9 +140,7 @@ def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
 
 
 def test_an_executor_that_was_shut_down(lab: Lab) -> None:
-    """
-    It stays so for every record; the worker stops.
-    """
+    """It stays so for every record; the worker stops."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     pool = ThreadPoolExecutor(1)
@@ -173,9 +155,7 @@ def test_an_executor_that_was_shut_down(lab: Lab) -> None:
 def test_a_foreign_pool_that_breaks_under_a_record(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    It takes everything down that is in it, and nothing new: no record is to blame.
-    """
+    """It takes everything down that is in it, and nothing new: no record is to blame."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "kill", ""]})
     context = multiprocessing.get_context("spawn")
@@ -190,9 +170,7 @@ def test_a_foreign_pool_that_breaks_under_a_record(
 def test_a_foreign_executor_that_cancels_what_it_took(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    As a pool does that is shut down with ``cancel_futures``: nothing has failed.
-    """
+    """As a pool does that is shut down with ``cancel_futures``: nothing has failed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = threading.Event()
@@ -217,9 +195,7 @@ def test_a_coroutine_that_nobody_awaits(
     batch: int | None,
     is_foreign: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    A wrapper hides that the handler is one; nothing was handled, nothing is complete.
-    """
+    """A wrapper hides that the handler is one; nothing was handled, nothing is complete."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", ""]})
     handle = AsyncRecording(tmp_path)
@@ -237,9 +213,7 @@ def test_a_coroutine_that_nobody_awaits(
 
 
 def test_system_exit_out_of_a_coroutines_own_task(lab: Lab) -> None:
-    """
-    It ends an event loop; the worker drains, commits, and raises it again.
-    """
+    """It ends an event loop; the worker drains, commits, and raises it again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", ""]})
 
@@ -257,9 +231,7 @@ def test_system_exit_out_of_a_coroutines_own_task(lab: Lab) -> None:
 
 
 def test_a_sink_of_dead_letters_that_is_a_coroutine_function(lab: Lab) -> None:
-    """
-    Refused: returning would count as acknowledged, and nothing was written.
-    """
+    """Refused: returning would count as acknowledged, and nothing was written."""
     lab.new_topic(partitions=1)
 
     async def sink(_record: Any, _failure: Any) -> None:  # noqa: ANN401
@@ -272,9 +244,7 @@ def test_a_sink_of_dead_letters_that_is_a_coroutine_function(lab: Lab) -> None:
 def test_a_sink_that_answers_with_a_mapping_has_acknowledged(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    As the clients of some services do; its ``get`` waits for nothing.
-    """
+    """As the clients of some services do; its ``get`` waits for nothing."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "reject", ""]})
     running = lab.run(recording, dead_letter=lambda _r, _f: {"status": 200})

@@ -1,6 +1,4 @@
-"""
-A worker that can get no record says so, in its health and by an event.
-"""
+"""A worker that can get no record says so, in its health and by an event."""
 
 import contextlib
 from typing import Any
@@ -23,9 +21,7 @@ def reasons(running: Running) -> list[str]:
 
 
 def test_a_pattern_that_matches_nothing(lab: Lab) -> None:
-    """
-    Until a topic is made that it matches.
-    """
+    """Until a topic is made that it matches."""
     topic = lab.new_topic(partitions=1)
     name = f"{topic}-later"
     consumer = lab.groupless(metadata_max_age_ms=300)
@@ -45,9 +41,7 @@ def test_a_pattern_that_matches_nothing(lab: Lab) -> None:
 
 
 def test_a_worker_without_topics(lab: Lab) -> None:
-    """
-    Nobody can mend that from outside, and still it is alive.
-    """
+    """Nobody can mend that from outside, and still it is alive."""
     lab.new_topic(partitions=1)
     consumer: Any = lab.groupless()
     running = lab.run(note, consumer)
@@ -56,9 +50,7 @@ def test_a_worker_without_topics(lab: Lab) -> None:
 
 
 def test_settings_for_topics_that_are_not_consumed(lab: Lab) -> None:
-    """
-    A name that is mistyped would change nothing, and nobody would notice.
-    """
+    """A name that is mistyped would change nothing, and nobody would notice."""
     topic = lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     running = lab.run(
@@ -80,9 +72,7 @@ def test_settings_for_topics_that_are_not_consumed(lab: Lab) -> None:
 
 
 def test_an_idle_worker_is_well(lab: Lab) -> None:
-    """
-    One with partitions and nothing in them, and one that is a member without any.
-    """
+    """One with partitions and nothing in them, and one that is a member without any."""
     lab.new_topic(partitions=1)
     first, second = lab.run(note), lab.run(note)
     wait_for(
@@ -97,9 +87,7 @@ def test_an_idle_worker_is_well(lab: Lab) -> None:
 
 
 def test_where_a_partition_starts_is_an_event(lab: Lab) -> None:
-    """
-    Reset the first time, committed the second.
-    """
+    """Reset the first time, committed the second."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["a", "b"]})
     seen = []

@@ -1,6 +1,4 @@
-"""
-Outages with a consumer and a broker: every executor, rebalances, endings, a group.
-"""
+"""Outages with a consumer and a broker: every executor, rebalances, endings, a group."""
 
 import functools
 import threading
@@ -27,9 +25,7 @@ pytestmark = pytest.mark.any_broker
 
 @frozen
 class Service:
-    """
-    Something handlers call that is down while a file is there; all processes see it.
-    """
+    """Something handlers call that is down while a file is there; all processes see it."""
 
     folder: Path
 
@@ -51,9 +47,7 @@ class Service:
 
 @frozen
 class Calling(Recording):
-    """
-    Calls the service, and pauses while it is down, or says that it is.
-    """
+    """Calls the service, and pauses while it is down, or says that it is."""
 
     scope: Any = "topic"
     for_: float = 3600.0
@@ -70,9 +64,7 @@ class Calling(Recording):
 
 @frozen
 class AsyncCalling(Calling):
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     async def __call__(self, record: Any, context: Any) -> None:  # type: ignore[override]  # noqa: ANN401 - a coroutine on purpose
         Calling.__call__(self, record, context)
@@ -85,9 +77,7 @@ def owners(running: Running) -> tuple[str, ...]:
 
 
 def finish(count: int, running: dict[Running, Any]) -> None:
-    """
-    Resume, also what is paused by handlers that have not heard yet, until all is done.
-    """
+    """Resume, also what is paused by handlers that have not heard yet, until all is done."""
 
     def is_done() -> bool:
         for consumer in running.values():
@@ -107,9 +97,7 @@ def begun_after(handle: Recording, at: float) -> int:
 def test_a_handler_pauses_its_topic_wherever_it_runs(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:
-    """
-    The exception travels; what is held does not begin; attempts are as they were.
-    """
+    """The exception travels; what is held does not begin; attempts are as they were."""
     pools: dict[str, Callable[[], Any]] = {
         "threads of theirs": functools.partial(ThreadPoolExecutor, 2),
         "processes of theirs": functools.partial(ProcessPoolExecutor, 2),
@@ -145,9 +133,7 @@ def test_a_handler_pauses_its_topic_wherever_it_runs(
 def test_a_pause_ends_by_itself_and_its_record_comes_first(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    Never early.
-    """
+    """Never early."""
     service = Service(tmp_path)
     service.fail()
     calling = Calling(tmp_path, for_=1.0)
@@ -171,9 +157,7 @@ def test_a_pause_ends_by_itself_and_its_record_comes_first(
 
 
 def test_what_is_not_paused_goes_on(lab: Lab) -> None:
-    """
-    The other partitions, with a pause of one.
-    """
+    """The other partitions, with a pause of one."""
 
     def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
         if record.value == b"bad":
@@ -190,9 +174,7 @@ def test_what_is_not_paused_goes_on(lab: Lab) -> None:
 
 
 def test_a_worker_stops_at_once_while_all_is_paused(lab: Lab, tmp_path: Path) -> None:
-    """
-    W8: nothing waits for the pause; what is paused is not committed past.
-    """
+    """W8: nothing waits for the pause; what is paused is not committed past."""
     Service(tmp_path).fail()
     lab.new_topic(partitions=1)
     lab.produce({0: [""] * 20})
@@ -209,9 +191,7 @@ def test_a_worker_stops_at_once_while_all_is_paused(lab: Lab, tmp_path: Path) ->
 def test_a_paused_partition_may_move_to_another_worker(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    W6: the other one begins with the paused record, and finds out for itself.
-    """
+    """W6: the other one begins with the paused record, and finds out for itself."""
     service = Service(tmp_path)
     service.fail()
     handle = Calling(tmp_path)
@@ -230,9 +210,7 @@ def test_a_paused_partition_may_move_to_another_worker(
 
 
 def test_a_pause_outlives_a_lost_membership(lab: Lab, tmp_path: Path) -> None:
-    """
-    P6: what is gained again is held, and begins where it was.
-    """
+    """P6: what is gained again is held, and begins where it was."""
     service = Service(tmp_path)
     service.fail()
     handle = Calling(tmp_path)
@@ -255,9 +233,7 @@ def test_a_pause_outlives_a_lost_membership(lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, tmp_path: Path) -> None:
-    """
-    Nothing is given up, few calls are made, and an operator sees it all.
-    """
+    """Nothing is given up, few calls are made, and an operator sees it all."""
     service = Service(tmp_path)
     handle = Calling(tmp_path, None)
     lab.new_topic(partitions=2)
@@ -312,9 +288,7 @@ def _tries(running: Running, count: int) -> Callable[[], bool]:
 def test_a_breaker_finds_a_record_to_try_where_none_is_left(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    The ones that failed went with their partition: one is polled, and it alone begins.
-    """
+    """The ones that failed went with their partition: one is polled, and it alone begins."""
     service = Service(tmp_path)
     service.fail()
     handle = Calling(tmp_path, None)
@@ -334,9 +308,7 @@ def test_a_breaker_finds_a_record_to_try_where_none_is_left(
 
 
 def test_who_resumes_the_breakers_owner_closes_it(lab: Lab, tmp_path: Path) -> None:
-    """
-    Long before a record would have tried.
-    """
+    """Long before a record would have tried."""
     service = Service(tmp_path)
     service.fail()
     handle = Calling(tmp_path, None)
@@ -354,9 +326,7 @@ def test_who_resumes_the_breakers_owner_closes_it(lab: Lab, tmp_path: Path) -> N
 
 
 def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab: Lab) -> None:
-    """
-    The record that ran when the join was asked for is not lost, nor committed past.
-    """
+    """The record that ran when the join was asked for is not lost, nor committed past."""
     begun, go_on = threading.Event(), threading.Event()
     is_down = [True]
 

@@ -1,6 +1,4 @@
-"""
-Poison of every kind ends by the policy: nothing crashes, and nothing blocks for ever.
-"""
+"""Poison of every kind ends by the policy: nothing crashes, and nothing blocks for ever."""
 
 import json
 import threading
@@ -29,9 +27,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 class UnshownError(Exception):
-    """
-    Cannot be shown.
-    """
+    """Cannot be shown."""
 
     def __repr__(self) -> str:
         message = "planted"
@@ -41,27 +37,21 @@ class UnshownError(Exception):
 
 
 def refuse(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-    """
-    Fail on whatever says so, and on records without a value.
-    """
+    """Fail on whatever says so, and on records without a value."""
     if record.value in (None, b"bad"):
         message = "told to"
         raise ValueError(message)
 
 
 def produce(lab: Lab, **sent: Any) -> None:  # noqa: ANN401 - the producer's own
-    """
-    Write one record to partition 0, and a good one behind it.
-    """
+    """Write one record to partition 0, and a good one behind it."""
     for record in (sent, {"value": b"good"}):
         lab.producer.send(lab.topic, partition=0, **record)
     lab.producer.flush(30)
 
 
 def letters_run(lab: Lab, dead: str, handle: Any = refuse, **settings: Any) -> Running:  # noqa: ANN401
-    """
-    Run a worker with dead letters.
-    """
+    """Run a worker with dead letters."""
     producer = settings.pop("producer", None) or lab.producer
     settings = {"retry": ONCE, **settings}
     letters = DeadLetter(producer, dead, max_ratio=None)
@@ -69,9 +59,7 @@ def letters_run(lab: Lab, dead: str, handle: Any = refuse, **settings: Any) -> R
 
 
 def test_null_headers_become_empty_ones(lab: Lab) -> None:
-    """
-    W7: kafka-python's producer takes no null; the letter says which were.
-    """
+    """W7: kafka-python's producer takes no null; the letter says which were."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     seen = threading.Event()
@@ -102,9 +90,7 @@ def test_null_headers_become_empty_ones(lab: Lab) -> None:
 
 
 def test_neither_key_nor_value(lab: Lab) -> None:
-    """
-    W7: the letter's value is empty then, and a header says that it was null.
-    """
+    """W7: the letter's value is empty then, and a header says that it was null."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     consumer = lab.consumer()
@@ -129,9 +115,7 @@ def test_neither_key_nor_value(lab: Lab) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("x" * 2_000_000), UnshownError()])
 def test_an_error_too_long_or_that_cannot_be_shown(lab: Lab, error: Exception) -> None:
-    """
-    W7: its text is cut, or replaced; the letter arrives.
-    """
+    """W7: its text is cut, or replaced; the letter arrives."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     produce(lab, value=b"bad")
@@ -153,9 +137,7 @@ def test_a_record_as_large_as_a_request_says_less(
     lab: Lab,
     make_producer: Any,  # noqa: ANN401 - a fixture
 ) -> None:
-    """
-    W7: first the stack and the message go, so that the record itself gets through.
-    """
+    """W7: first the stack and the message go, so that the record itself gets through."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     value = b"v" * 30_000
@@ -181,9 +163,7 @@ def test_what_cannot_be_produced_goes_to_the_policy(
     make_producer: Any,  # noqa: ANN401 - a fixture
     then: Any,  # noqa: ANN401 - a literal
 ) -> None:
-    """
-    W7: no later attempt could be better.
-    """
+    """W7: no later attempt could be better."""
     lab.new_topic(partitions=1)
     dead = lab.other_topic()
     produce(lab, value=b"v" * 30_000)
@@ -211,9 +191,7 @@ def test_what_cannot_be_produced_goes_to_the_policy(
 
 
 def test_what_may_pass_is_tried_again_and_holds_up_no_other(lab: Lab) -> None:
-    """
-    W7: a letter whose answer does not come; those of other partitions arrive.
-    """
+    """W7: a letter whose answer does not come; those of other partitions arrive."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["bad", "good"], 1: ["bad", "good"]})
     never: Future[None] = Future()
@@ -235,9 +213,7 @@ def test_what_may_pass_is_tried_again_and_holds_up_no_other(lab: Lab) -> None:
 
 
 def test_a_sink_may_refuse_a_letter(lab: Lab) -> None:
-    """
-    W7: ``Reject`` out of a callable is for good.
-    """
+    """W7: ``Reject`` out of a callable is for good."""
     lab.new_topic(partitions=1)
     produce(lab, value=b"bad")
 
@@ -255,30 +231,22 @@ def test_a_sink_may_refuse_a_letter(lab: Lab) -> None:
 
 
 def as_json(data: bytes) -> object:
-    """
-    Deserialize, or raise.
-    """
+    """Deserialize, or raise."""
     return json.loads(data)
 
 
 def note(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
-    """
-    Fail unless the value was deserialized.
-    """
+    """Fail unless the value was deserialized."""
     assert isinstance(record.value, dict), (record, context)
 
 
 async def note_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
-    """
-    Do the same.
-    """
+    """Do the same."""
     note(record, context)
 
 
 def note_all(records: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
-    """
-    Do the same for batches.
-    """
+    """Do the same for batches."""
     for record in records:
         note(record, context)
 
@@ -298,9 +266,7 @@ def note_all(records: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
 def test_a_deserializer_that_raises_fails_its_record(
     lab: Lab, settings: dict[str, Any]
 ) -> None:
-    """
-    W7: at once, as no attempt would be better; the letter has the bytes as they came.
-    """
+    """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
     lab.new_topic(partitions=1)
     lab.produce({0: ['{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}']})
     letters: list[Any] = []
@@ -321,9 +287,7 @@ def test_a_deserializer_that_raises_fails_its_record(
 
 
 def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
-    """
-    W7: what is not about the data may pass.
-    """
+    """W7: what is not about the data may pass."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     away = [ConnectionError("planted"), ConnectionError("planted")]

@@ -1,6 +1,4 @@
-"""
-What a pump promises to a loop that is somebody's own.
-"""
+"""What a pump promises to a loop that is somebody's own."""
 
 import gc
 import json
@@ -47,9 +45,7 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=10.0, factor=3.0)
 
 
 class Table(Desk):
-    """
-    A desk whose schedule hands out batches.
-    """
+    """A desk whose schedule hands out batches."""
 
     def __init__(self, order: Order, readers: Readers = NOBODY, **policy: Any) -> None:  # noqa: ANN401
         super().__init__(order, is_batch=True, quantum=4, **policy)
@@ -64,9 +60,7 @@ class Table(Desk):
 
 
 def offsets(batch: Batch) -> list[int]:
-    """
-    Return where its records stand.
-    """
+    """Return where its records stand."""
     return [record.offset for record in batch.records]
 
 
@@ -76,9 +70,7 @@ def offsets(batch: Batch) -> list[int]:
 @pytest.mark.contract("W4")
 @ORDERS
 def test_each_record_wants_one_answer(order: Order) -> None:
-    """
-    W4: in any order, and what is complete is contiguous; again changes nothing.
-    """
+    """W4: in any order, and what is complete is contiguous; again changes nothing."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -96,9 +88,7 @@ def test_each_record_wants_one_answer(order: Order) -> None:
 
 @ORDERS
 def test_answers_for_no_record_change_nothing(order: Order) -> None:
-    """
-    P3, W5: what went well, on a day when nothing does, is not the whole batch.
-    """
+    """P3, W5: what went well, on a day when nothing does, is not the whole batch."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -111,9 +101,7 @@ def test_answers_for_no_record_change_nothing(order: Order) -> None:
 
 @pytest.mark.parametrize("indexes", ["0", [[0, 1]], [0.0], [True], object()])
 def test_what_is_no_index_is_refused(indexes: Any) -> None:  # noqa: ANN401
-    """
-    Nothing was answered then.
-    """
+    """Nothing was answered then."""
     table = Table(Order.UNORDERED)
     table.admit(2)
     (batch,) = table.take()
@@ -126,9 +114,7 @@ def test_what_is_no_index_is_refused(indexes: Any) -> None:  # noqa: ANN401
 
 @ORDERS
 def test_a_record_that_failed_comes_again(order: Order) -> None:
-    """
-    W7: by itself, after the policy's wait, with its attempt; nothing passes it.
-    """
+    """W7: by itself, after the policy's wait, with its attempt; nothing passes it."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -145,9 +131,7 @@ def test_a_record_that_failed_comes_again(order: Order) -> None:
 
 @ORDERS
 def test_later_is_no_attempt_and_the_batch_stays_together(order: Order) -> None:
-    """
-    What has an answer already keeps it.
-    """
+    """What has an answer already keeps it."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -163,9 +147,7 @@ def test_later_is_no_attempt_and_the_batch_stays_together(order: Order) -> None:
 @pytest.mark.contract("W11")
 @ORDERS
 def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -> None:
-    """
-    W11: nothing of the topic is handed out, then the batch again, as if it were new.
-    """
+    """W11: nothing of the topic is handed out, then the batch again, as if it were new."""
     table = Table(order)
     table.admit(8)
     batch = table.take()[0]
@@ -179,9 +161,7 @@ def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -
 
 
 def stopped(order: Order) -> Table:
-    """
-    Make one whose breaker has stopped the topic, and let the first wait pass.
-    """
+    """Make one whose breaker has stopped the topic, and let the first wait pass."""
     table = Table(order, breaker=BREAKS)
     table.admit(4)
     (batch,) = table.take()
@@ -194,9 +174,7 @@ def stopped(order: Order) -> Table:
 
 @ORDERS
 def test_a_breaker_lets_one_record_try(order: Order) -> None:
-    """
-    The first that failed, at its attempt; then all go on, or wait for longer.
-    """
+    """The first that failed, at its attempt; then all go on, or wait for longer."""
     table = stopped(order)
     (trial,) = table.take()
     assert (offsets(trial), trial.attempt) == ([0], 1)
@@ -215,9 +193,7 @@ def test_a_breaker_lets_one_record_try(order: Order) -> None:
 
 @ORDERS
 def test_a_trial_that_nobody_answers_is_no_trial(order: Order) -> None:
-    """
-    A record tries then, this one or another, and is heard.
-    """
+    """A record tries then, this one or another, and is heard."""
     table = stopped(order)
     (trial,) = table.take()
     del trial
@@ -231,9 +207,7 @@ def test_a_trial_that_nobody_answers_is_no_trial(order: Order) -> None:
 
 
 def test_answers_of_before_the_outage_close_no_breaker() -> None:
-    """
-    Nor do they use up an attempt.
-    """
+    """Nor do they use up an attempt."""
     table = Table(Order.UNORDERED, breaker=BREAKS)
     table.admit(8)
     first, second = table.take()
@@ -251,9 +225,7 @@ def test_answers_of_before_the_outage_close_no_breaker() -> None:
 
 @ORDERS
 def test_a_batch_that_failed_is_tried_one_by_one(order: Order) -> None:
-    """
-    Any of its records may be to blame, and none has failed yet.
-    """
+    """Any of its records may be to blame, and none has failed yet."""
     table = Table(order)
     table.admit(3)
     (batch,) = table.take()
@@ -270,9 +242,7 @@ def test_a_batch_that_failed_is_tried_one_by_one(order: Order) -> None:
 @ORDERS
 @pytest.mark.parametrize("then", ["stop", "skip", "block", "dead letter"])
 def test_what_failed_for_good_goes_the_policys_way(order: Order, then: Any) -> None:  # noqa: ANN401
-    """
-    W7: and is never committed past but by the two that say so.
-    """
+    """W7: and is never committed past but by the two that say so."""
     letters: list[Letter] = []
     is_letter = then == "dead letter"
     table = Table(
@@ -292,9 +262,7 @@ def test_what_failed_for_good_goes_the_policys_way(order: Order, then: Any) -> N
 
 
 def test_in_order_the_next_batch_waits_for_the_one_before() -> None:
-    """
-    W3: so that what failed comes before what stands behind it; unordered it does not.
-    """
+    """W3: so that what failed comes before what stands behind it; unordered it does not."""
     table = Table(Order.PARTITION)
     table.admit(4)
     table.admit(4)
@@ -317,9 +285,7 @@ def test_in_order_the_next_batch_waits_for_the_one_before() -> None:
 
 @ORDERS
 def test_failures_of_a_batch_keep_their_order(order: Order) -> None:
-    """
-    W3: first one by its index, then all others.
-    """
+    """W3: first one by its index, then all others."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -340,9 +306,7 @@ def test_failures_of_a_batch_keep_their_order(order: Order) -> None:
 
 @ORDERS
 def test_a_batch_of_a_partition_that_is_gone_changes_nothing(order: Order) -> None:
-    """
-    W4: whatever is said of it.
-    """
+    """W4: whatever is said of it."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -355,9 +319,7 @@ def test_a_batch_of_a_partition_that_is_gone_changes_nothing(order: Order) -> No
 
 @ORDERS
 def test_a_later_ownership_waits_for_nobody_who_is_gone(order: Order) -> None:
-    """
-    W3: who comes back for more does not work on what was taken away.
-    """
+    """W3: who comes back for more does not work on what was taken away."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -374,9 +336,7 @@ def test_a_later_ownership_waits_for_nobody_who_is_gone(order: Order) -> None:
 
 @ORDERS
 def test_a_hold_keeps_back_what_was_not_handed_out(order: Order) -> None:
-    """
-    W10: what failed waits for the resume too.
-    """
+    """W10: what failed waits for the resume too."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -399,9 +359,7 @@ def test_a_hold_keeps_back_what_was_not_handed_out(order: Order) -> None:
 
 @pytest.mark.parametrize("error", ["text", BatchFailure({0: ValueError()})])
 def test_only_an_exception_of_the_records_is_a_failure(error: Any) -> None:  # noqa: ANN401
-    """
-    Nothing has failed then.
-    """
+    """Nothing has failed then."""
     table = Table(Order.UNORDERED)
     table.admit(1)
     (batch,) = table.take()
@@ -415,9 +373,7 @@ def test_only_an_exception_of_the_records_is_a_failure(error: Any) -> None:  # n
 
 @ORDERS
 def test_a_batch_that_is_let_go_of_is_noticed(order: Order) -> None:
-    """
-    W5: nobody can answer for it any more, so its records wait for somebody else.
-    """
+    """W5: nobody can answer for it any more, so its records wait for somebody else."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -437,9 +393,7 @@ def test_a_batch_that_is_let_go_of_is_noticed(order: Order) -> None:
 
 @ORDERS
 def test_what_was_handed_out_last_is_given_back(order: Order) -> None:
-    """
-    Unless another thread has answered for some of it: that one works on it.
-    """
+    """Unless another thread has answered for some of it: that one works on it."""
     table = Table(order)
     table.admit(4)
     (batch,) = table.take()
@@ -462,18 +416,14 @@ def test_what_was_handed_out_last_is_given_back(order: Order) -> None:
 
 
 class Reader:
-    """
-    Reads offsets of a desk's records that it does not refuse.
-    """
+    """Reads offsets of a desk's records that it does not refuse."""
 
     def __init__(self, **refused: Exception) -> None:
         self.refused = {int(name[1:]): error for name, error in refused.items()}
 
 
 class ReadOnDesk(Readers):
-    """
-    Deserializers for records that have no key and no value.
-    """
+    """Deserializers for records that have no key and no value."""
 
     def read(self, record: Any) -> Any:  # noqa: ANN401 - upstream's
         error = self.value.refused.get(record.offset)
@@ -484,9 +434,7 @@ class ReadOnDesk(Readers):
 
 @ORDERS
 def test_what_cannot_be_deserialized_fails_by_itself(order: Order) -> None:
-    """
-    W7: the others are handed out, by indexes of their own.
-    """
+    """W7: the others are handed out, by indexes of their own."""
     wrong = Reader(_1=DeserializationError("planted"), _2=ConnectionError("planted"))
     letters: list[Letter] = []
     table = Table(order, ReadOnDesk(None, wrong), post=letters.append)
@@ -509,9 +457,7 @@ def test_what_cannot_be_deserialized_fails_by_itself(order: Order) -> None:
 
 @ORDERS
 def test_a_batch_of_which_nothing_can_be_read_is_not_handed_out(order: Order) -> None:
-    """
-    Nor does it count as running.
-    """
+    """Nor does it count as running."""
     wrong = Reader(_0=DeserializationError("a"), _1=DeserializationError("b"))
     table = Table(order, ReadOnDesk(None, wrong), on_exhausted="skip")
     table.admit(2)
@@ -523,9 +469,7 @@ def test_a_batch_of_which_nothing_can_be_read_is_not_handed_out(order: Order) ->
 
 
 def test_an_interrupt_while_deserializing_loses_nothing() -> None:
-    """
-    It is nobody's failure: the records are handed out again.
-    """
+    """It is nobody's failure: the records are handed out again."""
     wrong: Any = Reader()
     wrong.refused[1] = KeyboardInterrupt()
     table = Table(Order.PARTITION, ReadOnDesk(None, wrong))
@@ -543,9 +487,7 @@ def test_an_interrupt_while_deserializing_loses_nothing() -> None:
 
 @ON_BROKER
 def test_an_exception_in_the_loop_appears_at_once(lab: Lab) -> None:
-    """
-    W8: nobody works on that batch any more; with what was done committed.
-    """
+    """W8: nobody works on that batch any more; with what was done committed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     consumer = lab.consumer(max_poll_records=5)
@@ -564,9 +506,7 @@ def test_an_exception_in_the_loop_appears_at_once(lab: Lab) -> None:
 @pytest.mark.contract("W6")
 @ON_BROKER
 def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
-    """
-    W6: up to the deadline, and what they finish meanwhile is committed.
-    """
+    """W6: up to the deadline, and what they finish meanwhile is committed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     raised = threading.Event()
@@ -594,9 +534,7 @@ def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
 
 @ON_BROKER
 def test_it_polls_while_you_work(lab: Lab) -> None:
-    """
-    W2: and takes part in a rebalance, without which the other would get nothing.
-    """
+    """W2: and takes part in a rebalance, without which the other would get nothing."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 3, 1: ["v"] * 3})
     other = lab.consumer()
@@ -636,9 +574,7 @@ def _answer(conclude: Callable[[], object], batches: list[Batch]) -> object:
 
 @ON_BROKER
 def test_what_is_done_before_the_last_commit_does_not_come_again(lab: Lab) -> None:
-    """
-    W5: by another thread, while the block is left.
-    """
+    """W5: by another thread, while the block is left."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()
@@ -655,9 +591,7 @@ def _break(conclude: Callable[[], object], _batches: object) -> object:
 
 @ON_BROKER
 def test_what_is_not_done_comes_again_if_the_last_commit_breaks(lab: Lab) -> None:
-    """
-    W5: the consumer goes on, so its next commit would pass it over.
-    """
+    """W5: the consumer goes on, so its next commit would pass it over."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()
@@ -669,9 +603,7 @@ def test_what_is_not_done_comes_again_if_the_last_commit_breaks(lab: Lab) -> Non
 @pytest.mark.contract("W2")
 @ON_BROKER
 def test_a_synchronous_loop_is_not_evicted(lab: Lab) -> None:
-    """
-    W2: it takes longer for a batch than a member may be away, and handles each once.
-    """
+    """W2: it takes longer for a batch than a member may be away, and handles each once."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 4})
     consumer = lab.consumer(
@@ -695,9 +627,7 @@ def test_a_synchronous_loop_is_not_evicted(lab: Lab) -> None:
 
 @ON_BROKER
 def test_what_failed_for_good_ends_the_loop(lab: Lab) -> None:
-    """
-    W7: with the error that says which record; nothing is committed past it.
-    """
+    """W7: with the error that says which record; nothing is committed past it."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["good", "bad", "good"]})
     with (  # noqa: PT012 - a loop
@@ -715,9 +645,7 @@ def test_what_failed_for_good_ends_the_loop(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_pause_ends_with_the_pump_that_placed_it(lab: Lab) -> None:
-    """
-    The consumer stays its owner's, and goes on where the batch was.
-    """
+    """The consumer stays its owner's, and goes on where the batch was."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()
@@ -734,9 +662,7 @@ def test_a_pause_ends_with_the_pump_that_placed_it(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_breaker_holds_the_topic_of_a_pump(lab: Lab) -> None:
-    """
-    As long as it says or until somebody lifts it; and it ends with the pump.
-    """
+    """As long as it says or until somebody lifts it; and it ends with the pump."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     consumer = lab.consumer()
@@ -763,9 +689,7 @@ def test_a_breaker_holds_the_topic_of_a_pump(lab: Lab) -> None:
 
 @ON_BROKER
 def test_dead_letters_and_a_stop(lab: Lab) -> None:
-    """
-    W7: a letter is acknowledged before its record is complete; a stop ends the loop.
-    """
+    """W7: a letter is acknowledged before its record is complete; a stop ends the loop."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["bad", "good"]})
     letters: list[Any] = []
@@ -790,9 +714,7 @@ def test_dead_letters_and_a_stop(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_topic_of_dead_letters_that_is_consumed_is_refused(lab: Lab) -> None:
-    """
-    As by a worker.
-    """
+    """As by a worker."""
     from safeconsumer import DeadLetter  # noqa: PLC0415
 
     lab.new_topic(partitions=1)
@@ -803,9 +725,7 @@ def test_a_topic_of_dead_letters_that_is_consumed_is_refused(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_batch_without_an_answer_ends_the_loop(lab: Lab) -> None:
-    """
-    W5: it would stop the commits for ever, and nobody would know.
-    """
+    """W5: it would stop the commits for ever, and nobody would know."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 6})
     answered: list[int] = []
@@ -821,18 +741,14 @@ def test_a_batch_without_an_answer_ends_the_loop(lab: Lab) -> None:
 
 
 def as_json(data: bytes) -> object:
-    """
-    Deserialize, or raise.
-    """
+    """Deserialize, or raise."""
     return json.loads(data)
 
 
 @ON_BROKER
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
-    """
-    W7: and no poll; afterwards the consumer deserializes by itself again.
-    """
+    """W7: and no poll; afterwards the consumer deserializes by itself again."""
     lab.new_topic(partitions=1)
     lab.produce({0: ['{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}', '{"k": 4}']})
     consumer = lab.consumer(value_deserializer=as_json, max_poll_records=1)
@@ -866,9 +782,7 @@ def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
 
 @ON_BROKER
 def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
-    """
-    Once each time, and it goes on for who goes on.
-    """
+    """Once each time, and it goes on for who goes on."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     consumer = lab.consumer()
@@ -891,9 +805,7 @@ def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_rebalance_drains_and_loses_nothing(lab: Lab) -> None:
-    """
-    W6: what is answered in time is committed, and the other member gets the rest.
-    """
+    """W6: what is answered in time is committed, and the other member gets the rest."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 4, 1: ["v"] * 4})
     seen: dict[str, set[tuple[int, int]]] = {"first": set(), "second": set()}
@@ -935,9 +847,7 @@ def test_a_rebalance_drains_and_loses_nothing(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
-    """
-    W4: whatever is answered for it afterwards.
-    """
+    """W4: whatever is answered for it afterwards."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 2})
     consumer = lab.consumer(session_timeout_ms=2000)
@@ -963,9 +873,7 @@ def _next(pump: Pump) -> list[Batch]:
 
 @ON_BROKER
 def test_a_batch_that_was_taken_away_is_not_quiet(lab: Lab) -> None:
-    """
-    G8: somebody still works on it, whoever owns the partition by then.
-    """
+    """G8: somebody still works on it, whoever owns the partition by then."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     consumer = lab.consumer(session_timeout_ms=2000)
@@ -986,9 +894,7 @@ def test_a_batch_that_was_taken_away_is_not_quiet(lab: Lab) -> None:
 
 @ON_BROKER
 def test_a_signal_handler_stops_it(lab: Lab) -> None:
-    """
-    W8: in the middle of waiting for a batch too.
-    """
+    """W8: in the middle of waiting for a batch too."""
     lab.new_topic(partitions=1)
     pump = Pump(lab.consumer())
     before = signal.signal(signal.SIGUSR1, lambda *_: pump.stop())
@@ -1007,9 +913,7 @@ def test_a_signal_handler_stops_it(lab: Lab) -> None:
 
 @ON_BROKER
 def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None:
-    """
-    G8, W10: what is out counts as running, and nothing more comes meanwhile.
-    """
+    """G8, W10: what is out counts as running, and nothing more comes meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 4})
     consumer = lab.consumer(max_poll_records=2)
@@ -1028,9 +932,7 @@ def test_an_operators_hold_is_quiet_once_the_batch_is_answered(lab: Lab) -> None
 
 
 class History:
-    """
-    Answers batches of a table as it is told, and judges what comes out.
-    """
+    """Answers batches of a table as it is told, and judges what comes out."""
 
     def __init__(self, order: Order) -> None:
         self.table = Table(order, on_exhausted="skip")
@@ -1039,9 +941,7 @@ class History:
         self.total = 0
 
     def step(self, dice: Random) -> None:
-        """
-        Do something, whatever is possible now.
-        """
+        """Do something, whatever is possible now."""
         match dice.choice(["admit", "take", "wait", "hold", *"aaaa"]):
             case "admit":
                 count = dice.randint(1, 9)
@@ -1060,9 +960,7 @@ class History:
         self.check()
 
     def take(self) -> None:
-        """
-        Take all there is.
-        """
+        """Take all there is."""
         before = {one for batch, left in self.out for one in self._of(batch, left)}
         for batch in self.table.take():
             new = offsets(batch)
@@ -1076,9 +974,7 @@ class History:
             self.out.append((batch, dict.fromkeys(range(len(new)))))
 
     def answer(self, dice: Random) -> None:
-        """
-        Say what became of some records of a batch, or let go of it.
-        """
+        """Say what became of some records of a batch, or let go of it."""
         at = dice.randrange(len(self.out))
         batch, left = self.out[at]
         some = dice.sample(sorted(left), dice.randint(1, len(left)))
@@ -1107,9 +1003,7 @@ class History:
             del self.out[at]
 
     def check(self) -> None:
-        """
-        W4, W5: nothing is committed past a record that has not ended.
-        """
+        """W4, W5: nothing is committed past a record that has not ended."""
         done = self.table.epoch.progress
         open_ = {chunk.base + index: None for chunk, index in done.incomplete()}
         self.ended |= set(range(self.total)) - set(open_)
@@ -1129,9 +1023,7 @@ class History:
 def test_whatever_is_answered_each_record_ends_once(
     order: Order, seed: int, first_seed: int
 ) -> None:
-    """
-    W3, W4, W5: in any order of answers, waits, holds, and batches that are let go of.
-    """
+    """W3, W4, W5: in any order of answers, waits, holds, and batches that are let go of."""
     history = History(order)
     dice = Random(first_seed + seed)  # noqa: S311 - a test
     for _ in range(dice.randint(1, 60)):

@@ -1,6 +1,4 @@
-"""
-Workers whose group changes under them: nothing lost, nothing stuck, little repeated.
-"""
+"""Workers whose group changes under them: nothing lost, nothing stuck, little repeated."""
 
 import itertools
 import json
@@ -33,16 +31,12 @@ TIGHT_POLL: dict[str, Any] = {"max_poll_records": 10}
 
 @pytest.fixture(params=list(ASSIGNORS))
 def assignor(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """
-    Configure each protocol in turn.
-    """
+    """Configure each protocol in turn."""
     return {"partition_assignment_strategy": [ASSIGNORS[request.param]]}
 
 
 class Seen:
-    """
-    What handlers did, by record, whichever worker it was.
-    """
+    """What handlers did, by record, whichever worker it was."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -56,23 +50,17 @@ class Seen:
             self.times[at] = self.times.get(at, 0) + 1
 
     def repeated(self) -> int:
-        """
-        Count what was done more than once.
-        """
+        """Count what was done more than once."""
         return sum(count - 1 for count in self.times.values())
 
 
 def every(partitions: int, count: int) -> set[tuple[int, int]]:
-    """
-    Name all records of a topic.
-    """
+    """Name all records of a topic."""
     return set(itertools.product(range(partitions), range(count)))
 
 
 def start(lab: Lab, handle: Any, assignor: Any, **settings: Any) -> Running:  # noqa: ANN401
-    """
-    Run one member with tight limits.
-    """
+    """Run one member with tight limits."""
     config = {**TIGHT_POLL, **assignor, **settings.pop("config", {})}
     heard: list[Any] = []
     consumer = lab.consumer(hooks=(heard.append,), **config)
@@ -83,9 +71,7 @@ def start(lab: Lab, handle: Any, assignor: Any, **settings: Any) -> Running:  # 
 
 
 def joins(running: Running) -> int:
-    """
-    Count completed rebalances of a member.
-    """
+    """Count completed rebalances of a member."""
     heard = running.heard  # type: ignore[attr-defined]  # see above
     return sum(isinstance(one, events.RebalanceCompleted) for one in heard)
 
@@ -93,9 +79,7 @@ def joins(running: Running) -> int:
 def test_rebalances_while_throttled(
     lab: Lab, assignor: dict[str, Any], pytestconfig: pytest.Config
 ) -> None:
-    """
-    Members come and go while one is full: 0 leaked, 0 lost, 0 stuck.
-    """
+    """Members come and go while one is full: 0 leaked, 0 lost, 0 stuck."""
     lab.new_topic(partitions=4)
     rounds = pytestconfig.getoption("--worker-rounds")
     count = 60
@@ -122,9 +106,7 @@ def test_rebalances_while_throttled(
 
 
 class Blocking:
-    """
-    A handler that does not return until it may, and notes who runs beside whom.
-    """
+    """A handler that does not return until it may, and notes who runs beside whom."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -151,9 +133,7 @@ def _waits_for_earlier(running: Running) -> bool:
 def test_a_regained_partition_waits_for_the_handler_left_behind(
     lab: Lab, assignor: dict[str, Any], order: str, request: pytest.FixtureRequest
 ) -> None:
-    """
-    W3: in a rolling restart, once the drain has given up on it.
-    """
+    """W3: in a rolling restart, once the drain has given up on it."""
     lab.new_topic(partitions=2)
     lab.produce({number: ["v"] for number in range(2)})
     handle = Blocking()
@@ -174,9 +154,7 @@ def test_a_regained_partition_waits_for_the_handler_left_behind(
 
 
 def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
-    """
-    W6: with handlers quicker than the drain nothing is done twice.
-    """
+    """W6: with handlers quicker than the drain nothing is done twice."""
     lab.new_topic(partitions=4)
     count = 200
     lab.produce({number: ["v"] * count for number in range(4)})
@@ -198,9 +176,7 @@ def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
 
 
 def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
-    """
-    W6: the join is not kept waiting by a handler that hangs; what stays goes on.
-    """
+    """W6: the join is not kept waiting by a handler that hangs; what stays goes on."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 5, 1: ["v"] * 5})
     hangs = threading.Event()
@@ -252,9 +228,7 @@ def test_a_record_of_a_poll_that_ran_the_rebalance_is_kept(
 
 @pytest.mark.contract("W2")
 def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
-    """
-    W2: ten times as slow, the member keeps its generation and the loop polls on.
-    """
+    """W2: ten times as slow, the member keeps its generation and the loop polls on."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     begun, never = threading.Event(), threading.Event()
@@ -279,9 +253,7 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None
 
 
 def test_lost_membership_drops_without_a_commit(lab: Lab) -> None:
-    """
-    W6: what was done before counts, what is done after the loss is not committed.
-    """
+    """W6: what was done before counts, what is done after the loss is not committed."""
     lab.new_topic(partitions=2)
     count = 100
     lab.produce({0: ["v"] * count, 1: ["v"] * count})
@@ -306,9 +278,7 @@ def test_lost_membership_drops_without_a_commit(lab: Lab) -> None:
 
 @contextmanager
 def member(lab: Lab, folder: Path) -> Iterator[Process]:
-    """
-    Run a member in a process of its own, which has done something.
-    """
+    """Run a member in a process of its own, which has done something."""
     told = {
         "topic": lab.topic,
         "group": lab.group,
@@ -321,9 +291,7 @@ def member(lab: Lab, folder: Path) -> Iterator[Process]:
 
 
 def finish_here(lab: Lab, folder: Path, count: int, ends: Callable[[], object]) -> None:
-    """
-    Take over what a member left, and check that nothing is missing.
-    """
+    """Take over what a member left, and check that nothing is missing."""
     running = lab.run(Recording(folder), concurrency=4)
     ends()
     wait_for(
@@ -343,9 +311,7 @@ def finish_here(lab: Lab, folder: Path, count: int, ends: Callable[[], object]) 
 
 
 def test_a_killed_member_loses_nothing(lab: Lab, tmp_path: Path) -> None:
-    """
-    W4, W5: kill -9 in the middle of the work; the next member does the rest.
-    """
+    """W4, W5: kill -9 in the middle of the work; the next member does the rest."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["sleep=0.02"] * 60, 1: ["sleep=0.02"] * 60})
     with member(lab, tmp_path) as process:
@@ -355,9 +321,7 @@ def test_a_killed_member_loses_nothing(lab: Lab, tmp_path: Path) -> None:
 def test_a_frozen_member_loses_nothing(
     lab: Lab, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """
-    SIGSTOP for longer than the session: thawed, it drops what it held, uncommitted.
-    """
+    """SIGSTOP for longer than the session: thawed, it drops what it held, uncommitted."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["sleep=0.02"] * 60, 1: ["sleep=0.02"] * 60})
     with member(lab, tmp_path) as process:

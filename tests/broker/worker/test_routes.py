@@ -1,6 +1,4 @@
-"""
-Handlers by topic in one worker.
-"""
+"""Handlers by topic in one worker."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -40,9 +38,7 @@ async def awaits(_record: object, _context: object) -> None: ...
 
 
 def test_the_topics_name_wins_then_the_first_that_covers() -> None:
-    """
-    Whatever stands before it.
-    """
+    """Whatever stands before it."""
     routes: Any = chosen(
         None,
         {"re:a.*": first, "audit": second, "re:au.*": third, "@all": second},
@@ -75,9 +71,7 @@ def test_the_topics_name_wins_then_the_first_that_covers() -> None:
     ],
 )
 def test_what_is_impossible_is_refused(settings: dict[str, Any], said: str) -> None:
-    """
-    At construction, with what would do.
-    """
+    """At construction, with what would do."""
     with (
         offline(SafeConsumer, "orders", **CONFIG) as consumer,
         pytest.raises(WorkerSettingError, match=said),
@@ -86,9 +80,7 @@ def test_what_is_impossible_is_refused(settings: dict[str, Any], said: str) -> N
 
 
 def test_coroutine_functions_and_others_do_not_mix() -> None:
-    """
-    One worker has one executor.
-    """
+    """One worker has one executor."""
     with pytest.raises(WorkerSettingError, match="async def"):
         chosen(None, {"a": awaits, "b": first}, "asyncio")
 
@@ -96,9 +88,7 @@ def test_coroutine_functions_and_others_do_not_mix() -> None:
 @pytest.mark.parametrize("executor", ["thread", "asyncio", "process", "foreign"])
 @pytest.mark.any_broker
 def test_each_topic_has_its_handler(lab: Lab, executor: str, tmp_path: Any) -> None:  # noqa: ANN401
-    """
-    In every executor.
-    """
+    """In every executor."""
     kind = AsyncRecording if executor == "asyncio" else Recording
     folders = [tmp_path / name for name in ("named", "others")]
     for folder in folders:
@@ -125,9 +115,7 @@ def test_each_topic_has_its_handler(lab: Lab, executor: str, tmp_path: Any) -> N
 
 @pytest.mark.any_broker
 def test_a_batch_is_of_one_topic(lab: Lab, tmp_path: Any) -> None:  # noqa: ANN401
-    """
-    It is of one partition.
-    """
+    """It is of one partition."""
     topic = lab.new_topic(partitions=1)
     lab.produce({0: [""] * 9})
     handler = BatchRecording(tmp_path)
@@ -139,9 +127,7 @@ def test_a_batch_is_of_one_topic(lab: Lab, tmp_path: Any) -> None:  # noqa: ANN4
 
 @pytest.mark.any_broker
 def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
-    """
-    W7: at once, with what says which entries there are; nothing is passed over.
-    """
+    """W7: at once, with what says which entries there are; nothing is passed over."""
     name = f"{lab.new_topic(partitions=1)}-later"
     consumer = lab.groupless(metadata_max_age_ms=300)
     consumer.subscribe(pattern=re.escape(name))
@@ -162,9 +148,7 @@ def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
 
 
 def test_stocks_consumer_is_refused_in_words() -> None:
-    """
-    And so is the class instead of a consumer.
-    """
+    """And so is the class instead of a consumer."""
     from kafka import KafkaConsumer  # noqa: PLC0415
 
     with offline(KafkaConsumer, "orders", **CONFIG) as consumer:
@@ -176,9 +160,7 @@ def test_stocks_consumer_is_refused_in_words() -> None:
 
 
 def test_every_error_of_a_worker_is_at_the_root() -> None:
-    """
-    What comes out of ``run()``, of a pump, and what a handler raises.
-    """
+    """What comes out of ``run()``, of a pump, and what a handler raises."""
     import safeconsumer.worker as room  # noqa: PLC0415
 
     errors = {

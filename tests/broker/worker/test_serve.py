@@ -1,6 +1,4 @@
-"""
-A worker in the user's own event loop.
-"""
+"""A worker in the user's own event loop."""
 
 import asyncio
 import contextlib
@@ -26,25 +24,19 @@ VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
 async def until(
     condition: Callable[[], object],
 ) -> None:
-    """
-    Return once the condition holds; the loop goes on meanwhile.
-    """
+    """Return once the condition holds; the loop goes on meanwhile."""
     for _ in looks(condition, "what a coroutine waits for"):
         await asyncio.sleep(0.01)
 
 
 def made(lab: Lab, handle: Callable[..., Any], **settings: Any) -> Worker:  # noqa: ANN401
-    """
-    Make a worker that the lab stops in the end.
-    """
+    """Make a worker that the lab stops in the end."""
     settings = {"executor": "asyncio", **settings}
     return Worker(lab.consumer(), handle, **settings)
 
 
 def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
-    """
-    With its context variables; all is done and committed, and the loop is free.
-    """
+    """With its context variables; all is done and committed, and the loop is free."""
     lab.new_topic(partitions=2)
     count = lab.produce({0: ["v"] * 20, 1: ["v"] * 20})
     seen: list[tuple[object, str]] = []
@@ -72,9 +64,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_cancelling_drains(lab: Lab, executor: str) -> None:
-    """
-    W6, W8: what runs is finished and committed, then ``CancelledError`` is raised.
-    """
+    """W6, W8: what runs is finished and committed, then ``CancelledError`` is raised."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 5})
     began = threading.Event()
@@ -108,9 +98,7 @@ def test_cancelling_drains(lab: Lab, executor: str) -> None:
 
 
 def test_cancelled_again_it_gives_up(lab: Lab) -> None:
-    """
-    As a second signal does.
-    """
+    """As a second signal does."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     began = threading.Event()
@@ -137,9 +125,7 @@ def test_cancelled_again_it_gives_up(lab: Lab) -> None:
 
 
 def test_a_timeout_around_it_is_a_timeout(lab: Lab) -> None:
-    """
-    Whoever cancels sees what he expects of a coroutine.
-    """
+    """Whoever cancels sees what he expects of a coroutine."""
     lab.new_topic(partitions=1)
 
     async def handle(_record: Any, _context: Any) -> None: ...  # noqa: ANN401
@@ -153,9 +139,7 @@ def test_a_timeout_around_it_is_a_timeout(lab: Lab) -> None:
 
 
 def test_what_stops_it_is_raised_where_it_is_awaited(lab: Lab) -> None:
-    """
-    W7: as by ``run()``.
-    """
+    """W7: as by ``run()``."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
 
@@ -175,9 +159,7 @@ def test_what_stops_it_is_raised_where_it_is_awaited(lab: Lab) -> None:
 
 @pytest.mark.any_broker
 def test_a_signal_drains_it(lab: Lab) -> None:
-    """
-    As in ``run()``, and the handlers from before are put back.
-    """
+    """As in ``run()``, and the handlers from before are put back."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 3})
     before = signal.getsignal(signal.SIGTERM)
@@ -198,9 +180,7 @@ def test_a_signal_drains_it(lab: Lab) -> None:
 
 
 def test_lifespan_and_left_over_tasks_are_of_that_loop(lab: Lab) -> None:
-    """
-    The lifespan is entered and left there; tasks are the loop's, and go on.
-    """
+    """The lifespan is entered and left there; tasks are the loop's, and go on."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 3})
     noted: list[object] = []
@@ -233,9 +213,7 @@ def test_lifespan_and_left_over_tasks_are_of_that_loop(lab: Lab) -> None:
 
 
 def test_a_task_group_runs_several(lab: Lab) -> None:
-    """
-    One that fails has the others drain.
-    """
+    """One that fails has the others drain."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     workers: list[Worker] = []

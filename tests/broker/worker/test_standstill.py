@@ -1,6 +1,4 @@
-"""
-Work that could be done is begun: nothing waits for what it need not wait for.
-"""
+"""Work that could be done is begun: nothing waits for what it need not wait for."""
 
 import threading
 from typing import Any
@@ -22,9 +20,7 @@ SOON = 8.0
 
 
 def test_unordered_records_wait_for_no_earlier_one(lab: Lab) -> None:
-    """
-    W3: also if they come when all that came before is being worked on.
-    """
+    """W3: also if they come when all that came before is being worked on."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     began, opened = threading.Event(), threading.Event()
@@ -45,9 +41,7 @@ def test_unordered_records_wait_for_no_earlier_one(lab: Lab) -> None:
 
 @pytest.mark.parametrize("order", ["unordered", "key"])
 def test_an_acknowledged_letter_lets_the_span_go_on(lab: Lab, order: str) -> None:
-    """
-    W7: what stood beyond the span of a failed record goes on once it is complete.
-    """
+    """W7: what stood beyond the span of a failed record goes on once it is complete."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 40}, key=lambda number: b"%d" % number)
     gate = threading.Event()
@@ -71,9 +65,7 @@ def test_an_acknowledged_letter_lets_the_span_go_on(lab: Lab, order: str) -> Non
 
 
 def test_a_join_that_is_wanted_no_more_ends_the_drain() -> None:
-    """
-    Work goes on if what asked for a join is over when the drain ends.
-    """
+    """Work goes on if what asked for a join is over when the drain ends."""
     clock = Clock()
     client = FakeClient(clock, cooperative=False, most=4)
     engine = StandingEngine(

@@ -1,6 +1,4 @@
-"""
-How fast records begin, and how many handlers a topic may have at a time.
-"""
+"""How fast records begin, and how many handlers a topic may have at a time."""
 
 import threading
 import time
@@ -36,9 +34,7 @@ def _done(desk: Desk, *tasks: Task) -> None:
 
 @pytest.mark.parametrize("order", list(Order))
 def test_no_more_begin_than_the_rate_allows(order: Order) -> None:
-    """
-    However many handlers are free, and whatever was not begun before.
-    """
+    """However many handlers are free, and whatever was not begun before."""
     desk = Desk(order, rate=100.0)
     desk.epoch.pace = 1e-6
     desk.pass_time(60.0)
@@ -52,9 +48,7 @@ def test_no_more_begin_than_the_rate_allows(order: Order) -> None:
 
 
 def test_who_waits_for_the_rate_is_told_when_it_is_over() -> None:
-    """
-    By the poll loop, which turns as soon as something may begin.
-    """
+    """By the poll loop, which turns as soon as something may begin."""
     desk = Desk(Order.KEY, rate=2.0, **MANY)
     desk.admit(3)
     roused: list[int] = []
@@ -68,9 +62,7 @@ def test_who_waits_for_the_rate_is_told_when_it_is_over() -> None:
 
 
 def test_what_was_not_begun_is_not_counted() -> None:
-    """
-    It was handed out, and a hold came before it.
-    """
+    """It was handed out, and a hold came before it."""
     desk = Desk(Order.PARTITION, rate=10.0)
     desk.epoch.pace = 1e-6
     desk.admit(5)
@@ -82,9 +74,7 @@ def test_what_was_not_begun_is_not_counted() -> None:
 
 
 def test_a_batch_begins_as_one_and_is_paid_for_afterwards() -> None:
-    """
-    So that the rate is kept with batches of any size.
-    """
+    """So that the rate is kept with batches of any size."""
     desk = Desk(Order.KEY, rate=10.0, is_batch=True, quantum=20)
     desk.admit(60)
     assert len(_claimed(desk)[0].indexes) == 20
@@ -95,9 +85,7 @@ def test_a_batch_begins_as_one_and_is_paid_for_afterwards() -> None:
 
 
 def test_a_retry_is_counted_too() -> None:
-    """
-    What a handler asks of others it asks again.
-    """
+    """What a handler asks of others it asks again."""
     desk = Desk(Order.PARTITION, rate=0.5)
     desk.admit(1)
     (task,) = desk.schedule.queue.claim()
@@ -113,9 +101,7 @@ def test_a_retry_is_counted_too() -> None:
 
 @pytest.mark.parametrize("most", [{"orders": 2}, {"re:ord.*": 2, "re:.*": 9}])
 def test_a_topic_has_no_more_handlers_than_it_may(most: dict[str, int]) -> None:
-    """
-    The next begins when one of them is done, in the order in which they came.
-    """
+    """The next begins when one of them is done, in the order in which they came."""
     desk = Desk(Order.KEY, per_topic=PerTopic(most), **MANY)
     desk.admit(6)
     first, second = _claimed(desk)
@@ -134,9 +120,7 @@ def test_a_topic_has_no_more_handlers_than_it_may(most: dict[str, int]) -> None:
 
 
 def test_another_topic_goes_on() -> None:
-    """
-    Its own name goes before a pattern; one that nothing names has no limit.
-    """
+    """Its own name goes before a pattern; one that nothing names has no limit."""
     topics = PerTopic({"re:orders": 1, "orders": 7, "re:audit.*": 2})
     for topic, most in (("orders", 7), ("audit.a", 2), ("audit.b", 2)):
         places = topics.of(topic)
@@ -148,9 +132,7 @@ def test_another_topic_goes_on() -> None:
 
 
 def test_a_place_goes_to_somebody_who_can_take_it() -> None:
-    """
-    Not to what is held, was revoked, or has gone; and these lose no place for others.
-    """
+    """Not to what is held, was revoked, or has gone; and these lose no place for others."""
     desk = Desk(Order.KEY, per_topic=PerTopic({"orders": 1}), **MANY)
     desk.admit(4)
     (first,) = _claimed(desk)
@@ -168,9 +150,7 @@ def test_a_place_goes_to_somebody_who_can_take_it() -> None:
 
 
 def test_batches_of_a_topic_take_one_place_each() -> None:
-    """
-    Also one that waits for more records.
-    """
+    """Also one that waits for more records."""
     topics = PerTopic({"orders": 1})
     desk = Desk(Order.UNORDERED, is_batch=True, quantum=2, within=1.0, per_topic=topics)
     desk.admit(5)
@@ -187,9 +167,7 @@ def test_batches_of_a_topic_take_one_place_each() -> None:
     "most", [{"orders:1": 1}, {"@all": 1}, {"orders": 0}, {"orders": True}, {7: 1}, 3]
 )
 def test_impossible_places_are_refused(most: Any) -> None:  # noqa: ANN401
-    """
-    With the reason.
-    """
+    """With the reason."""
     with pytest.raises(WorkerSettingError):
         PerTopic(most)
 
@@ -199,9 +177,7 @@ def test_impossible_places_are_refused(most: Any) -> None:  # noqa: ANN401
 
 @pytest.mark.embedded_suffices
 def test_a_worker_keeps_to_its_limits(lab: Lab) -> None:
-    """
-    Two of eight handlers on the topic, and no more; and every record in the end.
-    """
+    """Two of eight handlers on the topic, and no more; and every record in the end."""
     lab.new_topic(partitions=4)
     lab.produce({number: ["v"] * 10 for number in range(4)})
     places, pair = threading.BoundedSemaphore(2), threading.Barrier(2)
@@ -223,9 +199,7 @@ def test_a_worker_keeps_to_its_limits(lab: Lab) -> None:
 
 @pytest.mark.embedded_suffices
 def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
-    """
-    It waits until there are enough, and with fewer until the time is over.
-    """
+    """It waits until there are enough, and with fewer until the time is over."""
     lab.new_topic(partitions=1)
     sizes: list[int] = []
     settings: dict[str, Any] = {"batch": 4, "batch_within": 60.0, "order": "key"}
@@ -250,9 +224,7 @@ def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
 def test_a_worker_that_stops_waits_for_no_batch(
     lab: Lab, recording: Recording, executor: str
 ) -> None:
-    """
-    W8: what waits for more is not begun, not committed past, and comes again.
-    """
+    """W8: what waits for more is not begun, not committed past, and comes again."""
     lab.new_topic(partitions=1)
     handle: Any = AsyncBatchRecording if executor == "asyncio" else BatchRecording
     settings: dict[str, Any] = {"batch": 4, "batch_within": 3600.0}
@@ -270,9 +242,7 @@ def test_a_worker_that_stops_waits_for_no_batch(
 def test_a_batch_that_waits_for_more_goes_when_its_handler_stops_the_worker(
     lab: Lab,
 ) -> None:
-    """
-    W8: as with any other stop; the partition that waits has begun nothing.
-    """
+    """W8: as with any other stop; the partition that waits has begun nothing."""
     lab.new_topic(partitions=2)
     sizes: list[int] = []
 

@@ -1,6 +1,4 @@
-"""
-A handler's time limit: enforced for coroutines and processes, told of for threads.
-"""
+"""A handler's time limit: enforced for coroutines and processes, told of for threads."""
 
 import asyncio
 import math
@@ -38,33 +36,25 @@ ONCE = {"retry": Retry(attempts=1)}
 
 
 def failed(made: Bench) -> dict[int, str]:
-    """
-    Return what each record failed with for good.
-    """
+    """Return what each record failed with for good."""
     gone = [one for one in made.events if one.name == "record_exhausted"]
     return {one.offset: one.error for one in gone}
 
 
 @frozen
 class Slow:
-    """
-    A handler that notes each call, and stays for a minute with one record.
-    """
+    """A handler that notes each call, and stays for a minute with one record."""
 
     folder: Path
     at: int = 2
 
     def note(self, record: Any) -> None:  # noqa: ANN401
-        """
-        Write down that it was called.
-        """
+        """Write down that it was called."""
         with (self.folder / "calls").open("a") as file:
             file.write(f"{record.offset}\n")
 
     def calls(self) -> list[int]:
-        """
-        Return the offsets of all calls.
-        """
+        """Return the offsets of all calls."""
         return [*map(int, (self.folder / "calls").read_text().split())]
 
     def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401
@@ -76,9 +66,7 @@ class Slow:
 
 @frozen
 class SlowCoroutine(Slow):
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     async def __call__(self, given: Any, _context: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         for record in given if isinstance(given, list) else [given]:
@@ -88,9 +76,7 @@ class SlowCoroutine(Slow):
 
 
 def slow(executor: str, folder: Path) -> Slow:
-    """
-    Return the handler that fits.
-    """
+    """Return the handler that fits."""
     return (SlowCoroutine if executor == "asyncio" else Slow)(folder)
 
 
@@ -98,9 +84,7 @@ def slow(executor: str, folder: Path) -> Slow:
 def test_only_the_record_that_takes_too_long_fails(
     executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W7: what came with it is done, each once; no other is to blame.
-    """
+    """W7: what came with it is done, each once; no other is to blame."""
     handle = slow(executor, tmp_path)
     # One hand-over of all of them, as of records that take no time.
     monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
@@ -120,9 +104,7 @@ def test_only_the_record_that_takes_too_long_fails(
 
 @frozen
 class WaitsAtFirst:
-    """
-    A handler that waits at its first record for a file.
-    """
+    """A handler that waits at its first record for a file."""
 
     folder: Path
 
@@ -134,9 +116,7 @@ class WaitsAtFirst:
 def test_what_ends_as_its_limit_passes_blames_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    W7: it is done, and its process is killed all the same.
-    """
+    """W7: it is done, and its process is killed all the same."""
     monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
     is_late = Processes._is_late
 
@@ -160,9 +140,7 @@ def test_what_ends_as_its_limit_passes_blames_nobody(
 def test_a_batch_that_takes_too_long_is_tried_record_by_record(
     executor: str, tmp_path: Path
 ) -> None:
-    """
-    W7: nobody can tell whose fault it was; only the one that is slow alone has failed.
-    """
+    """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
     handle = slow(executor, tmp_path)
     how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **ONCE}
     with bench(executor, handle, batch=4, **how) as made:
@@ -174,9 +152,7 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(
 
 @pytest.mark.parametrize("executor", ["asyncio", "process"])
 def test_a_record_that_took_too_long_is_retried(executor: str, tmp_path: Path) -> None:
-    """
-    W7: as any other failure, and ``never`` knows its class.
-    """
+    """W7: as any other failure, and ``never`` knows its class."""
     handle = slow(executor, tmp_path)
     retry = Retry(attempts=2, first=0.01)
     with bench(executor, handle, count=1, timeout=0.2, retry=retry) as made:
@@ -192,17 +168,13 @@ def test_a_record_that_took_too_long_is_retried(executor: str, tmp_path: Path) -
 
 
 def test_it_is_a_timeout_and_ours() -> None:
-    """
-    Whoever catches either has it.
-    """
+    """Whoever catches either has it."""
     assert issubclass(HandlerTimeoutError, TimeoutError)
     assert issubclass(HandlerTimeoutError, SafeConsumerError)
 
 
 def test_a_coroutines_own_timeout_is_its_own() -> None:
-    """
-    Its error is what the record fails with.
-    """
+    """Its error is what the record fails with."""
 
     async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
         async with asyncio.timeout(0.01):
@@ -215,9 +187,7 @@ def test_a_coroutines_own_timeout_is_its_own() -> None:
 
 
 def test_a_coroutine_may_tidy_up_at_its_limit() -> None:
-    """
-    It is cancelled, as by ``asyncio.timeout``; other handlers go on meanwhile.
-    """
+    """It is cancelled, as by ``asyncio.timeout``; other handlers go on meanwhile."""
     tidied: list[int] = []
 
     async def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -235,9 +205,7 @@ def test_a_coroutine_may_tidy_up_at_its_limit() -> None:
 
 
 def reasons(made: Bench) -> str:
-    """
-    Return what ``healthy()`` says of handlers.
-    """
+    """Return what ``healthy()`` says of handlers."""
 
     class Engine:
         held = made.held
@@ -250,9 +218,7 @@ def reasons(made: Bench) -> str:
 
 @pytest.mark.parametrize("executor", ["thread", "threads of theirs"])
 def test_a_thread_that_takes_too_long_is_told_of(executor: str) -> None:
-    """
-    It cannot be ended: unhealthy, an event with its stack, and it may still succeed.
-    """
+    """It cannot be ended: unhealthy, an event with its stack, and it may still succeed."""
     go_on = threading.Event()
 
     def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -276,9 +242,7 @@ def test_a_thread_that_takes_too_long_is_told_of(executor: str) -> None:
 
 
 def test_what_waits_in_an_executor_takes_no_time() -> None:
-    """
-    A limit is for the handler, and one that has not begun is not slow.
-    """
+    """A limit is for the handler, and one that has not begun is not slow."""
     gate = threading.Event()
 
     def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -304,9 +268,7 @@ def test_what_waits_in_an_executor_takes_no_time() -> None:
 
 
 def test_a_coroutine_that_blocks_its_loop_is_told_of() -> None:
-    """
-    Nothing can cancel it there.
-    """
+    """Nothing can cancel it there."""
     go_on = threading.Event()
 
     async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -321,9 +283,7 @@ def test_a_coroutine_that_blocks_its_loop_is_told_of() -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "1"])
 def test_an_impossible_limit_is_refused(seconds: Any) -> None:  # noqa: ANN401
-    """
-    Before anything is started.
-    """
+    """Before anything is started."""
     with (
         offline(SafeConsumer, group_id="g", enable_auto_commit=False) as consumer,
         pytest.raises(WorkerSettingError, match="handler_timeout must be"),
@@ -336,9 +296,7 @@ def test_an_impossible_limit_is_refused(seconds: Any) -> None:  # noqa: ANN401
 
 @frozen
 class SlowAtFive:
-    """
-    A handler that hangs at one record, for each attempt.
-    """
+    """A handler that hangs at one record, for each attempt."""
 
     folder: Path
 
@@ -351,9 +309,7 @@ class SlowAtFive:
 
 @frozen
 class AsyncSlowAtFive:
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     folder: Path
 
@@ -369,9 +325,7 @@ class AsyncSlowAtFive:
 def test_what_takes_too_long_becomes_a_dead_letter(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:
-    """
-    W7: with the class of its error; order is kept, and all of it is committed.
-    """
+    """W7: with the class of its error; order is kept, and all of it is committed."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 10})
     dead = lab.other_topic()
@@ -396,9 +350,7 @@ def test_what_takes_too_long_becomes_a_dead_letter(
 @pytest.mark.any_broker
 @pytest.mark.parametrize("executor", ["asyncio", "process"])
 def test_a_limit_ends_a_drain_early(lab: Lab, tmp_path: Path, executor: str) -> None:
-    """
-    W8: a hanging handler is waited for until its limit, not until the drain's.
-    """
+    """W8: a hanging handler is waited for until its limit, not until the drain's."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     handle: Callable[..., Any]
@@ -416,9 +368,7 @@ def test_a_limit_ends_a_drain_early(lab: Lab, tmp_path: Path, executor: str) -> 
 def test_a_rebalance_waits_for_a_handler_until_its_limit(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    W6: a drain before a join ends with the limit; the record fails, and comes again.
-    """
+    """W6: a drain before a join ends with the limit; the record fails, and comes again."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 6, 1: ["v"] * 6})
     handle = AsyncSlowAtFive(tmp_path)
@@ -446,9 +396,7 @@ def test_a_rebalance_waits_for_a_handler_until_its_limit(
 def test_a_limit_is_reached_under_a_hold(
     lab: Lab, tmp_path: Path, executor: str
 ) -> None:
-    """
-    W10: quiet from then on, and the record begins again after the resume only.
-    """
+    """W10: quiet from then on, and the record begins again after the resume only."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 10})
     handle = {"asyncio": AsyncSlowAtFive, "process": SlowAtFive}[executor](tmp_path)

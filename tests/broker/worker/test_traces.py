@@ -1,6 +1,4 @@
-"""
-Spans of a worker's attempts: what they say, where they live, and what carries them on.
-"""
+"""Spans of a worker's attempts: what they say, where they live, and what carries them on."""
 
 import asyncio
 import importlib
@@ -90,9 +88,7 @@ RECORD = SimpleNamespace(headers=[], offset=0, value=b"")
 
 
 class Spans:
-    """
-    What was recorded, by a provider of our own.
-    """
+    """What was recorded, by a provider of our own."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self._exporter = InMemorySpanExporter()
@@ -101,39 +97,29 @@ class Spans:
 
     @property
     def all(self) -> tuple[ReadableSpan, ...]:
-        """
-        What has ended, in that order.
-        """
+        """What has ended, in that order."""
         return self._exporter.get_finished_spans()
 
     @property
     def one(self) -> ReadableSpan:
-        """
-        The only one.
-        """
+        """The only one."""
         (span,) = self.all
         return span
 
     def tracing(self, *, parent: bool = False) -> Tracing:
-        """
-        Return the setting that has spans recorded here.
-        """
+        """Return the setting that has spans recorded here."""
         return Tracing(parent=parent, provider=self.provider)
 
 
 @pytest.fixture
 def spans() -> Spans:
-    """
-    Lend a provider that records everything.
-    """
+    """Lend a provider that records everything."""
     return Spans()
 
 
 @contextmanager
 def instrumented(spans: Spans) -> Iterator[None]:
-    """
-    Have OpenTelemetry's own instrumentor wrap kafka-python.
-    """
+    """Have OpenTelemetry's own instrumentor wrap kafka-python."""
     instrumentor = KafkaInstrumentor()
     instrumentor.instrument(tracer_provider=spans.provider)
     try:
@@ -143,9 +129,7 @@ def instrumented(spans: Spans) -> Iterator[None]:
 
 
 def send(lab: Lab, *values: str | None, **headers: str | bytes) -> None:
-    """
-    Write to partition 0, with these headers.
-    """
+    """Write to partition 0, with these headers."""
     for value in values:
         lab.producer.send(
             lab.topic,
@@ -160,15 +144,11 @@ def send(lab: Lab, *values: str | None, **headers: str | bytes) -> None:
 
 
 def nothing(_record: object, _context: object) -> None:
-    """
-    Handle it.
-    """
+    """Handle it."""
 
 
 async def nothing_async(_record: object, _context: object) -> None:
-    """
-    Handle it.
-    """
+    """Handle it."""
     await asyncio.sleep(0)
 
 
@@ -176,9 +156,7 @@ _asked: set[tuple[str, int]] = set()
 
 
 def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-    """
-    Raise what the value says.
-    """
+    """Raise what the value says."""
     if record.value == b"bad":
         message = "planted"
         raise ValueError(message)
@@ -189,18 +167,14 @@ def obey(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
 
 
 async def obey_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstream's
-    """
-    As ``obey``.
-    """
+    """As ``obey``."""
     await asyncio.sleep(0)
     obey(record, context)
 
 
 @pytest.fixture(params=["thread", "process", "asyncio", "their threads", "their own"])
 def place(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """
-    Lend each kind of executor.
-    """
+    """Lend each kind of executor."""
     if request.param == "their threads":
         with ThreadPoolExecutor(2) as executor:
             yield executor
@@ -212,9 +186,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
-    """
-    Return ``obey``, of the kind that the executor calls.
-    """
+    """Return ``obey``, of the kind that the executor calls."""
     return obey_async if place == "asyncio" else obey
 
 
@@ -259,9 +231,7 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
 
 
 def server_of(servers: list[str]) -> dict[str, str | int]:
-    """
-    Return what the only one of these is said to be.
-    """
+    """Return what the only one of these is said to be."""
     if servers[1:]:
         return {}
     host, port = servers[0].rsplit(":", 1)
@@ -284,9 +254,7 @@ def server_of(servers: list[str]) -> dict[str, str | int]:
 def test_the_server_is_named_if_there_is_one(
     spans: Spans, servers: str | list[str], expected: tuple[str | None, int | None]
 ) -> None:
-    """
-    Of several nobody knows which one a record came from.
-    """
+    """Of several nobody knows which one a record came from."""
     config = {**CONFIG, "bootstrap_servers": servers}
     tracer = tracer_of(spans.tracing(), config, is_batch=False)
     begun = tracer.begin(RECORD, TopicPartition("t", 0), 1)
@@ -298,9 +266,7 @@ def test_the_server_is_named_if_there_is_one(
 
 
 def test_the_record_is_the_parent_by_option(lab: Lab, spans: Spans) -> None:
-    """
-    Then the attempt is part of the sender's trace, with its state.
-    """
+    """Then the attempt is part of the sender's trace, with its state."""
     lab.new_topic(partitions=1)
     send(lab, "one", traceparent=SENT, tracestate="vendor=1")
     running = lab.run(nothing, trace=spans.tracing(parent=True))
@@ -381,9 +347,7 @@ def test_a_damaged_context_is_none(
     damaged: bytes,
     parent: bool,  # noqa: FBT001
 ) -> None:
-    """
-    The record is handled, in a trace of its own without a link.
-    """
+    """The record is handled, in a trace of its own without a link."""
     lab.new_topic(partitions=1)
     send(lab, "one", traceparent=damaged, tracestate=b"\xff=,=", baggage=b"\xff%;=,=")
     running = lab.run(nothing, trace=spans.tracing(parent=parent))
@@ -394,9 +358,7 @@ def test_a_damaged_context_is_none(
 
 
 def test_a_tombstone_is_named(lab: Lab, spans: Spans) -> None:
-    """
-    A record without a value.
-    """
+    """A record without a value."""
     lab.new_topic(partitions=1)
     send(lab, None)
     running = lab.run(nothing, trace=spans.tracing())
@@ -452,9 +414,7 @@ def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # 
 def test_what_a_handler_asks_for(
     lab: Lab, spans: Spans, error: Exception, asked: str | None
 ) -> None:
-    """
-    A pause and a stop are no errors; a rejection is one.
-    """
+    """A pause and a stop are no errors; a rejection is one."""
     lab.new_topic(partitions=1)
     send(lab, "one")
 
@@ -474,9 +434,7 @@ def test_what_a_handler_asks_for(
 
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 def test_what_cannot_be_deserialized_has_its_span(lab: Lab, spans: Spans) -> None:
-    """
-    Reading the record is part of the attempt.
-    """
+    """Reading the record is part of the attempt."""
     lab.new_topic(partitions=1)
     send(lab, "no number", traceparent=SENT)
     running = lab.run(
@@ -495,9 +453,7 @@ def test_what_cannot_be_deserialized_has_its_span(lab: Lab, spans: Spans) -> Non
 def test_what_a_handler_returns_and_nobody_awaits_is_an_error(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    As for the record, for the span.
-    """
+    """As for the record, for the span."""
     lab.new_topic(partitions=1)
     send(lab, "one")
 
@@ -511,24 +467,18 @@ def test_what_a_handler_returns_and_nobody_awaits_is_an_error(
 
 
 def sleeps(_record: object, _context: object) -> None:
-    """
-    Take longer than anybody waits.
-    """
+    """Take longer than anybody waits."""
     threading.Event().wait(30)
 
 
 async def sleeps_async(_record: object, _context: object) -> None:
-    """
-    Take longer than anybody waits.
-    """
+    """Take longer than anybody waits."""
     await asyncio.sleep(30)
 
 
 @pytest.mark.parametrize("executor", ["asyncio", "process"])
 def test_one_that_takes_too_long(lab: Lab, spans: Spans, executor: Any) -> None:  # noqa: ANN401
-    """
-    Its span says so, also if its process was killed.
-    """
+    """Its span says so, also if its process was killed."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     running = lab.run(
@@ -546,9 +496,7 @@ def test_one_that_takes_too_long(lab: Lab, spans: Spans, executor: Any) -> None:
 
 
 def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
-    """
-    Its span ends with what it was ended by.
-    """
+    """Its span ends with what it was ended by."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     running = lab.run(
@@ -564,27 +512,21 @@ def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
 
 
 class Odd(Exception):  # noqa: N818 - a test's
-    """
-    One whose text ends the process.
-    """
+    """One whose text ends the process."""
 
     def __str__(self) -> str:
         raise SystemExit(3)
 
 
 class Huge(Exception):  # noqa: N818 - a test's
-    """
-    One whose text has all of its record.
-    """
+    """One whose text has all of its record."""
 
     def __str__(self) -> str:
         return 1_000_000 * "x"
 
 
 def test_an_error_without_a_text_is_its_records_alone(lab: Lab, spans: Spans) -> None:
-    """
-    Asking it for one changes nothing.
-    """
+    """Asking it for one changes nothing."""
     lab.new_topic(partitions=1)
     send(lab, "bad", "good")
 
@@ -601,9 +543,7 @@ def test_an_error_without_a_text_is_its_records_alone(lab: Lab, spans: Spans) ->
 
 
 def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
-    """
-    As everywhere: it waits in an exporter's queue, once for each attempt.
-    """
+    """As everywhere: it waits in an exporter's queue, once for each attempt."""
     lab.new_topic(partitions=1)
     send(lab, "bad")
 
@@ -622,18 +562,14 @@ def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
 
 
 async def awaits_cancelled(_record: object, _context: object) -> None:
-    """
-    Await what somebody has cancelled.
-    """
+    """Await what somebody has cancelled."""
     task = asyncio.ensure_future(asyncio.sleep(30))
     task.cancel()
     await task
 
 
 def test_one_that_somebody_cancels_fails_as_its_record(lab: Lab, spans: Spans) -> None:
-    """
-    With the class that the worker's events and letters name.
-    """
+    """With the class that the worker's events and letters name."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     running = lab.run(
@@ -667,9 +603,7 @@ def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fi
     asked: str | None,
     kind: str | None,
 ) -> None:
-    """
-    If all that it names do, and it names what there is.
-    """
+    """If all that it names do, and it names what there is."""
     lab.new_topic(partitions=1)
     send(lab, "one", "two")
     handle = FailsOnce(errors)
@@ -706,18 +640,14 @@ class FailsOnce:
         self._errors: dict[int, Exception] | None = errors
 
     def __call__(self, _records: object, _context: object) -> None:
-        """
-        Fail, or not.
-        """
+        """Fail, or not."""
         errors, self._errors = self._errors, None
         if errors is not None:
             raise BatchFailure(errors)
 
 
 def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
-    """
-    One for each record that says where it came from, and how many records there are.
-    """
+    """One for each record that says where it came from, and how many records there are."""
     lab.new_topic(partitions=1)
     send(lab, "one", traceparent=SENT, baggage="a=b")
     send(lab, "two")
@@ -750,9 +680,7 @@ def test_a_batch_that_failed_comes_one_by_one(
     spans: Spans,
     executor: Any,  # noqa: ANN401 - a name
 ) -> None:
-    """
-    A span for the batch, and one for each that comes by itself, until it has failed.
-    """
+    """A span for the batch, and one for each that comes by itself, until it has failed."""
     lab.new_topic(partitions=1)
     send(lab, "one", "bad")
     running = lab.run(
@@ -772,9 +700,7 @@ def test_a_batch_that_failed_comes_one_by_one(
 
 
 def refuse_bad(records: list[Any], _context: object) -> None:
-    """
-    Fail as a whole if one is bad.
-    """
+    """Fail as a whole if one is bad."""
     if any(record.value == b"bad" for record in records):
         message = "planted"
         raise ValueError(message)
@@ -783,9 +709,7 @@ def refuse_bad(records: list[Any], _context: object) -> None:
 def test_what_is_kept_of_partitions_is_bounded(
     spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A subscription by pattern sees topics that come and go.
-    """
+    """A subscription by pattern sees topics that come and go."""
     monkeypatch.setattr(tracing, "_MOST_PLACES", 3)
     tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
     for number in [*range(10), 0, 9]:
@@ -809,9 +733,7 @@ def test_what_a_hold_puts_back_has_no_span(
     place: Any,  # noqa: ANN401 - any executor
     order: Any,  # noqa: ANN401 - a name
 ) -> None:
-    """
-    Of what is handed over together, too: only what begins has a span.
-    """
+    """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
     send(lab, *[f"{number}" for number in range(20)])
     consumer = lab.consumer()
@@ -843,32 +765,24 @@ def test_what_a_hold_puts_back_has_no_span(
 
 
 class Slow(Executor):
-    """
-    Packs its calls when it runs them, as a pool of processes does, and that when told.
-    """
+    """Packs its calls when it runs them, as a pool of processes does, and that when told."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Future[Any], tuple[Any, ...], dict[str, Any]]] = []
 
     @property
     def waiting(self) -> int:
-        """
-        How many calls wait.
-        """
+        """How many calls wait."""
         return sum(not future.cancelled() for future, _, _ in self._waiting)
 
     def submit(self, *call: Any, **settings: Any) -> Any:  # noqa: ANN401 - a future
-        """
-        Have it wait.
-        """
+        """Have it wait."""
         future: Future[Any] = Future()
         self._waiting.append((future, call, settings))
         return future
 
     def work(self) -> None:
-        """
-        Run all that waits.
-        """
+        """Run all that waits."""
         for future, call, settings in self._waiting:
             if future.set_running_or_notify_cancel():
                 there = pickle.loads(pickle.dumps((call, settings)))  # noqa: S301 - ours
@@ -877,9 +791,7 @@ class Slow(Executor):
 
 
 def test_what_a_hold_takes_out_of_a_pool_has_not_begun(lab: Lab, spans: Spans) -> None:
-    """
-    A processor that looks at what begins hears of the attempt, and of its end.
-    """
+    """A processor that looks at what begins hears of the attempt, and of its end."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     begun: list[object] = []
@@ -908,9 +820,7 @@ def test_what_a_hold_takes_out_of_a_pool_has_not_begun(lab: Lab, spans: Spans) -
 
 @pytest.mark.any_broker
 def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
-    """
-    Two members, and as many spans as calls of handlers.
-    """
+    """Two members, and as many spans as calls of handlers."""
     lab.new_topic(partitions=4)
     count = lab.produce({number: 300 * ["x"] for number in range(4)})
     calls: list[object] = []
@@ -943,9 +853,7 @@ def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
 
 
 def test_a_stop_in_the_middle(lab: Lab, spans: Spans) -> None:
-    """
-    What runs is waited for, and its span ends; what waits has none.
-    """
+    """What runs is waited for, and its span ends; what waits has none."""
     lab.new_topic(partitions=1)
     send(lab, *20 * ["x"])
     begun, gate = threading.Event(), threading.Event()
@@ -968,18 +876,14 @@ def test_a_stop_in_the_middle(lab: Lab, spans: Spans) -> None:
 
 
 def tell(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-    """
-    Fail with what is current here, so that it is told across processes.
-    """
+    """Fail with what is current here, so that it is told across processes."""
     here = trace.get_current_span().get_span_context()
     assert record.value == b"one"
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
 async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - upstream's
-    """
-    As ``tell``, in a task that the handler made.
-    """
+    """As ``tell``, in a task that the handler made."""
 
     async def told() -> None:
         tell(record, context)
@@ -994,9 +898,7 @@ def test_the_span_is_current_in_the_handler(
     place: Any,  # noqa: ANN401 - any executor
     batch: int | None,
 ) -> None:
-    """
-    Wherever it runs; with the baggage of a single record. Not behind it.
-    """
+    """Wherever it runs; with the baggage of a single record. Not behind it."""
     lab.new_topic(partitions=1)
     send(lab, "one", traceparent=SENT, baggage="tenant=a%20b")
     failed: list[BaseException] = []
@@ -1024,23 +926,17 @@ def test_the_span_is_current_in_the_handler(
 
 
 def tell_first(records: list[Any], context: object) -> None:
-    """
-    As ``tell``.
-    """
+    """As ``tell``."""
     tell(records[0], context)
 
 
 async def tell_first_async(records: list[Any], context: object) -> None:
-    """
-    As ``tell_async``.
-    """
+    """As ``tell_async``."""
     await tell_async(records[0], context)
 
 
 def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
-    """
-    ``serve()`` has its caller's context, for days: its span is not all records'.
-    """
+    """``serve()`` has its caller's context, for days: its span is not all records'."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     seen: list[object] = []
@@ -1073,9 +969,7 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
 
 
 def test_lines_of_a_handler_name_the_span(lab: Lab, spans: Spans) -> None:
-    """
-    By the processor for structlog; what a line has stays.
-    """
+    """By the processor for structlog; what a line has stays."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     lines: list[Any] = []
@@ -1100,24 +994,18 @@ def test_lines_of_a_handler_name_the_span(lab: Lab, spans: Spans) -> None:
 
 
 def contexts_of(letter: Any, name: str = "traceparent") -> list[str]:  # noqa: ANN401 - upstream's
-    """
-    Return what its headers of this name say.
-    """
+    """Return what its headers of this name say."""
     return [value.decode() for key, value in letter.headers if key == name]
 
 
 def as_header(span: ReadableSpan) -> str:
-    """
-    Return what carries a span.
-    """
+    """Return what carries a span."""
     here = span.context
     return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
 
 
 def dead_letter_of(lab: Lab, producer: Any, **settings: Any) -> Any:  # noqa: ANN401
-    """
-    Have a record fail for good, and return its letter.
-    """
+    """Have a record fail for good, and return its letter."""
     dead = lab.other_topic()
     running = lab.run(
         settings.pop("handle", obey),
@@ -1133,9 +1021,7 @@ def dead_letter_of(lab: Lab, producer: Any, **settings: Any) -> Any:  # noqa: AN
 
 @pytest.mark.any_broker
 def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
-    """
-    Once, instead of its record's own context, whose state goes with it.
-    """
+    """Once, instead of its record's own context, whose state goes with it."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b", own="x")
     letter = dead_letter_of(
@@ -1153,9 +1039,7 @@ def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -
 
 
 def test_a_letter_in_its_senders_trace_keeps_its_state(lab: Lab, spans: Spans) -> None:
-    """
-    Where the record is the parent, the state is the attempt's, too.
-    """
+    """Where the record is the parent, the state is the attempt's, too."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
     letter = dead_letter_of(lab, lab.producer, trace=spans.tracing(parent=True))
@@ -1164,9 +1048,7 @@ def test_a_letter_in_its_senders_trace_keeps_its_state(lab: Lab, spans: Spans) -
 
 
 def test_a_letter_of_a_batch_carries_the_batch(lab: Lab, spans: Spans) -> None:
-    """
-    A record that a batch names as bad.
-    """
+    """A record that a batch names as bad."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, baggage="a=b")
 
@@ -1183,9 +1065,7 @@ def test_a_letter_of_a_batch_carries_the_batch(lab: Lab, spans: Spans) -> None:
 def test_a_letter_that_an_instrumentor_sends_has_one_context(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    The send's own, a child of the attempt: it appends, and takes the other's place.
-    """
+    """The send's own, a child of the attempt: it appends, and takes the other's place."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, baggage="a=b")
     with instrumented(spans):
@@ -1199,9 +1079,7 @@ def test_a_letter_that_an_instrumentor_sends_has_one_context(
 
 
 def test_an_untraced_letter_keeps_its_own_context(lab: Lab, spans: Spans) -> None:
-    """
-    Without ``trace``, too, an instrumentor adds no second one.
-    """
+    """Without ``trace``, too, an instrumentor adds no second one."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, baggage="a=b")
     with instrumented(spans):
@@ -1214,9 +1092,7 @@ def test_an_untraced_letter_keeps_its_own_context(lab: Lab, spans: Spans) -> Non
 def test_a_letter_without_a_context_gets_the_instrumentors(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    Without ``trace``, and without one in its record.
-    """
+    """Without ``trace``, and without one in its record."""
     lab.new_topic(partitions=1)
     send(lab, "bad")
     with instrumented(spans):
@@ -1225,9 +1101,7 @@ def test_a_letter_without_a_context_gets_the_instrumentors(
 
 
 def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
-    """
-    As headers; and the attempt's span is current while it is called.
-    """
+    """As headers; and the attempt's span is current while it is called."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
     seen: list[Any] = []
@@ -1247,9 +1121,7 @@ def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> N
 def test_a_callable_that_failed_is_called_without_the_baggage(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    It may be what no producer's tracer can write; the span is current as before.
-    """
+    """It may be what no producer's tracer can write; the span is current as before."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, baggage="tenant=a")
     seen: list[Any] = []
@@ -1271,9 +1143,7 @@ def test_a_callable_that_failed_is_called_without_the_baggage(
 
 
 def test_without_an_sdk_records_are_as_they_came(lab: Lab) -> None:
-    """
-    The API alone makes no span: a letter keeps its record's context.
-    """
+    """The API alone makes no span: a letter keeps its record's context."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT)
     letter = dead_letter_of(lab, lab.producer, trace=True)
@@ -1281,9 +1151,7 @@ def test_without_an_sdk_records_are_as_they_came(lab: Lab) -> None:
 
 
 def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
-    """
-    Records are handled; what failed is counted and logged once.
-    """
+    """Records are handled; what failed is counted and logged once."""
     spans = Spans()
 
     class Broken(SpanProcessor):
@@ -1304,21 +1172,15 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
 
 
 class Careless(Sampler):
-    """
-    Its state is no ``TraceState``, which nobody notices before it is written.
-    """
+    """Its state is no ``TraceState``, which nobody notices before it is written."""
 
     def should_sample(self, *_: object, **__: object) -> SamplingResult:
-        """
-        Record all.
-        """
+        """Record all."""
         state: Any = {"vendor": "1"}
         return SamplingResult(Decision.RECORD_AND_SAMPLE, None, state)
 
     def get_description(self) -> str:
-        """
-        Say which one it is.
-        """
+        """Say which one it is."""
         return "careless"
 
 
@@ -1335,9 +1197,7 @@ class House(TextMapPropagator):
 
     @property
     def fields(self) -> set[str]:
-        """
-        Its header.
-        """
+        """Its header."""
         return {"house"}
 
     def extract(
@@ -1346,9 +1206,7 @@ class House(TextMapPropagator):
         context: contexts.Context | None = None,
         getter: Getter[Any] = default_getter,
     ) -> contexts.Context:
-        """
-        Read it, with texts that were cut in the middle of an emoji.
-        """
+        """Read it, with texts that were cut in the middle of an emoji."""
         found = getter.get(carrier, "house")
         user = json.loads(found[0]) if found else "nobody"
         return baggage.set_baggage("user", user, context)
@@ -1359,9 +1217,7 @@ class House(TextMapPropagator):
         context: contexts.Context | None = None,  # noqa: ARG002 - its signature
         setter: Setter[Any] = default_setter,
     ) -> None:
-        """
-        Write it.
-        """
+        """Write it."""
         if self._written is not None:
             setter.set(carrier, "house", self._written)  # type: ignore[arg-type]  # that is the point
 
@@ -1371,9 +1227,7 @@ HALF_AN_EMOJI = r'"\ud83d"'
 
 @pytest.fixture
 def propagating() -> Iterator[Callable[..., None]]:
-    """
-    Lend what has W3C's context and others propagated.
-    """
+    """Lend what has W3C's context and others propagated."""
     before = propagate.get_global_textmap()
 
     def use(*others: TextMapPropagator) -> None:
@@ -1390,9 +1244,7 @@ def test_baggage_that_cannot_be_written_is_no_records_fault(
     place: Any,  # noqa: ANN401 - any executor
     propagating: Callable[..., None],
 ) -> None:
-    """
-    Its handler is called once, in its trace, wherever it runs.
-    """
+    """Its handler is called once, in its trace, wherever it runs."""
     propagating(House())
     lab.new_topic(partitions=1)
     send(lab, "one", house=HALF_AN_EMOJI)
@@ -1411,9 +1263,7 @@ def test_baggage_that_cannot_be_written_is_no_records_fault(
 
 
 def test_a_state_that_cannot_be_written_is_no_records_fault(lab: Lab) -> None:
-    """
-    What a sampler says, on its way to another process.
-    """
+    """What a sampler says, on its way to another process."""
     spans = Spans(Careless())
     lab.new_topic(partitions=1)
     send(lab, "one")
@@ -1425,9 +1275,7 @@ def test_a_state_that_cannot_be_written_is_no_records_fault(lab: Lab) -> None:
 
 
 def without_the_extra() -> None:
-    """
-    Have this process as one in whose image OpenTelemetry is missing.
-    """
+    """Have this process as one in whose image OpenTelemetry is missing."""
     for name in [one for one in sys.modules if one.startswith("opentelemetry")]:
         del sys.modules[name]
     sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # as if it was not there
@@ -1435,9 +1283,7 @@ def without_the_extra() -> None:
 
 
 def test_a_pool_without_the_extra_handles_records(lab: Lab, spans: Spans) -> None:
-    """
-    Without their span being current there.
-    """
+    """Without their span being current there."""
     lab.new_topic(partitions=1)
     send(lab, "one", "two")
     context = multiprocessing.get_context("spawn")
@@ -1462,9 +1308,7 @@ def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fix
     expected: list[str],
     failures: int,
 ) -> None:
-    """
-    Bytes are what Kafka has; with what is neither the record's own headers stay.
-    """
+    """Bytes are what Kafka has; with what is neither the record's own headers stay."""
     propagating(House(written))
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT)
@@ -1502,17 +1346,13 @@ class Refusing(Sampler):
         *_: object,
         **__: object,
     ) -> SamplingResult:
-        """
-        Raise, or record.
-        """
+        """Raise, or record."""
         if name.endswith(" send") and self._errors:
             raise self._errors.pop()
         return SamplingResult(Decision.RECORD_AND_SAMPLE)
 
     def get_description(self) -> str:
-        """
-        Say which one it is.
-        """
+        """Say which one it is."""
         return "refusing"
 
 
@@ -1523,9 +1363,7 @@ def test_a_tracer_that_fails_in_send_loses_no_letter(
     kind: type[Exception],
     traced: bool,  # noqa: FBT001
 ) -> None:
-    """
-    It says nothing about the record: the letter is sent again.
-    """
+    """It says nothing about the record: the letter is sent again."""
     spans = Spans(Refusing(kind()))
     lab.new_topic(partitions=1)
     send(lab, "bad")
@@ -1542,9 +1380,7 @@ def test_a_tracer_that_fails_in_send_loses_no_letter(
 def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
     lab: Lab, spans: Spans, propagating: Callable[..., None]
 ) -> None:
-    """
-    It is current for the instrumentor only since we have made it so.
-    """
+    """It is current for the instrumentor only since we have made it so."""
     propagating(House())
     lab.new_topic(partitions=1)
     send(lab, "bad", house=HALF_AN_EMOJI, traceparent=SENT)
@@ -1560,9 +1396,7 @@ def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
     spans: Spans,
     make_producer: Any,  # noqa: ANN401 - a fixture
 ) -> None:
-    """
-    The instrumentor asks for servers that JSON can write, once upstream has sent.
-    """
+    """The instrumentor asks for servers that JSON can write, once upstream has sent."""
     lab.new_topic(partitions=1)
     send(lab, "bad")
     producer = make_producer()
@@ -1587,9 +1421,7 @@ def test_what_upstream_cannot_write_stays_final(
     spans: Spans,
     make_producer: Any,  # noqa: ANN401 - a fixture
 ) -> None:
-    """
-    Also where an instrumentor has wrapped what refuses it.
-    """
+    """Also where an instrumentor has wrapped what refuses it."""
     lab.new_topic(partitions=1)
     send(lab, "bad")
     producer = make_producer(partitioner=RefusesAll())
@@ -1608,26 +1440,18 @@ def test_what_upstream_cannot_write_stays_final(
 
 
 class RefusesAll(DefaultPartitioner):  # type: ignore[misc]  # upstream is untyped
-    """
-    A partitioner that takes nothing.
-    """
+    """A partitioner that takes nothing."""
 
     def partition(self, *_: object) -> int:
-        """
-        Refuse.
-        """
+        """Refuse."""
         raise ValueError
 
 
 class Cluster(Executor):
-    """
-    One whose node has died: its own error is in the future.
-    """
+    """One whose node has died: its own error is in the future."""
 
     def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
-        """
-        Fail.
-        """
+        """Fail."""
         future: Future[Any] = Future()
         future.set_exception(ConnectionError("node 7 died"))
         return future
@@ -1636,9 +1460,7 @@ class Cluster(Executor):
 def test_an_attempt_that_its_executor_fails_has_its_span(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    With the executor's error; the letter names it.
-    """
+    """With the executor's error; the letter names it."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     letter = dead_letter_of(
@@ -1655,18 +1477,14 @@ def test_an_attempt_that_its_executor_fails_has_its_span(
 
 
 def dies(_record: object, _context: object) -> None:
-    """
-    End this process.
-    """
+    """End this process."""
     os._exit(3)
 
 
 def test_an_attempt_that_breaks_its_executor_has_its_span(
     lab: Lab, spans: Spans
 ) -> None:
-    """
-    The one that one looks for.
-    """
+    """The one that one looks for."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     with ProcessPoolExecutor(1) as pool:
@@ -1679,9 +1497,7 @@ def test_an_attempt_that_breaks_its_executor_has_its_span(
 def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
     spans: Spans,
 ) -> None:
-    """
-    Somebody's loop is closed over a handler.
-    """
+    """Somebody's loop is closed over a handler."""
     tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
     context = Context(TopicPartition("t", 0), 1, 1, threading.Event(), lambda: None)
     call = tracer.around(nothing_async)(RECORD, context)
@@ -1691,9 +1507,7 @@ def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
 
 
 def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
-    """
-    Nothing stands between the loop and the handler, so nothing costs anything.
-    """
+    """Nothing stands between the loop and the handler, so nothing costs anything."""
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), nothing)
     assert worker._runner._handle is nothing  # type: ignore[attr-defined]  # of threads
@@ -1702,9 +1516,7 @@ def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
 
 
 def test_off_nothing_of_opentelemetry_is_imported() -> None:
-    """
-    Nor where it is installed.
-    """
+    """Nor where it is installed."""
     program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - ours
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -1715,9 +1527,7 @@ def test_off_nothing_of_opentelemetry_is_imported() -> None:
 def test_without_the_extra_it_is_named(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Before anything begins, with the line that installs it.
-    """
+    """Before anything begins, with the line that installs it."""
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
     import_again(monkeypatch, "safeconsumer.events", "trace_ids")
@@ -1730,9 +1540,7 @@ def test_without_the_extra_it_is_named(
 
 
 def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
-    """
-    Have a module imported anew within this test.
-    """
+    """Have a module imported anew within this test."""
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)
@@ -1740,18 +1548,14 @@ def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
 
 @pytest.mark.parametrize("wrong", [1, None, "yes", object()])
 def test_what_is_no_setting_is_refused(lab: Lab, wrong: Any) -> None:  # noqa: ANN401
-    """
-    Before anything begins.
-    """
+    """Before anything begins."""
     lab.new_topic(partitions=1)
     with pytest.raises(WorkerSettingError, match="trace must be"):
         Worker(lab.consumer(), nothing, trace=wrong)
 
 
 def test_impossible_settings_are_refused() -> None:
-    """
-    A provider that provides nothing, and a parent that is neither here nor there.
-    """
+    """A provider that provides nothing, and a parent that is neither here nor there."""
     with pytest.raises(WorkerSettingError, match="provider must be"):
         Tracing(provider=object())
     with pytest.raises(WorkerSettingError, match="parent must be"):

@@ -1,6 +1,4 @@
-"""
-What a worker does beside its executors: limits, health, holds, shutdown, the pump.
-"""
+"""What a worker does beside its executors: limits, health, holds, shutdown, the pump."""
 
 import threading
 import time
@@ -34,9 +32,7 @@ SMALL: dict[str, Any] = {"max_poll_records": 10}
 
 
 class Gate:
-    """
-    A handler that stands until it is let go.
-    """
+    """A handler that stands until it is let go."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -49,9 +45,7 @@ class Gate:
 
 @pytest.mark.contract("W1", "W9")
 def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
-    """
-    W1, W9: with stuck handlers it stops at the limit, by a hold of its own.
-    """
+    """W1, W9: with stuck handlers it stops at the limit, by a hold of its own."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
     gate = Gate()
@@ -80,9 +74,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
 def test_a_lift_that_cannot_be_written_down_ends_no_thread(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """
-    A full disk for a moment, on the thread that runs handlers; there is but one.
-    """
+    """A full disk for a moment, on the thread that runs handlers; there is but one."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 200})
     writer = JournalWriter(tmp_path)
@@ -112,9 +104,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(
 
 
 def test_an_unordered_hung_record_lets_exactly_the_span_pass(lab: Lab) -> None:
-    """
-    Invariant 14: completion runs ahead of it by the span and then stops.
-    """
+    """Invariant 14: completion runs ahead of it by the span and then stops."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 60})
     gate = threading.Event()
@@ -133,9 +123,7 @@ def test_an_unordered_hung_record_lets_exactly_the_span_pass(lab: Lab) -> None:
 
 
 def test_one_slow_partition_keeps_no_other(lab: Lab) -> None:
-    """
-    Fairness: the hog alone is held, the others are finished.
-    """
+    """Fairness: the hog alone is held, the others are finished."""
     lab.new_topic(partitions=4)
     lab.produce({number: ["v"] * 100 for number in range(4)})
     gate = threading.Event()
@@ -153,9 +141,7 @@ def test_one_slow_partition_keeps_no_other(lab: Lab) -> None:
 
 
 def test_a_hanging_handler_is_unhealthy_and_named(lab: Lab) -> None:
-    """
-    With partition, offset and its stack; the loop is alive all the while.
-    """
+    """With partition, offset and its stack; the loop is alive all the while."""
     lab.new_topic(partitions=1)
     gate = Gate()
     running = lab.run(gate, limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
@@ -183,9 +169,7 @@ def test_a_hanging_handler_is_unhealthy_and_named(lab: Lab) -> None:
 def test_a_worker_that_has_ended_is_neither_well_nor_alive(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    Nor is one well that has not begun; a probe must not say that a dead one lives.
-    """
+    """Nor is one well that has not begun; a probe must not say that a dead one lives."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["fail"]})
     worker = Worker(lab.consumer(), recording, retry=Retry(attempts=1))
@@ -204,9 +188,7 @@ def test_a_worker_that_has_ended_is_neither_well_nor_alive(
 
 
 def test_a_blocked_record_is_unhealthy(lab: Lab, recording: Recording) -> None:
-    """
-    ``on_exhausted="block"``: its lane waits, the others go on, and it is told.
-    """
+    """``on_exhausted="block"``: its lane waits, the others go on, and it is told."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["fail", ""], 1: ["", ""]})
     running = lab.run(
@@ -225,9 +207,7 @@ def test_a_blocked_record_is_unhealthy(lab: Lab, recording: Recording) -> None:
 
 
 def test_too_many_dead_letters_stop_the_worker(lab: Lab, recording: Recording) -> None:
-    """
-    ``max_consecutive``: nothing is committed past the one too many.
-    """
+    """``max_consecutive``: nothing is committed past the one too many."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "reject", "reject", "reject", ""]})
     letters = DeadLetter(lab.producer, lab.other_topic(), max_consecutive=2)
@@ -240,9 +220,7 @@ def test_too_many_dead_letters_stop_the_worker(lab: Lab, recording: Recording) -
 def test_a_dead_letter_topic_that_cannot_be_written(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    W7: the record blocks its lane, nothing is committed past it, and stop is bounded.
-    """
+    """W7: the record blocks its lane, nothing is committed past it, and stop is bounded."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["", "reject", ""], 1: ["", ""]})
     producer = lab._make_producer(max_block_ms=200)
@@ -267,9 +245,7 @@ def test_a_dead_letter_topic_that_cannot_be_written(
 
 
 def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
-    """
-    W7: it does not end the worker; it is tried again, and then a dead letter.
-    """
+    """W7: it does not end the worker; it is tried again, and then a dead letter."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["", "bad", ""], 1: ["", ""]})
     letters: list[Any] = []
@@ -290,9 +266,7 @@ def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
 
 
 def test_commits_come_while_it_runs(lab: Lab) -> None:
-    """
-    After so many records, or so many seconds.
-    """
+    """After so many records, or so many seconds."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 30})
     running = lab.run(lambda _r, _c: None, commit=Commit(every=60.0, records=10))
@@ -302,9 +276,7 @@ def test_commits_come_while_it_runs(lab: Lab) -> None:
 
 
 def test_a_worker_runs_once(lab: Lab) -> None:
-    """
-    Its consumer is closed when it has ended; ``stop`` may be called again.
-    """
+    """Its consumer is closed when it has ended; ``stop`` may be called again."""
     lab.new_topic(partitions=1)
     running = lab.run(lambda _r, _c: None)
     wait_for(lambda: running.worker.stats().state == "running", "it to run")
@@ -318,9 +290,7 @@ def test_a_worker_runs_once(lab: Lab) -> None:
 def test_a_killed_process_costs_nothing_but_itself(
     lab: Lab, recording: Recording
 ) -> None:
-    """
-    What it was working on is tried again, one by one; another process takes its place.
-    """
+    """What it was working on is tried again, one by one; another process takes its place."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: [*[""] * 10, "kill", *[""] * 10]})
     running = lab.run(recording, executor="process", concurrency=2)
@@ -332,9 +302,7 @@ def test_a_killed_process_costs_nothing_but_itself(
 
 
 def test_a_pump_feeds_a_loop_of_ones_own(lab: Lab) -> None:
-    """
-    Batches out, completions in from any thread; the rest is the same.
-    """
+    """Batches out, completions in from any thread; the rest is the same."""
     lab.new_topic(partitions=2)
     count = lab.produce({0: ["v"] * 50, 1: ["v"] * 50})
     consumer = lab.consumer(**SMALL)
@@ -363,9 +331,7 @@ def test_a_pump_feeds_a_loop_of_ones_own(lab: Lab) -> None:
 
 
 def test_a_pump_waits_for_what_is_out(lab: Lab) -> None:
-    """
-    Leaving the block is bounded; what was not done is not committed.
-    """
+    """Leaving the block is bounded; what was not done is not committed."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     with Pump(lab.consumer(**SMALL), drain=Drain(shutdown=0.3)) as pump:
@@ -381,9 +347,7 @@ def test_a_pump_waits_for_what_is_out(lab: Lab) -> None:
 
 
 def test_a_pump_waits_for_nothing_that_was_never_handed_out(lab: Lab) -> None:
-    """
-    W6: batches that a revocation took before they were taken out are not running.
-    """
+    """W6: batches that a revocation took before they were taken out are not running."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 10})
     with Pump(lab.consumer(**SMALL)) as pump:

@@ -1,6 +1,4 @@
-"""
-For each promise a fleet that keeps all others and breaks this one, and good fleets.
-"""
+"""For each promise a fleet that keeps all others and breaks this one, and good fleets."""
 
 from collections.abc import Callable
 

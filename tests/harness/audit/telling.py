@@ -1,6 +1,4 @@
-"""
-Journals written by hand, a line at a time.
-"""
+"""Journals written by hand, a line at a time."""
 
 import json
 from typing import Any, Self
@@ -9,9 +7,7 @@ from safeconsumer.audit.journal import Journal, parse
 
 
 class Telling:
-    """
-    What one process did; each step takes a tenth of a second.
-    """
+    """What one process did; each step takes a tenth of a second."""
 
     def __init__(self, member: str = "a", group: str = "g", at: float = 1000.0) -> None:
         self.at = at

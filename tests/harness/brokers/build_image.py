@@ -69,9 +69,7 @@ def build(image: str = IMAGE) -> bool:
 
 
 def _lay_out(root: Path) -> None:
-    """
-    Put together the file system of the image.
-    """
+    """Put together the file system of the image."""
     for folder in _FOLDERS:
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -159,9 +157,7 @@ def _owned_by_root(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _output(*command: str) -> str:
-    """
-    Return both outputs of a command; ldd fails for what is no program.
-    """
+    """Return both outputs of a command; ldd fails for what is no program."""
     done = subprocess.run(  # noqa: S603  our own command line
         command,
         stdout=subprocess.PIPE,
@@ -174,9 +170,7 @@ def _output(*command: str) -> str:
 
 
 def _docker(*arguments: str) -> str:
-    """
-    Return what the docker command answers.
-    """
+    """Return what the docker command answers."""
     done = subprocess.run(  # noqa: S603  our own command line
         [shutil.which("docker") or "docker", *arguments],
         capture_output=True,
@@ -191,9 +185,7 @@ def _docker(*arguments: str) -> str:
 
 
 def main() -> int:
-    """
-    Build with the engine of ``DOCKER_HOST``, and print what was done.
-    """
+    """Build with the engine of ``DOCKER_HOST``, and print what was done."""
     built = build()
     print(f"{IMAGE}: {'built' if built else 'was there'}")  # noqa: T201  its answer
     return 0

@@ -1,6 +1,4 @@
-"""
-Which broker the tests run on, and why.
-"""
+"""Which broker the tests run on, and why."""
 
 import os
 import shutil
@@ -21,9 +19,7 @@ _SOCKET = Path("/var/run/docker.sock")
 
 
 class Kind(StrEnum):
-    """
-    The kinds of brokers, in the order in which ``auto`` prefers them.
-    """
+    """The kinds of brokers, in the order in which ``auto`` prefers them."""
 
     BOOTSTRAP = "bootstrap"
     DOCKER = "docker"
@@ -33,9 +29,7 @@ class Kind(StrEnum):
 
 @frozen
 class Choice:
-    """
-    A kind, and the sentence for pytest's header.
-    """
+    """A kind, and the sentence for pytest's header."""
 
     kind: Kind
     reason: str
@@ -119,9 +113,7 @@ _PROBES: dict[Kind, Callable[[], str | None]] = {
 
 
 def start(kind: Kind) -> "object":
-    """
-    Make the broker of one kind, a context manager; entering it starts the broker.
-    """
+    """Make the broker of one kind, a context manager; entering it starts the broker."""
     match kind:
         case Kind.BOOTSTRAP:
             from contextlib import nullcontext  # noqa: PLC0415

@@ -1,6 +1,4 @@
-"""
-One Apache Kafka broker in a container, by testcontainers.
-"""
+"""One Apache Kafka broker in a container, by testcontainers."""
 
 import os
 import time
@@ -29,9 +27,7 @@ _PORT = "9092/tcp"
 
 
 class _KafkaContainer(DockerContainer):  # type: ignore[misc]  # untyped upstream
-    """
-    A container whose address outside stays the same when it is started again.
-    """
+    """A container whose address outside stays the same when it is started again."""
 
     def __init__(self, port: int) -> None:
         super().__init__(IMAGE)
@@ -72,28 +68,20 @@ class ContainerBroker(OwnBroker):
         remove_left_over()
 
     def freeze(self) -> None:
-        """
-        Stop every process inside where it is: TCP connects, then nothing answers.
-        """
+        """Stop every process inside where it is: TCP connects, then nothing answers."""
         self._wrapped.pause()
 
     def unfreeze(self) -> None:
-        """
-        Let a frozen container go on.
-        """
+        """Let a frozen container go on."""
         self._wrapped.unpause()
 
     def kill(self) -> None:
-        """
-        End the broker at once (SIGKILL), as a crash would; the data stays.
-        """
+        """End the broker at once (SIGKILL), as a crash would; the data stays."""
         self._wrapped.kill("KILL")
         self._wrapped.wait(timeout=START_TIMEOUT)
 
     def restart(self) -> None:
-        """
-        Start the same container again: same address, same data.
-        """
+        """Start the same container again: same address, same data."""
         self._wrapped.start()
         self._wait_until_up()
 
@@ -115,9 +103,7 @@ class ContainerBroker(OwnBroker):
 
 
 def remove_left_over() -> None:
-    """
-    Remove what this session's testcontainers have left in the engine.
-    """
+    """Remove what this session's testcontainers have left in the engine."""
     client = docker.from_env()
     try:
         label = f"{LABEL_SESSION_ID}={SESSION_ID}"

@@ -21,9 +21,7 @@ _TIMEOUT = 120.0
 
 
 class Engine:
-    """
-    One dockerd, its socket, data and log in one folder.
-    """
+    """One dockerd, its socket, data and log in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
@@ -32,9 +30,7 @@ class Engine:
 
     @property
     def host(self) -> str:
-        """
-        What ``DOCKER_HOST`` must be for clients of this engine.
-        """
+        """What ``DOCKER_HOST`` must be for clients of this engine."""
         return f"unix://{self._socket}"
 
     def start(self) -> None:
@@ -65,9 +61,7 @@ class Engine:
         self._wait_until_up(process)
 
     def stop(self) -> None:
-        """
-        Remove what testcontainers left, end the engine; nothing if there is none.
-        """
+        """Remove what testcontainers left, end the engine; nothing if there is none."""
         pid = self._pid()
         if pid is None:
             return
@@ -83,9 +77,7 @@ class Engine:
         self._remove_traces()
 
     def answers(self) -> bool:
-        """
-        Whether an engine answers on the socket.
-        """
+        """Whether an engine answers on the socket."""
         connection = http.client.HTTPConnection("docker", timeout=5)
         try:
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -111,9 +103,7 @@ class Engine:
         ]
 
     def _pid(self) -> int | None:
-        """
-        Return the number of our dockerd, None if it is gone (a zombie has no program).
-        """
+        """Return the number of our dockerd, None if it is gone (a zombie has no program)."""
         try:
             pid = int(self._pid_file.read_text())
             program = Path(f"/proc/{pid}/exe").readlink()
@@ -122,17 +112,13 @@ class Engine:
         return pid if program.name == "dockerd" else None
 
     def _remove_traces(self) -> None:
-        """
-        Delete what a killed engine leaves and the next one stumbles over.
-        """
+        """Delete what a killed engine leaves and the next one stumbles over."""
         containerd_pid = self._folder / "exec" / "containerd" / "containerd.pid"
         for trace in (self._pid_file, self._socket, containerd_pid):
             trace.unlink(missing_ok=True)
 
     def _remove_left_over(self) -> None:
-        """
-        Remove the containers and networks of test sessions that were killed.
-        """
+        """Remove the containers and networks of test sessions that were killed."""
         label = "--filter=label=org.testcontainers.session-id"
         containers = self._docker("ps", "--all", "--quiet", label).split()
         if containers:
@@ -160,9 +146,7 @@ class Engine:
 
 
 def main() -> int:
-    """
-    Do what the command line says; 0 if it could be done.
-    """
+    """Do what the command line says; 0 if it could be done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=["start", "stop"])
     parser.add_argument("folder", type=Path)

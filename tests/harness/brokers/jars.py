@@ -20,24 +20,18 @@ _TIMEOUT = 600.0
 
 
 def cache_folder() -> Path:
-    """
-    Return the folder of this user's downloads for tests.
-    """
+    """Return the folder of this user's downloads for tests."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "safeconsumer-tests"
 
 
 def jars_folder() -> Path:
-    """
-    Where the jars are, or would be.
-    """
+    """Where the jars are, or would be."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
 def are_fetched() -> bool:
-    """
-    Whether the jars are all there: the folder appears only when it is complete.
-    """
+    """Whether the jars are all there: the folder appears only when it is complete."""
     return jars_folder().is_dir()
 
 

@@ -1,6 +1,4 @@
-"""
-One Apache Kafka broker as a Java process of its own.
-"""
+"""One Apache Kafka broker as a Java process of its own."""
 
 import os
 import shutil
@@ -63,9 +61,7 @@ class JavaBroker(OwnBroker):
         self.close()
 
     def start(self) -> None:
-        """
-        Start the process and return once the broker says it is up.
-        """
+        """Start the process and return once the broker says it is up."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
@@ -79,34 +75,24 @@ class JavaBroker(OwnBroker):
         self._wait_until_up()
 
     def kill(self) -> None:
-        """
-        End the process at once, as a crash would; the data stays.
-        """
+        """End the process at once, as a crash would; the data stays."""
         self._signal(signal.SIGKILL)
         self._running().wait(START_TIMEOUT)
 
     def restart(self) -> None:
-        """
-        Start it again at the same address, with the data it had.
-        """
+        """Start it again at the same address, with the data it had."""
         self.start()
 
     def freeze(self) -> None:
-        """
-        Stop the process where it is: connections stay open and nothing answers.
-        """
+        """Stop the process where it is: connections stay open and nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def unfreeze(self) -> None:
-        """
-        Let a frozen process go on.
-        """
+        """Let a frozen process go on."""
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """
-        End the process and delete its data; a second call does nothing.
-        """
+        """End the process and delete its data; a second call does nothing."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait(START_TIMEOUT)
@@ -187,8 +173,6 @@ def _in_memory() -> Path | None:
 
 
 def tied_to_us(command: list[str]) -> list[str]:
-    """
-    Let Linux end a process when we are killed and can no longer do it.
-    """
+    """Let Linux end a process when we are killed and can no longer do it."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

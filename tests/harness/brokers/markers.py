@@ -1,6 +1,4 @@
-"""
-What a test says about the broker it needs, and which tests that leaves out.
-"""
+"""What a test says about the broker it needs, and which tests that leaves out."""
 
 import pytest
 
@@ -32,9 +30,7 @@ _FITTING = {
 
 
 def register(config: pytest.Config) -> None:
-    """
-    Make the markers known to ``--strict-markers``.
-    """
+    """Make the markers known to ``--strict-markers``."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     proof = "contract(id, ...): proves these promises of design/contract.md"

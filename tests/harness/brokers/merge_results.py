@@ -14,9 +14,7 @@ from pathlib import Path
 
 
 def merge(runs: list[dict[str, str]]) -> dict[str, set[str]]:
-    """
-    All outcomes of each test, over all runs.
-    """
+    """All outcomes of each test, over all runs."""
     merged: dict[str, set[str]] = {}
     for run in runs:
         for test, outcome in run.items():
@@ -25,16 +23,12 @@ def merge(runs: list[dict[str, str]]) -> dict[str, set[str]]:
 
 
 def never_ran(merged: dict[str, set[str]]) -> list[str]:
-    """
-    Return the tests that were skipped in every run, sorted.
-    """
+    """Return the tests that were skipped in every run, sorted."""
     return sorted(test for test, outcomes in merged.items() if outcomes == {"skipped"})
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """
-    Print what came of it; 0 if every test ran somewhere, 1 if one did not.
-    """
+    """Print what came of it; 0 if every test ran somewhere, 1 if one did not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="+", type=Path)
     runs = []

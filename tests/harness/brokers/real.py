@@ -1,6 +1,4 @@
-"""
-What the kinds of real brokers have in common that the tests start themselves.
-"""
+"""What the kinds of real brokers have in common that the tests start themselves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +8,9 @@ from tests.harness.brokers.settings import GROUP_CONFIG
 
 
 class OwnBroker(ExistingCluster):
-    """
-    A real broker with the settings for tests, started for this session only.
-    """
+    """A real broker with the settings for tests, started for this session only."""
 
     @property
     def group_config(self) -> Mapping[str, Any]:
-        """
-        The quick timeouts that the settings for tests allow.
-        """
+        """The quick timeouts that the settings for tests allow."""
         return GROUP_CONFIG

@@ -1,6 +1,4 @@
-"""
-What became of each test, written to a file for ``merge_results.py``.
-"""
+"""What became of each test, written to a file for ``merge_results.py``."""
 
 import json
 from pathlib import Path
@@ -12,18 +10,14 @@ _ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
 
 
 class ResultsFile:
-    """
-    A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
-    """
+    """A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._outcomes: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """
-        Note the worst of a test's set-up, call and teardown.
-        """
+        """Note the worst of a test's set-up, call and teardown."""
         outcome = _outcome(report)
         if outcome is None:
             return
@@ -32,9 +26,7 @@ class ResultsFile:
         self._outcomes[report.nodeid] = worst
 
     def pytest_sessionfinish(self) -> None:
-        """
-        Write the file, sorted.
-        """
+        """Write the file, sorted."""
         text = json.dumps(self._outcomes, indent=1, sort_keys=True)
         self._path.write_text(text + "\n")
 

@@ -1,6 +1,4 @@
-"""
-How a real broker is set up for tests, whatever runs it.
-"""
+"""How a real broker is set up for tests, whatever runs it."""
 
 import os
 

@@ -1,6 +1,4 @@
-"""
-One real broker for all worker processes of pytest-xdist.
-"""
+"""One real broker for all worker processes of pytest-xdist."""
 
 from contextlib import ExitStack
 
@@ -27,25 +25,19 @@ class BrokerForWorkers:
 
     @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
     def pytest_configure_node(self, node: object) -> None:
-        """
-        Tell a worker, before it starts, where its broker is.
-        """
+        """Tell a worker, before it starts, where its broker is."""
         if self._address is None:
             broker = self._running.enter_context(choice.start(self._kind))
             self._address = broker.bootstrap
         node.workerinput[_ADDRESS] = self._address  # type: ignore[attr-defined]  # xdist's
 
     def pytest_unconfigure(self) -> None:
-        """
-        End the broker after the last worker.
-        """
+        """End the broker after the last worker."""
         self._running.close()
 
 
 class LentBroker(OwnBroker):
-    """
-    The broker that was started for all workers, as one of them sees it.
-    """
+    """The broker that was started for all workers, as one of them sees it."""
 
     def __init__(self, kind: choice.Kind, bootstrap: str) -> None:
         super().__init__(bootstrap)
@@ -53,15 +45,11 @@ class LentBroker(OwnBroker):
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """
-    Tell whether this process runs tests for another one.
-    """
+    """Tell whether this process runs tests for another one."""
     return hasattr(config, "workerinput")
 
 
 def lent_to(config: pytest.Config, kind: choice.Kind) -> LentBroker | None:
-    """
-    Return the broker lent to this worker, None if there is none.
-    """
+    """Return the broker lent to this worker, None if there is none."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

@@ -1,6 +1,4 @@
-"""
-Results as a play could have ended.
-"""
+"""Results as a play could have ended."""
 
 from safeconsumer.testing.scenarios import SCENARIOS, Counts, Failure, Result, Scenario
 
@@ -16,9 +14,7 @@ def result(
     *,
     error: str | None = None,
 ) -> Result:
-    """
-    Return a play of 500 records, 7 of which went wrong if there was a failure.
-    """
+    """Return a play of 500 records, 7 of which went wrong if there was a failure."""
     wrong = {failure: 7}
     return Result(
         scenario=name,
@@ -36,7 +32,5 @@ def result(
 
 
 def as_known(name: str) -> list[Result]:
-    """
-    Both clients, each as is known or promised of it.
-    """
+    """Both clients, each as is known or promised of it."""
     return [result(name, "stock", scenario(name).stock_failure), result(name, "safe")]

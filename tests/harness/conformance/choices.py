@@ -14,9 +14,7 @@ from tests.harness.conformance.clients import Client
 
 @frozen(kw_only=True)
 class Choice:
-    """
-    A documented way to differ, and where it is documented.
-    """
+    """A documented way to differ, and where it is documented."""
 
     families: tuple[str, ...]
     eager_only: bool = False
@@ -83,9 +81,7 @@ CHOICES = (
 
 
 def choice_of(client: Client, one: Case) -> Choice | None:
-    """
-    Return the documented choice by which records may come in this case.
-    """
+    """Return the documented choice by which records may come in this case."""
     for choice in CHOICES:
         here = client.family in choice.families and one.name in choice.cases
         if here and not (choice.eager_only and client.protocol != "range"):

@@ -1,6 +1,4 @@
-"""
-The clients that are compared, each with one way of sharing partitions in a group.
-"""
+"""The clients that are compared, each with one way of sharing partitions in a group."""
 
 from attrs import frozen
 

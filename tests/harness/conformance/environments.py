@@ -1,6 +1,4 @@
-"""
-A virtual environment for each client, made once per user, and what is started in it.
-"""
+"""A virtual environment for each client, made once per user, and what is started in it."""
 
 import hashlib
 import subprocess

@@ -1,6 +1,4 @@
-"""
-What is recorded of a client and a case.
-"""
+"""What is recorded of a client and a case."""
 
 from enum import StrEnum
 from typing import Any
@@ -9,9 +7,7 @@ from attrs import frozen
 
 
 class Verdict(StrEnum):
-    """
-    One word per cell of the table.
-    """
+    """One word per cell of the table."""
 
     PASSES = "passes"
     DIFFERS = "differs"
@@ -38,9 +34,7 @@ class Outcome:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """
-        Return it as JSON values.
-        """
+        """Return it as JSON values."""
         return {
             "case": self.case,
             "client": self.client,

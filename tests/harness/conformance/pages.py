@@ -1,6 +1,4 @@
-"""
-Puts the tables where people read them, between marks that stay.
-"""
+"""Puts the tables where people read them, between marks that stay."""
 
 from pathlib import Path
 
@@ -34,9 +32,7 @@ def write(results: Results) -> None:
 
 
 def put(page: str, name: str, text: str) -> str:
-    """
-    Return the page with this text between the marks of that name.
-    """
+    """Return the page with this text between the marks of that name."""
     first, last = marks(name)
     before, found, rest = page.partition(first)
     _, end, after = rest.partition(last)
@@ -47,9 +43,7 @@ def put(page: str, name: str, text: str) -> str:
 
 
 def marks(name: str) -> tuple[str, str]:
-    """
-    Return the lines around what is written by ``python -m tests.broker.conformance``.
-    """
+    """Return the lines around what is written by ``python -m tests.broker.conformance``."""
     return (
         f"<!-- {name}: by python -m tests.broker.conformance --write -->",
         f"<!-- {name} -->",

@@ -1,6 +1,4 @@
-"""
-The results as tables for people: one for the terminal and the design, one shorter.
-"""
+"""The results as tables for people: one for the terminal and the design, one shorter."""
 
 import os
 import platform
@@ -23,17 +21,13 @@ SIGNS = {
 
 
 def sign(outcomes: Iterable[Outcome]) -> str:
-    """
-    Return what a cell of the table says; runs that differ stand side by side.
-    """
+    """Return what a cell of the table says; runs that differ stand side by side."""
     found = list(dict.fromkeys(SIGNS[one.verdict] for one in outcomes))
     return " / ".join(found) or " "
 
 
 def full_table(results: Results) -> str:
-    """
-    Return the table of all cases, in Markdown, by parts.
-    """
+    """Return the table of all cases, in Markdown, by parts."""
     titles = [CLIENTS[name].title for name in results.clients()]
     lines: list[str] = []
     for part in dict.fromkeys(CASES[name].part for name in results.cases()):
@@ -47,9 +41,7 @@ def full_table(results: Results) -> str:
 
 
 def short_table(results: Results) -> str:
-    """
-    Return, in Markdown, how many cases of each part each client passes.
-    """
+    """Return, in Markdown, how many cases of each part each client passes."""
     parts = list(dict.fromkeys(CASES[name].part for name in results.cases()))
     lines = [_row(["", *parts]), _row(["---"] * (len(parts) + 1))]
     for client in results.clients():
@@ -59,9 +51,7 @@ def short_table(results: Results) -> str:
 
 
 def remarks(results: Results) -> str:
-    """
-    Return what was seen and of whom, one line per case, in Markdown.
-    """
+    """Return what was seen and of whom, one line per case, in Markdown."""
     lines = []
     for case in results.cases():
         seen: dict[str, list[str]] = {}
@@ -75,9 +65,7 @@ def remarks(results: Results) -> str:
 
 
 def choices() -> str:
-    """
-    Return the documented choices with their links, in Markdown.
-    """
+    """Return the documented choices with their links, in Markdown."""
     return "\n".join(
         f"- {', '.join(one.families)}; {', '.join(f'`{name}`' for name in one.cases)}: "
         f"{one.text} {' '.join(f'<{link}>' for link in one.links)}"
@@ -86,9 +74,7 @@ def choices() -> str:
 
 
 def conditions(results: Results) -> str:
-    """
-    Return when it was, on what, with which versions, and where runs differ.
-    """
+    """Return when it was, on what, with which versions, and where runs differ."""
     differing = [
         f"`{case}` of {CLIENTS[client].title}" for case, client in results.differing()
     ]
@@ -99,9 +85,7 @@ def conditions(results: Results) -> str:
 
 
 def stamp(results: Results) -> str:
-    """
-    Return date, machine, broker and versions in one line.
-    """
+    """Return date, machine, broker and versions in one line."""
     versions = sorted(
         {
             f"{name} {version}"

@@ -1,6 +1,4 @@
-"""
-The outcomes of one or more runs, and what they agree on.
-"""
+"""The outcomes of one or more runs, and what they agree on."""
 
 import datetime as dt
 import os
@@ -30,47 +28,33 @@ class Results:
     date: str = Factory(lambda: dt.datetime.now(dt.UTC).isoformat(timespec="minutes"))
 
     def cell(self, case: str, client: str) -> list[Outcome]:
-        """
-        Return what the runs say of this client in this case, one after the other.
-        """
+        """Return what the runs say of this client in this case, one after the other."""
         return [one for one in self._all() if (one.case, one.client) == (case, client)]
 
     def verdict(self, case: str, client: str) -> Verdict | None:
-        """
-        Return what all runs say, None if they do not agree.
-        """
+        """Return what all runs say, None if they do not agree."""
         found = {one.verdict for one in self.cell(case, client)}
         return found.pop() if len(found) == 1 else None
 
     def cases(self) -> list[str]:
-        """
-        Return the cases that were tried, in their order.
-        """
+        """Return the cases that were tried, in their order."""
         return list(dict.fromkeys(one.case for one in self._all()))
 
     def clients(self) -> list[str]:
-        """
-        Return the clients that were tried, in their order.
-        """
+        """Return the clients that were tried, in their order."""
         return list(dict.fromkeys(one.client for one in self.tried))
 
     def versions(self, client: str) -> dict[str, str]:
-        """
-        Return the distributions of a client, with their versions.
-        """
+        """Return the distributions of a client, with their versions."""
         return next(one.versions for one in self.tried if one.client == client)
 
     @property
     def runs(self) -> int:
-        """
-        How often each client was tried.
-        """
+        """How often each client was tried."""
         return sum(one.client == self.clients()[0] for one in self.tried)
 
     def differing(self) -> list[tuple[str, str]]:
-        """
-        Return the cases and clients of which the runs say different things.
-        """
+        """Return the cases and clients of which the runs say different things."""
         return [
             (case, client)
             for case in self.cases()
@@ -79,9 +63,7 @@ class Results:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """
-        Return everything as JSON values; nothing names the machine.
-        """
+        """Return everything as JSON values; nothing names the machine."""
         return {
             "date": self.date,
             "machine": {

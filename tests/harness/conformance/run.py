@@ -1,6 +1,4 @@
-"""
-All cases of one client, one after the other, and what they say.
-"""
+"""All cases of one client, one after the other, and what they say."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -32,9 +30,7 @@ _TRIES = 3
 
 @frozen(kw_only=True)
 class Tried:
-    """
-    What one run says of one client.
-    """
+    """What one run says of one client."""
 
     client: str
     versions: dict[str, str]

@@ -1,6 +1,4 @@
-"""
-The console in Chromium: opening it, and what operators do there again and again.
-"""
+"""The console in Chromium: opening it, and what operators do there again and again."""
 
 import os
 import shutil
@@ -19,28 +17,20 @@ LIMIT = 20_000.0
 
 
 class Reached(Protocol):
-    """
-    A console that can be opened.
-    """
+    """A console that can be opened."""
 
     @property
     def url(self) -> str:
-        """
-        Its address.
-        """
+        """Its address."""
 
     @property
     def link(self) -> str:
-        """
-        The link that its command prints; it works once.
-        """
+        """The link that its command prints; it works once."""
 
 
 @contextmanager
 def opened(browser: Browser, served: Reached, **options: Any) -> Iterator[Page]:  # noqa: ANN401 - Playwright's
-    """
-    Open the console; afterwards nothing was asked of others, and nothing failed.
-    """
+    """Open the console; afterwards nothing was asked of others, and nothing failed."""
     context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
     context.set_default_timeout(LIMIT)
     page = context.new_page()
@@ -67,9 +57,7 @@ def go(page: Page, served: Reached, path: str, **query: str) -> None:
 
 
 def place(page: Page, served: Reached, **wish: str) -> None:
-    """
-    Fill in the form, look at the preview, and place it.
-    """
+    """Fill in the form, look at the preview, and place it."""
     go(page, served, "/place", group=wish["group"])
     page.get_by_label("What", exact=True).fill(wish["scopes"])
     page.get_by_label("Why", exact=True).fill(wish.get("reason", "a test"))
@@ -85,17 +73,13 @@ def place(page: Page, served: Reached, **wish: str) -> None:
 
 
 def shoot(page: Page, name: str) -> None:
-    """
-    Keep a picture of the page, if somebody wants it.
-    """
+    """Keep a picture of the page, if somebody wants it."""
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
 
 def check_accessible(page: Page) -> None:
-    """
-    Ask axe; what it calls serious or critical is none of ours.
-    """
+    """Ask axe; what it calls serious or critical is none of ours."""
     found = Axe().run(page).response["violations"]
     grave = [
         (one["id"], [node["html"] for node in one["nodes"]])

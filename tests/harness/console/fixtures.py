@@ -1,6 +1,4 @@
-"""
-What tests of the console share.
-"""
+"""What tests of the console share."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,4 @@
-"""
-A console that is served for a test, and members that poll meanwhile.
-"""
+"""A console that is served for a test, and members that poll meanwhile."""
 
 import signal
 import subprocess
@@ -29,9 +27,7 @@ TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 
 
 class Served:
-    """
-    A console on a port of its own, with a token for scripts.
-    """
+    """A console on a port of its own, with a token for scripts."""
 
     def __init__(self, desk: Desk, listener: Any) -> None:  # noqa: ANN401 - a socket
         self.desk = desk
@@ -45,9 +41,7 @@ class Served:
 
     @property
     def link(self) -> str:
-        """
-        What the command prints.
-        """
+        """What the command prints."""
         return f"{self.url}{LOGIN}?token={self.desk.door.token}"
 
     @property
@@ -55,9 +49,7 @@ class Served:
         return f"{self.url}{LOGIN}?token={TOKEN}"
 
     def client(self, **headers: str) -> httpx.Client:
-        """
-        Make a client that may do what the token allows.
-        """
+        """Make a client that may do what the token allows."""
         allowed = {"authorization": f"Bearer {TOKEN}", **headers}
         return httpx.Client(base_url=self.url, headers=allowed, timeout=30)
 
@@ -65,9 +57,7 @@ class Served:
         return httpx.Client(base_url=self.url, headers=headers, timeout=30)
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """
-        Return what a call answers.
-        """
+        """Return what a call answers."""
         with self.client() as client:
             answer = client.get(f"/api/v1/{path}", params=query)
             assert answer.status_code == 200, answer.text
@@ -79,9 +69,7 @@ class Served:
             return client.post(f"/api/v1/{path}", json=body)
 
     def pause(self, **wish: str) -> httpx.Response:
-        """
-        Place holds, and agree to what a preview shows.
-        """
+        """Place holds, and agree to what a preview shows."""
         told = self.post("preview", **wish).json()["agreement"]
         agreed = {} if told is None else {"agreed": told}
         return self.post("pause", **wish, **agreed)
@@ -95,9 +83,7 @@ class Served:
         self.stop()
 
     def stop(self) -> None:
-        """
-        End it, as an interrupt does; a second call does nothing.
-        """
+        """End it, as an interrupt does; a second call does nothing."""
         self.desk.close()
         self._server.should_exit = True
         self._thread.join(10)
@@ -107,9 +93,7 @@ class Served:
 
 @contextmanager
 def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - of Setup
-    """
-    Serve a console for a team.
-    """
+    """Serve a console for a team."""
     setup = Setup(
         base=team.broker.client_config,
         settings=team.settings,
@@ -123,9 +107,7 @@ def console(team: Team, **changed: Any) -> Iterator[Served]:  # noqa: ANN401 - o
 
 @contextmanager
 def serving(setup: Setup) -> Iterator[Served]:
-    """
-    Serve a console.
-    """
+    """Serve a console."""
     with ExitStack() as closing:
         listener = closing.enter_context(serve.listening(0))
         following = closing.enter_context(serve.follower(setup))
@@ -151,9 +133,7 @@ class Commanded:
 
 @contextmanager
 def commanded(*options: str) -> Iterator[Commanded]:
-    """
-    Run ``safeconsumer console`` in a process of its own; Ctrl-C ends it at the end.
-    """
+    """Run ``safeconsumer console`` in a process of its own; Ctrl-C ends it at the end."""
     with (
         TemporaryFile("w+") as errors,
         subprocess.Popen(  # noqa: S603 - our own code
@@ -191,9 +171,7 @@ main()
 
 
 def until_complete(served: Served) -> None:
-    """
-    Wait until the console has read the topics and asked for groups.
-    """
+    """Wait until the console has read the topics and asked for groups."""
 
     def is_complete() -> bool:
         snapshot = served.desk.snapshot()
@@ -203,9 +181,7 @@ def until_complete(served: Served) -> None:
 
 
 def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
-    """
-    Make members that share the topic out among them, and know where to read it.
-    """
+    """Make members that share the topic out among them, and know where to read it."""
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
     with Polled(*members[1:]):
@@ -220,9 +196,7 @@ def settled(team: Team, *names: str, plain: tuple[str, ...] = ()) -> list[Any]:
 
 
 def row_of(served: Served, group: str) -> dict[str, Any]:
-    """
-    Return what the console says of a group; nothing while it knows none.
-    """
+    """Return what the console says of a group; nothing while it knows none."""
     with served.client() as client:
         answer = client.get("/api/v1/groups")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -234,16 +208,12 @@ def row_of(served: Served, group: str) -> dict[str, Any]:
 
 
 def until_level(served: Served, group: str, level: str) -> None:
-    """
-    Wait until the console says that a group does so.
-    """
+    """Wait until the console says that a group does so."""
     wait_for(lambda: row_of(served, group).get("level") == level, level)
 
 
 def until_settled(served: Served, group: str, members: int, reporting: int) -> None:
-    """
-    Wait until the console knows who owns what, and who reports.
-    """
+    """Wait until the console knows who owns what, and who reports."""
 
     def is_settled() -> bool:
         row = row_of(served, group)

@@ -1,6 +1,4 @@
-"""
-A big cluster that is not there: what a follower would know of it.
-"""
+"""A big cluster that is not there: what a follower would know of it."""
 
 import time
 
@@ -20,9 +18,7 @@ ENDS = {"ops": 10, "own": 0}
 
 @define
 class Still:
-    """
-    Stands in for a follower: what it knows is given.
-    """
+    """Stands in for a follower: what it knows is given."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
@@ -37,9 +33,7 @@ class Still:
         pass
 
     def hold(self, group: str) -> None:
-        """
-        Let a hold of the whole group arrive.
-        """
+        """Let a hold of the whole group arrive."""
         picture = self.known.pictures[group]
         changed = evolve(picture, standing=(standing(group),))
         self.known = evolve(
@@ -61,9 +55,7 @@ def standing(group: str, scope: str = "@all") -> Standing:
 
 
 def picture(number: int, *, is_held: bool, is_obeyed: bool = True) -> Picture:
-    """
-    Make a group of five members, each with five partitions.
-    """
+    """Make a group of five members, each with five partitions."""
     group, topic = f"group-{number:03}", f"topic-{number:03}"
     each = PARTITIONS // MEMBERS
     members, reports = [], []
@@ -111,9 +103,7 @@ def picture(number: int, *, is_held: bool, is_obeyed: bool = True) -> Picture:
 
 
 def big() -> Still:
-    """
-    Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held.
-    """
+    """Make 200 groups with 1,000 members and 5,000 partitions; a fifth of them held."""
     pictures = [
         picture(number, is_held=number % 5 == 0, is_obeyed=number % 50 != 0)
         for number in range(GROUPS)
@@ -122,9 +112,7 @@ def big() -> Still:
 
 
 def alone(*pictures: Picture) -> Still:
-    """
-    Make a cluster with these groups, and no other.
-    """
+    """Make a cluster with these groups, and no other."""
     return Still(
         Snapshot(
             version=1,

@@ -1,6 +1,4 @@
-"""
-The code blocks of README and of the pages under ``docs``: what runs each, or why not.
-"""
+"""The code blocks of README and of the pages under ``docs``: what runs each, or why not."""
 
 import re
 from collections.abc import Iterator
@@ -49,17 +47,13 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """
-        What stands behind ``$``, with lines that are continued.
-        """
+        """What stands behind ``$``, with lines that are continued."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [line[2:] for line in lines if line.startswith("$ ")]
 
 
 def blocks(page: Path) -> list[Block]:
-    """
-    Return the blocks of a page in their order, without directives of Sphinx.
-    """
+    """Return the blocks of a page in their order, without directives of Sphinx."""
     return list(_blocks(page, page.read_text("utf-8")))
 
 
@@ -81,9 +75,7 @@ def _blocks(page: Path, text: str) -> Iterator[Block]:
 
 
 def spark_examples() -> list[Block]:
-    """
-    Return what ``tests/system/spark`` runs: it needs a session and Java.
-    """
+    """Return what ``tests/system/spark`` runs: it needs a session and Java."""
     return [
         block
         for page in PAGES
@@ -94,9 +86,7 @@ def spark_examples() -> list[Block]:
 
 
 def printed_after(these: list[Block], block: Block) -> str | None:
-    """
-    Return what the page says that a block prints: the ``text`` block behind it.
-    """
+    """Return what the page says that a block prints: the ``text`` block behind it."""
     rest = these[these.index(block) + 1 :]
     shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]
     return shown[0] if shown else None

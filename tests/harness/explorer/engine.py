@@ -46,30 +46,22 @@ _HANDLER_SIGNAL, _STUCK_SIGNAL = signal.SIGUSR1, signal.SIGUSR2
 
 
 class InfeasibleError(BaseException):
-    """
-    Raised by an operation that could not have run at this place.
-    """
+    """Raised by an operation that could not have run at this place."""
 
 
 class _StuckError(BaseException):
-    """
-    Raised in the main thread to end a deadlock.
-    """
+    """Raised in the main thread to end a deadlock."""
 
 
 @frozen
 class Outcome:
-    """
-    What an operation returned or raised.
-    """
+    """What an operation returned or raised."""
 
     value: Any = None
     error: BaseException | None = None
 
     def told(self) -> str:
-        """
-        Describe the error, and where it was raised, innermost first.
-        """
+        """Describe the error, and where it was raised, innermost first."""
         assert self.error is not None
         frames = traceback.extract_tb(self.error.__traceback__)[1:]
         stack = [(one.filename, one.lineno or 0, one.name) for one in reversed(frames)]
@@ -117,9 +109,7 @@ class Wrong:
         return f"{where}: {'; '.join(self.messages)}"
 
     def stacks(self) -> str:
-        """
-        Return where both stood, a frame a line.
-        """
+        """Return where both stood, a frame a line."""
         lines = []
         if self.place is not None:
             lines += ["A stood at", *_lines(self.place.stack)]
@@ -154,9 +144,7 @@ class Exploration:
 
 @define(eq=False)
 class _Run:
-    """
-    One run: what has been seen of it so far.
-    """
+    """One run: what has been seen of it so far."""
 
     place: Place | None = None
     a: Outcome | None = None
@@ -194,16 +182,12 @@ class Meeting:
 
 
 def every(places: Sequence[object]) -> Iterable[int]:
-    """
-    Choose all places.
-    """
+    """Choose all places."""
     return range(1, len(places) + 1)
 
 
 def sample(most: int, seed: object) -> Places:
-    """
-    Choose ``most`` places: each line where it is reached first, then others by chance.
-    """
+    """Choose ``most`` places: each line where it is reached first, then others by chance."""
 
     def choose(places: Sequence[tuple[CodeType, int]]) -> Iterable[int]:
         if len(places) <= most:
@@ -245,9 +229,7 @@ class Explorer:
 
     @property
     def other(self) -> threading.Thread:
-        """
-        The thread of B.
-        """
+        """The thread of B."""
         return self._other.thread
 
     def __enter__(self) -> Self:
@@ -326,9 +308,7 @@ class Explorer:
         return found
 
     def _try(self, found: Exploration, meeting: Meeting, k: int) -> bool:
-        """
-        Make one run, and return whether it was a deadlock.
-        """
+        """Make one run, and return whether it was a deadlock."""
         run = _Run()
         self._runs += 1
         if self._runs % _COLLECT_EVERY == 0:
@@ -440,9 +420,7 @@ def _checked(check: Check, subject: object, run: _Run) -> list[str]:
 
 
 class _Other:
-    """
-    The thread of B, used for many runs.
-    """
+    """The thread of B, used for many runs."""
 
     def __init__(self) -> None:
         self._go, self._done = threading.Lock(), threading.Lock()
@@ -476,29 +454,21 @@ class _Other:
             self._done.release()
 
     def abandon(self) -> None:
-        """
-        Leave it alone: it hangs, and nothing can end it. If it goes on, it ends.
-        """
+        """Leave it alone: it hangs, and nothing can end it. If it goes on, it ends."""
         self._is_abandoned = True
 
     def begin(self, job: Callable[[], None]) -> None:
-        """
-        Let it run.
-        """
+        """Let it run."""
         self._job = job
         self.is_idle = self._has_begun = False
         self._go.release()
 
     def wait(self) -> None:
-        """
-        Wait until it has ended.
-        """
+        """Wait until it has ended."""
         self._done.acquire()
 
     def ended_or_blocked(self) -> bool:
-        """
-        Wait until it has ended (True), or waits itself (False).
-        """
+        """Wait until it has ended (True), or waits itself (False)."""
         last, looks = None, 0
         while not self._done.acquire(timeout=_LOOK):
             now = _position(self.ident)
@@ -517,16 +487,12 @@ class _Other:
             return False
 
     def stack(self) -> tuple[tuple[str, int, str], ...]:
-        """
-        Return where it stands.
-        """
+        """Return where it stands."""
         frame = sys._current_frames().get(self.ident)
         return () if frame is None else _stack(frame)
 
     def end(self) -> None:
-        """
-        End the thread, if it does not hang.
-        """
+        """End the thread, if it does not hang."""
         if self.is_idle or self._done.acquire(timeout=1):
             self._job = None
             self._go.release()
@@ -534,9 +500,7 @@ class _Other:
 
 
 def _position(ident: int) -> tuple[int, int] | None:
-    """
-    Return at which instruction a thread stands; None if it is not there.
-    """
+    """Return at which instruction a thread stands; None if it is not there."""
     frame = sys._current_frames().get(ident)
     return None if frame is None else (id(frame), frame.f_lasti)
 
@@ -560,9 +524,7 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
     def __exit__(self, *_: object) -> None: ...
 
     def is_inside(self, code: CodeType) -> bool:
-        """
-        Tell whether a function's lines count.
-        """
+        """Tell whether a function's lines count."""
         known = self._known.get(code)
         if known is None:
             known = code.co_filename.startswith(self._inside)
@@ -583,9 +545,7 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
 
 
 class _SetTrace(_Tracer):
-    """
-    By ``sys.settrace``.
-    """
+    """By ``sys.settrace``."""
 
     def __init__(self, inside: Sequence[str], *, by_opcode: bool) -> None:
         super().__init__(inside)
@@ -593,9 +553,7 @@ class _SetTrace(_Tracer):
 
     @contextlib.contextmanager
     def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
-        """
-        Trace this thread.
-        """
+        """Trace this thread."""
         wanted, count, known, is_inside = self._event, 0, self._known, self.is_inside
         places = self.places = self.places if k else []
 
@@ -630,9 +588,7 @@ def _mark(frame: FrameType, event: str) -> int:
 
 
 class _Monitoring(_Tracer):
-    """
-    By ``sys.monitoring`` (Python 3.12): what is not inside costs nothing.
-    """
+    """By ``sys.monitoring`` (Python 3.12): what is not inside costs nothing."""
 
     _TOOL = 3
 
@@ -677,9 +633,7 @@ class _Monitoring(_Tracer):
 
     @contextlib.contextmanager
     def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
-        """
-        Trace this thread.
-        """
+        """Trace this thread."""
         if not k:
             self.places = []
         self._k, self._count, self._come = k, 0, come

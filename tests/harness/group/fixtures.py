@@ -1,6 +1,4 @@
-"""
-What tests of group control share.
-"""
+"""What tests of group control share."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +12,20 @@ from tests.harness.group.team import Team
 
 @pytest.fixture
 def model_seconds(pytestconfig: pytest.Config) -> float:
-    """
-    Tell for how long a model may be explored.
-    """
+    """Tell for how long a model may be explored."""
     seconds: float = pytestconfig.option.group_model_seconds
     return seconds
 
 
 @pytest.fixture
 def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Give each look of a command that waits enough time on a busy machine.
-    """
+    """Give each look of a command that waits enough time on a busy machine."""
     monkeypatch.setattr("safeconsumer.cli.waiting._LEAST_LOOK", 20.0)
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredBroker]:
-    """
-    Lend a broker with passwords and ACLs.
-    """
+    """Lend a broker with passwords and ACLs."""
     with SecuredBroker() as broker:
         yield broker
 

@@ -1,6 +1,4 @@
-"""
-A ledger behind the barrier, and control records as a topic would bring them.
-"""
+"""A ledger behind the barrier, and control records as a topic would bring them."""
 
 from safeconsumer.group import wire
 from safeconsumer.group.broker_clock import BrokerClock
@@ -25,9 +23,7 @@ def written(  # noqa: PLR0913 - a record has that many properties
     since: float | None = None,
     reason: str | None = None,
 ) -> Written:
-    """
-    Make a control record.
-    """
+    """Make a control record."""
     ttl_ms = None if ttl is None else int(ttl * 1000)
     since_ms = None if since is None else int(since * 1000)
     hold = ControlHold("id", reason, ttl_ms, since_ms=since_ms)
@@ -37,9 +33,7 @@ def written(  # noqa: PLR0913 - a record has that many properties
 
 
 class ControlLab(LedgerLab):
-    """
-    A lab with the state of its control topics. The wall clock stands at 1.0.
-    """
+    """A lab with the state of its control topics. The wall clock stands at 1.0."""
 
     def __init__(self, clock: BrokerClock | None = None) -> None:
         super().__init__()

@@ -1,6 +1,4 @@
-"""
-An operator's hands: commands against a team's cluster, while its members work.
-"""
+"""An operator's hands: commands against a team's cluster, while its members work."""
 
 from click.testing import CliRunner, Result
 
@@ -9,16 +7,12 @@ from tests.harness.group.team import Team
 
 
 def run(team: Team, *arguments: str, typed: str | None = None) -> Result:
-    """
-    Run a command against the team's cluster and control topics.
-    """
+    """Run a command against the team's cluster and control topics."""
     return CliRunner().invoke(safeconsumer, [*arguments, *where(team)], input=typed)
 
 
 def where(team: Team) -> list[str]:
-    """
-    Return the options that name a team's cluster and control topics.
-    """
+    """Return the options that name a team's cluster and control topics."""
     settings = team.settings
     return [
         *("--bootstrap", ",".join(team.broker.client_config["bootstrap_servers"])),

@@ -1,14 +1,10 @@
-"""
-Options of the group control tests; ``tests/conftest.py`` calls the hook.
-"""
+"""Options of the group control tests; ``tests/conftest.py`` calls the hook."""
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--group-model-seconds`` and ``--group-soak``.
-    """
+    """Add ``--group-model-seconds`` and ``--group-soak``."""
     group = parser.getgroup("group control")
     group.addoption(
         "--group-model-seconds",

@@ -1,6 +1,4 @@
-"""
-A Java broker with passwords and ACLs.
-"""
+"""A Java broker with passwords and ACLs."""
 
 from pathlib import Path
 from typing import Any
@@ -30,14 +28,10 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class SecuredBroker(JavaBroker):
-    """
-    SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow.
-    """
+    """SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow."""
 
     def client_of(self, user: str) -> dict[str, Any]:
-        """
-        Return how a user connects.
-        """
+        """Return how a user connects."""
         return {
             "bootstrap_servers": [self.bootstrap],
             "security_protocol": "SASL_PLAINTEXT",
@@ -48,9 +42,7 @@ class SecuredBroker(JavaBroker):
 
     @property
     def client_config(self) -> dict[str, Any]:
-        """
-        The operator's connection.
-        """
+        """The operator's connection."""
         return self.client_of("operator")
 
     def _write_properties(self) -> None:
@@ -80,9 +72,7 @@ class SecuredBroker(JavaBroker):
 
 
 def allow(user: str, kind: ResourceType, name: str, *operations: ACLOperation) -> Any:  # noqa: ANN401 - ACLs
-    """
-    Return the ACLs that allow a user some operations on one resource.
-    """
+    """Return the ACLs that allow a user some operations on one resource."""
     return [
         ACL(
             principal=f"User:{user}",

@@ -1,6 +1,4 @@
-"""
-A team on a broker with passwords and ACLs, and the rights of everybody in it.
-"""
+"""A team on a broker with passwords and ACLs, and the rights of everybody in it."""
 
 import json
 import re
@@ -30,9 +28,7 @@ OWNER = ("--owner", "alice")
 
 
 class Story:
-    """
-    A team whose topics are set up by a super user, and worked with by alice.
-    """
+    """A team whose topics are set up by a super user, and worked with by alice."""
 
     def __init__(self, team: Team, folder: Path) -> None:
         self.team = team
@@ -47,9 +43,7 @@ class Story:
         }
 
     def where(self, user: str) -> tuple[str, ...]:
-        """
-        Return the options of a command of somebody.
-        """
+        """Return the options of a command of somebody."""
         login = ("--config", str(self._files[user]))
         return (*login, "--topic-prefix", self.prefix, "--clock-skew", "0.5s")
 
@@ -60,9 +54,7 @@ class Story:
         return self.run("alice", *arguments, "--group", self.team.group)
 
     def set_up(self) -> None:
-        """
-        Make the topics, and set the ACLs that are printed; members' own beside them.
-        """
+        """Make the topics, and set the ACLs that are printed; members' own beside them."""
         team = self.team
         made = self.run(
             "operator", "control", "init", "--operators", "User:alice",
@@ -79,9 +71,7 @@ class Story:
         self._create(own)
 
     def let_watch(self, user: str) -> None:
-        """
-        Give somebody the rights that are printed for alice, but for writing.
-        """
+        """Give somebody the rights that are printed for alice, but for writing."""
         rights = [
             {**row, "principal": f"User:{user}", "operations": operations}
             for row in self._printed
@@ -91,9 +81,7 @@ class Story:
         self._create([one for row in rights for one in _acls(row)])
 
     def let_write(self, user: str) -> None:
-        """
-        Let somebody place operators' holds.
-        """
+        """Let somebody place operators' holds."""
         topic = self.team.settings.operator_topic
         self._create(allow(user, ResourceType.TOPIC, topic, ACLOperation.WRITE))
 
@@ -126,55 +114,35 @@ def _acls(row: dict[str, Any]) -> list[ACL]:
 
 
 class Hands(Protocol):
-    """
-    What an operator does in the story, and looks at, by whatever means.
-    """
+    """What an operator does in the story, and looks at, by whatever means."""
 
     def look_first(self) -> None:
-        """
-        Find that nothing was ever held, and what a pause would do; do nothing.
-        """
+        """Find that nothing was ever held, and what a pause would do; do nothing."""
 
     def pause_and_wait(self) -> None:
-        """
-        Hold the topic, and wait until its only member is quiet.
-        """
+        """Hold the topic, and wait until its only member is quiet."""
 
     def see_a_rebalance(self) -> None:
-        """
-        Find that two members are quiet, and that 12 records wait.
-        """
+        """Find that two members are quiet, and that 12 records wait."""
 
     def see_who_ignores_it(self) -> None:
-        """
-        Look on while a plain client is among them.
-        """
+        """Look on while a plain client is among them."""
 
     def see_that_it_left(self) -> None:
-        """
-        Wait until all are quiet again.
-        """
+        """Wait until all are quiet again."""
 
     def lift(self) -> None:
-        """
-        Lift the hold, and wait until everything flows.
-        """
+        """Lift the hold, and wait until everything flows."""
 
     def let_expire(self) -> None:
-        """
-        Hold partitions 0 and 1 for a while that is over on return.
-        """
+        """Hold partitions 0 and 1 for a while that is over on return."""
 
     def see_history(self) -> None:
-        """
-        Find all of that.
-        """
+        """Find all of that."""
 
 
 def played(story: Story, hands: Hands) -> None:
-    """
-    Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history.
-    """
+    """Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history."""
     team = story.team
     first = story.member("billing-1")
     got = team.settled(first)

@@ -1,6 +1,4 @@
-"""
-A consumer group under control, and its operator, on whatever broker there is.
-"""
+"""A consumer group under control, and its operator, on whatever broker there is."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -134,15 +132,11 @@ class Team:
 
     @property
     def quick(self) -> Control:
-        """
-        The settings of members that report often.
-        """
+        """The settings of members that report often."""
         return self.with_settings(status_interval=0.3)
 
     def silence(self, consumer: SafeConsumer) -> None:
-        """
-        Let a member say nothing any more, as if its process was killed.
-        """
+        """Let a member say nothing any more, as if its process was killed."""
         control: Any = consumer._safe_control
         control._reporter._say = lambda **_: None
 
@@ -156,9 +150,7 @@ class Team:
         return bool(consumer.assignment()) and not consumer._safe_ledger.control_gates()
 
     def settled(self, consumer: SafeConsumer) -> dict[TopicPartition, list[int]]:
-        """
-        Poll until everything is assigned and the control topics are read.
-        """
+        """Poll until everything is assigned and the control topics are read."""
         ready = self.has_all(consumer)
         return poll_until(consumer, lambda: ready() and self.is_ungated(consumer))
 
@@ -182,9 +174,7 @@ class Team:
         return publish(lambda: self.writer, self.settings.operator_topic, wanted, 10.0)
 
     def write_at(self, at_ms: int, hold: ControlHold | None) -> None:
-        """
-        Hold the topic for alice with a time of our choice, as a broker's clock would.
-        """
+        """Hold the topic for alice with a time of our choice, as a broker's clock would."""
         key = wire.encode_key(ControlKey(self.group, "alice", self.topic))
         value = None if hold is None else wire.encode_hold(hold)
         topic = self.settings.operator_topic
@@ -197,9 +187,7 @@ class Team:
 
 
 def control_threads() -> list[str]:
-    """
-    Return the names of threads that group control has running.
-    """
+    """Return the names of threads that group control has running."""
     return [
         one.name
         for one in threading.enumerate()

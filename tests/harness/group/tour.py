@@ -1,6 +1,4 @@
-"""
-The tutorial's tour of an operator's commands, run as it stands: ``--write`` renews it.
-"""
+"""The tutorial's tour of an operator's commands, run as it stands: ``--write`` renews it."""
 
 import re
 import shlex
@@ -38,18 +36,14 @@ _PASSING = (
 
 @define
 class Tour:
-    """
-    A cluster with two topics, and the group ``billing`` as soon as there is control.
-    """
+    """A cluster with two topics, and the group ``billing`` as soon as there is control."""
 
     broker: Any
     _exported: dict[str, str] = field(factory=dict)
     _closing: ExitStack = field(factory=ExitStack)
 
     def begin(self) -> None:
-        """
-        Have two members read everything there is, and poll on.
-        """
+        """Have two members read everything there is, and poll on."""
         for topic, count in _TOPICS.items():
             self.broker.create_topic(topic, count)
         members = [self._member(name) for name in ("billing-1", "billing-2")]
@@ -81,9 +75,7 @@ class Tour:
         return made
 
     def produce(self) -> None:
-        """
-        Write three records to each partition.
-        """
+        """Write three records to each partition."""
         with ExitStack() as closing:
             producer = KafkaProducer(**self.broker.client_config)
             closing.callback(producer.close)
@@ -91,9 +83,7 @@ class Tour:
                 produce(producer, topic, *[3] * count, limit=_LIMIT)
 
     def run(self, command: str) -> str:
-        """
-        Run one line, and return what it says.
-        """
+        """Run one line, and return what it says."""
         name, *arguments = shlex.split(command)
         if name == "export":
             self._exported = dict(one.split("=", 1) for one in arguments)
@@ -111,16 +101,12 @@ class Tour:
 
 
 def block(text: str) -> str:
-    """
-    Return the tour as the page has it.
-    """
+    """Return the tour as the page has it."""
     return text[text.index(_BEGIN) :].partition("```")[0]
 
 
 def told(shown: str, run: Callable[[str], str]) -> str:
-    """
-    Return the tour with what its commands say now; ``...`` stands for the rest.
-    """
+    """Return the tour with what its commands say now; ``...`` stands for the rest."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")
@@ -132,9 +118,7 @@ def told(shown: str, run: Callable[[str], str]) -> str:
 
 
 def lasting(text: str) -> str:
-    """
-    Return a tour without what differs from run to run.
-    """
+    """Return a tour without what differs from run to run."""
     for pattern, word in _PASSING:
         text = re.sub(pattern, word, text)
     return text
@@ -150,9 +134,7 @@ def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - a real one
 
 
 def main() -> None:
-    """
-    Print the tour; with ``--write`` put it into the page.
-    """
+    """Print the tour; with ``--write`` put it into the page."""
     from tests.harness.brokers.java import JavaBroker  # noqa: PLC0415 - Java, where it is run
 
     text = PAGE.read_text("utf-8")

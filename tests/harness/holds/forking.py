@@ -1,6 +1,4 @@
-"""
-A question that is asked in a forked child.
-"""
+"""A question that is asked in a forked child."""
 
 import os
 import signal
@@ -8,9 +6,7 @@ from collections.abc import Callable
 
 
 def is_true_in_child(question: Callable[[], bool]) -> bool:
-    """
-    Ask it in a child that dies if it waits for threads that it has not got.
-    """
+    """Ask it in a child that dies if it waits for threads that it has not got."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,6 +1,4 @@
-"""
-A ledger whose time stands still until a test moves it, and what it told.
-"""
+"""A ledger whose time stands still until a test moves it, and what it told."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -20,9 +18,7 @@ ALL: Scope = scopes.Everything()
 
 
 class Clock:
-    """
-    Seconds that pass when told to, and what to do when somebody looks.
-    """
+    """Seconds that pass when told to, and what to do when somebody looks."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -35,9 +31,7 @@ class Clock:
 
 
 class Told:
-    """
-    A hook that remembers.
-    """
+    """A hook that remembers."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -53,16 +47,12 @@ class Told:
 
 
 def is_locked(ledger: PauseLedger) -> bool:
-    """
-    Tell whether some thread has the ledger's lock.
-    """
+    """Tell whether some thread has the ledger's lock."""
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
 class LedgerLab:
-    """
-    One ledger with a clock, a hook that remembers, and more hooks if wanted.
-    """
+    """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
 
     def __init__(self, *hooks: Hook) -> None:
         self.clock, self.told = Clock(), Told()
@@ -75,9 +65,7 @@ class LedgerLab:
         )
 
     def assign(self, *partitions: TopicPartition) -> None:
-        """
-        Assign outside a poll, and tell it.
-        """
+        """Assign outside a poll, and tell it."""
         self.ledger.assign(partitions)
         self.ledger.deliver()
 

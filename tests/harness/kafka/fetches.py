@@ -1,6 +1,4 @@
-"""
-Answers of a broker, made by hand and put where the IO thread would put them.
-"""
+"""Answers of a broker, made by hand and put where the IO thread would put them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,9 +17,7 @@ VERSION = 12
 
 
 def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
-    """
-    Return one record batch with offsets from ``first`` on.
-    """
+    """Return one record batch with offsets from ``first`` on."""
     builder = MemoryRecordsBuilder(
         magic=2, compression_type=0, batch_size=2**30, offset=first
     )
@@ -32,9 +28,7 @@ def batch(first: int, count: int, *, value: bytes = b"value") -> bytes:
 
 
 def corrupted(data: bytes) -> bytes:
-    """
-    Return a batch whose checksum no longer fits.
-    """
+    """Return a batch whose checksum no longer fits."""
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
@@ -46,9 +40,7 @@ def answer(
     *,
     error: int = 0,
 ) -> None:
-    """
-    Put an answer to a fetch of this moment's ownership into the buffer.
-    """
+    """Put an answer to a fetch of this moment's ownership into the buffer."""
     fetcher = consumer._fetcher
     epoch = getattr(fetcher, "_epochs", dict)().get(tp)
     asked = offset if epoch is None else StampedOffset.of(offset, epoch)
@@ -69,9 +61,7 @@ def answer(
 
 
 def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
-    """
-    Assign partitions at offset 0, so that nothing has to be asked of a broker.
-    """
+    """Assign partitions at offset 0, so that nothing has to be asked of a broker."""
     consumer.assign(list(partitions))
     for tp in partitions:
         if not consumer._subscription.assignment[tp].has_valid_position:
@@ -79,7 +69,5 @@ def assigned(consumer: KafkaConsumer, *partitions: TopicPartition) -> None:
 
 
 def offsets(polled: dict[TopicPartition, Iterable[Any]]) -> dict[int, list[int]]:
-    """
-    Return the offsets of what a ``poll`` returned, by partition number.
-    """
+    """Return the offsets of what a ``poll`` returned, by partition number."""
     return {tp.partition: [one.offset for one in ones] for tp, ones in polled.items()}

@@ -1,6 +1,4 @@
-"""
-Consumers that reach no broker, and what their hooks were told.
-"""
+"""Consumers that reach no broker, and what their hooks were told."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,17 +15,13 @@ Maker = Callable[..., SafeConsumer]
 
 @pytest.fixture
 def told() -> Told:
-    """
-    Make a hook that remembers.
-    """
+    """Make a hook that remembers."""
     return Told()
 
 
 @pytest.fixture
 def safe(told: Told) -> Iterator[Maker]:
-    """
-    ``safe(*topics, **configs)`` makes a consumer that reaches no broker.
-    """
+    """``safe(*topics, **configs)`` makes a consumer that reaches no broker."""
     with ExitStack() as stack:
 
         def make(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's

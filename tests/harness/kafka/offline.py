@@ -31,9 +31,7 @@ def offline(
     *topics: str,
     **configs: Any,  # noqa: ANN401 - upstream's keys and types
 ) -> Iterator[Any]:
-    """
-    Make a consumer of the kind that reaches no broker, and close it.
-    """
+    """Make a consumer of the kind that reaches no broker, and close it."""
     with silent_broker() as address:
         consumer = kind(
             *topics, bootstrap_servers=address, api_version=(2, 3), **configs

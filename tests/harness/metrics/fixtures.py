@@ -1,6 +1,4 @@
-"""
-Consumers and workers whose figures are read.
-"""
+"""Consumers and workers whose figures are read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,9 +14,7 @@ Maker = Callable[..., SafeConsumer]
 
 @pytest.fixture
 def safe() -> Iterator[Maker]:
-    """
-    ``safe(*topics, **configs)`` makes a consumer that reaches no broker.
-    """
+    """``safe(*topics, **configs)`` makes a consumer that reaches no broker."""
     with ExitStack() as stack:
 
         def make(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - upstream's

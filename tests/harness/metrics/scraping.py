@@ -1,6 +1,4 @@
-"""
-Figures as a scrape has them.
-"""
+"""Figures as a scrape has them."""
 
 import shutil
 import subprocess
@@ -35,27 +33,21 @@ def values(*sources: object) -> dict[str, float]:
 
 
 def text_of(*sources: object) -> str:
-    """
-    Return what a scrape gets.
-    """
+    """Return what a scrape gets."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     return generate_latest(registry).decode()
 
 
 def scrape(port: int) -> str:
-    """
-    Ask for the metrics by HTTP.
-    """
+    """Ask for the metrics by HTTP."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text: str = answer.read().decode()
     return text
 
 
 def promtool(*arguments: str, given: str = "") -> str:
-    """
-    Run promtool, which must find nothing to complain of; return what it says.
-    """
+    """Run promtool, which must find nothing to complain of; return what it says."""
     assert PROMTOOL is not None
     done = subprocess.run(  # noqa: S603 - the tool, and our own text
         [PROMTOOL, *arguments],

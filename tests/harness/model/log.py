@@ -1,6 +1,4 @@
-"""
-The simulated log of one partition: acknowledged records in batches of real bytes.
-"""
+"""The simulated log of one partition: acknowledged records in batches of real bytes."""
 
 import struct
 from bisect import bisect_left
@@ -17,9 +15,7 @@ _LEADER_EPOCH, _LEADER_EPOCH_AT = struct.Struct(">i"), 12
 
 @frozen
 class Batch:
-    """
-    One batch as a producer wrote it.
-    """
+    """One batch as a producer wrote it."""
 
     base: int
     count: int
@@ -27,24 +23,18 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """
-        The offset after its last record.
-        """
+        """The offset after its last record."""
         return self.base + self.count
 
     def stamped(self, stamp: int) -> bytes:
-        """
-        Return the bytes with the stamp where the leader's epoch stands.
-        """
+        """Return the bytes with the stamp where the leader's epoch stands."""
         data = bytearray(self.data)
         _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_AT, stamp)
         return bytes(data)
 
 
 class Log:
-    """
-    All records of one partition, none of them ever taken away.
-    """
+    """All records of one partition, none of them ever taken away."""
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
@@ -53,15 +43,11 @@ class Log:
         self._batches: list[Batch] = []
 
     def value(self, offset: int) -> bytes:
-        """
-        Return what the record at the offset says.
-        """
+        """Return what the record at the offset says."""
         return f"{self.tp.topic}:{self.tp.partition}@{offset}".encode()
 
     def append(self, count: int, gap: int) -> None:
-        """
-        Acknowledge a batch; ``gap`` offsets behind it stay without a record.
-        """
+        """Acknowledge a batch; ``gap`` offsets behind it stay without a record."""
         builder = MemoryRecordsBuilder(2, 0, 2**20)
         offsets = range(self.end, self.end + count)
         for offset in offsets:
@@ -74,16 +60,12 @@ class Log:
         self.end += count + gap
 
     def next_from(self, offset: int) -> int | None:
-        """
-        Return the offset of the first record at or after the given one.
-        """
+        """Return the offset of the first record at or after the given one."""
         at = bisect_left(self.offsets, offset)
         return self.offsets[at] if at < len(self.offsets) else None
 
     def between(self, start: int, end: int) -> list[int]:
-        """
-        Return the offsets of the records from ``start`` up to, not including, ``end``.
-        """
+        """Return the offsets of the records from ``start`` up to, not including, ``end``."""
         return self.offsets[
             bisect_left(self.offsets, start) : bisect_left(self.offsets, end)
         ]

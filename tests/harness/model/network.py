@@ -17,30 +17,20 @@ from kafka.structs import TopicPartition
 
 
 class Peer(Protocol):
-    """
-    Whom the client talks to.
-    """
+    """Whom the client talks to."""
 
     def partitions(self, topic: str) -> set[int]:
-        """
-        Return the partitions of a topic.
-        """
+        """Return the partitions of a topic."""
 
     def receive(self, node: int, request: Any) -> Future:  # noqa: ANN401 - upstream's
-        """
-        Take a request; the future is for its answer.
-        """
+        """Take a request; the future is for its answer."""
 
     def interrupt(self, point: str) -> None:
-        """
-        Do what happens elsewhere while the consumer is at this point.
-        """
+        """Do what happens elsewhere while the consumer is at this point."""
 
 
 def spawn(coroutine: Coroutine[Future, None, Any]) -> Future:
-    """
-    Run a coroutine up to where it waits, and on from there when that is answered.
-    """
+    """Run a coroutine up to where it waits, and on from there when that is answered."""
     done = Future()
 
     def step(_: object = None) -> None:
@@ -58,9 +48,7 @@ def spawn(coroutine: Coroutine[Future, None, Any]) -> Future:
 
 
 def finish(coroutine: Coroutine[Future, None, Any]) -> Any:  # noqa: ANN401 - any result
-    """
-    Run a coroutine that must not wait for anything, and return its result.
-    """
+    """Run a coroutine that must not wait for anything, and return its result."""
     done = spawn(coroutine)
     assert done.is_done, "this would block for ever"
     if done.exception is not None:
@@ -69,9 +57,7 @@ def finish(coroutine: Coroutine[Future, None, Any]) -> Any:  # noqa: ANN401 - an
 
 
 class Cluster:
-    """
-    The metadata, always fresh.
-    """
+    """The metadata, always fresh."""
 
     unauthorized_topics = frozenset[str]()
     need_all_topic_metadata = False
@@ -107,9 +93,7 @@ class Cluster:
 
 
 class Net:
-    """
-    The event loop.
-    """
+    """The event loop."""
 
     _io_thread = None
 
@@ -135,9 +119,7 @@ class Net:
 
 
 class Manager:
-    """
-    The connections.
-    """
+    """The connections."""
 
     broker_version = (2, 3)
     broker_version_data = broker_version
@@ -160,9 +142,7 @@ class Manager:
 
 
 class Client:
-    """
-    What goes for upstream's ``kafka_client``.
-    """
+    """What goes for upstream's ``kafka_client``."""
 
     def __init__(self, peer: Peer) -> None:
         self._manager = Manager(peer)

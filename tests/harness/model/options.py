@@ -9,9 +9,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--model-examples``.
-    """
+    """Add ``--model-examples``."""
     parser.getgroup("model").addoption(
         "--model-examples",
         type=int,

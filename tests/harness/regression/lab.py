@@ -1,6 +1,4 @@
-"""
-One test's topics, records, consumers and other members, closed when it ends.
-"""
+"""One test's topics, records, consumers and other members, closed when it ends."""
 
 import contextlib
 import uuid
@@ -35,9 +33,7 @@ ASSIGNOR_CLASSES = {
 
 
 def client_class(client: str) -> Any:  # noqa: ANN401 - either class
-    """
-    Return the consumer class of that name; ours is imported only here.
-    """
+    """Return the consumer class of that name; ours is imported only here."""
     if client == "stock":
         return KafkaConsumer
     from safeconsumer import SafeConsumer  # noqa: PLC0415 - stock runs without it
@@ -46,9 +42,7 @@ def client_class(client: str) -> Any:  # noqa: ANN401 - either class
 
 
 class Lab:
-    """
-    Makes what a test needs on a broker, and closes it all.
-    """
+    """Makes what a test needs on a broker, and closes it all."""
 
     def __init__(
         self,
@@ -65,33 +59,25 @@ class Lab:
     # ------------------------------------------------------------ topics, records
 
     def name(self, stem: str = "t") -> str:
-        """
-        Return a name that nothing on the broker has.
-        """
+        """Return a name that nothing on the broker has."""
         return f"{stem}-{uuid.uuid4().hex[:10]}"
 
     def topic(self, partitions: int = 4, name: str | None = None) -> str:
-        """
-        Create a topic; return its name.
-        """
+        """Create a topic; return its name."""
         topic = name or self.name()
         self.broker.create_topic(topic, partitions)
         self._topics.append(topic)
         return topic
 
     def drop(self, topic: str) -> None:
-        """
-        Delete a topic now; only a real broker can.
-        """
+        """Delete a topic now; only a real broker can."""
         self._topics.remove(topic)
         self.broker.delete_topic(topic)
 
     def topic_with(
         self, each: int, partitions: int = 4
     ) -> tuple[str, list[TopicPartition]]:
-        """
-        Create a topic with ``each`` records in each of its partitions.
-        """
+        """Create a topic with ``each`` records in each of its partitions."""
         topic = self.topic(partitions)
         tps = partitions_of_topic(topic, partitions)
         self.produce(tps, each)
@@ -140,24 +126,18 @@ class Lab:
             self._producer = usual
 
     def recreated(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Take note that these partitions are new and empty.
-        """
+        """Take note that these partitions are new and empty."""
         for tp in partitions:
             del self._produced[tp]
 
     def end(self, tp: TopicPartition) -> int:
-        """
-        Return the offset after the last record written here.
-        """
+        """Return the offset after the last record written here."""
         return self._produced[tp]
 
     def rest(
         self, starts: dict[TopicPartition, int | None]
     ) -> dict[TopicPartition, range]:
-        """
-        Return the offsets from each start to the partition's end.
-        """
+        """Return the offsets from each start to the partition's end."""
         return {tp: range(start or 0, self.end(tp)) for tp, start in starts.items()}
 
     # ------------------------------------------------------------ consumers
@@ -170,9 +150,7 @@ class Lab:
         assignor: str | Any = "range",  # noqa: ANN401 - a name or an assignor
         **config: Any,  # noqa: ANN401 - kafka-python's keys
     ) -> Any:  # noqa: ANN401 - either client
-        """
-        Make a consumer with quick timeouts, from the earliest record, without commits.
-        """
+        """Make a consumer with quick timeouts, from the earliest record, without commits."""
         settings = {
             **self.broker.client_config,
             "group_id": group,
@@ -197,9 +175,7 @@ class Lab:
         how: str = "poll",
         **config: Any,  # noqa: ANN401 - as consumer()
     ) -> Reader:
-        """
-        Make a consumer as :meth:`consumer` does, read in one of the two ways.
-        """
+        """Make a consumer as :meth:`consumer` does, read in one of the two ways."""
         # Stock forgets a join that outlasts its poll; that is the matter of row 14, and
         # everywhere else it must not happen to it.
         patience = 1.5 if client == "stock" else ROUND
@@ -213,9 +189,7 @@ class Lab:
         how: str = "poll",
         **config: Any,  # noqa: ANN401 - as consumer()
     ) -> Reader:
-        """
-        Make a reader with manually assigned partitions, outside of any group.
-        """
+        """Make a reader with manually assigned partitions, outside of any group."""
         reader = self.reader(client, how=how, **config)
         reader.consumer.assign(list(tps))
         return reader
@@ -229,9 +203,7 @@ class Lab:
         start: bool = True,
         **config: Any,  # noqa: ANN401 - as consumer()
     ) -> Member:
-        """
-        Make another member of a group, and start its thread.
-        """
+        """Make another member of a group, and start its thread."""
         consumer = self.consumer(client, *topics, **config)
         member = Member(consumer, pace=pace, commits=commits)
         self._opened[-1] = member
@@ -240,9 +212,7 @@ class Lab:
         return member
 
     def quick_session(self) -> dict[str, int]:
-        """
-        Return the shortest session that is safe here, for members that are to die.
-        """
+        """Return the shortest session that is safe here, for members that are to die."""
         quick = {"session_timeout_ms": 1200}  # our own brokers allow 1,000
         return {} if self.broker.kind == "bootstrap" else quick
 
@@ -282,9 +252,7 @@ class Lab:
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """
-        Stop the members and close the consumers, all of them whatever happens.
-        """
+        """Stop the members and close the consumers, all of them whatever happens."""
         with contextlib.ExitStack() as stack:
             for one in self._opened:
                 stack.callback(_close, one)

@@ -1,6 +1,4 @@
-"""
-Other members of a group, each on a thread of its own, with a record of what they got.
-"""
+"""Other members of a group, each on a thread of its own, with a record of what they got."""
 
 import threading
 import time
@@ -18,9 +16,7 @@ from tests.harness.waiting import NotReachedError
 
 @frozen
 class Delivery:
-    """
-    One record given to an application, and when, on the monotonic clock.
-    """
+    """One record given to an application, and when, on the monotonic clock."""
 
     tp: TopicPartition
     offset: int
@@ -29,9 +25,7 @@ class Delivery:
 
 @frozen(eq=False)
 class InListener(ConsumerRebalanceListener):
-    """
-    A listener made of functions, each given the set of partitions.
-    """
+    """A listener made of functions, each given the set of partitions."""
 
     assigned: Callable[[set[TopicPartition]], object] = len
     revoked: Callable[[set[TopicPartition]], object] = len
@@ -45,9 +39,7 @@ class InListener(ConsumerRebalanceListener):
 
 @mutable
 class Ownership(ConsumerRebalanceListener):
-    """
-    Records since when and until when a member owned each partition.
-    """
+    """Records since when and until when a member owned each partition."""
 
     since: dict[TopicPartition, float] = field(factory=dict)
     spans: list[tuple[TopicPartition, float, float]] = field(factory=list)
@@ -64,9 +56,7 @@ class Ownership(ConsumerRebalanceListener):
                 self.spans.append((tp, self.since.pop(tp), now))
 
     def owned(self, delivery: Delivery) -> bool:
-        """
-        Tell whether this member owned the partition when the record was delivered.
-        """
+        """Tell whether this member owned the partition when the record was delivered."""
         now = time.monotonic()
         open_ = [(tp, start, now) for tp, start in list(self.since.items())]
         return any(
@@ -136,9 +126,7 @@ class Member(threading.Thread):
                 self.refused.append(error)  # a commit may be refused in a rebalance
 
     def hold_back(self) -> None:
-        """
-        Let it poll no more until :meth:`go_on`; on return no poll is under way.
-        """
+        """Let it poll no more until :meth:`go_on`; on return no poll is under way."""
         self._may_poll.clear()
         self._waits.clear()
         if not self._waits.wait(BOUND):
@@ -146,22 +134,16 @@ class Member(threading.Thread):
             raise NotReachedError(message)
 
     def go_on(self) -> None:
-        """
-        Let it poll again, at its pace.
-        """
+        """Let it poll again, at its pace."""
         self._may_poll.set()
 
     def wait_for(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Wait until exactly these partitions are assigned to it.
-        """
+        """Wait until exactly these partitions are assigned to it."""
         wanted = set(partitions)
         wait_until(lambda: self.consumer.assignment() == wanted)
 
     def stop_polling(self) -> None:
-        """
-        End the thread, with the consumer still open.
-        """
+        """End the thread, with the consumer still open."""
         self._stop_asked.set()
         self._may_poll.set()
         if self.ident is None:
@@ -172,16 +154,12 @@ class Member(threading.Thread):
             raise NotReachedError(message)
 
     def stop(self) -> None:
-        """
-        Leave the group as a consumer does that is closed.
-        """
+        """Leave the group as a consumer does that is closed."""
         self.stop_polling()
         self.consumer.close(autocommit=False, timeout_ms=5000)
 
     def die(self) -> None:
-        """
-        Vanish without a word to the group, as a killed process does.
-        """
+        """Vanish without a word to the group, as a killed process does."""
         self.stop_polling()
 
         async def say_nothing(*_args: object, **_named: object) -> None:

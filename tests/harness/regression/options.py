@@ -10,9 +10,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--full``: every combination instead of every pair.
-    """
+    """Add ``--full``: every combination instead of every pair."""
     parser.addoption(
         "--full",
         action="store_true",

@@ -1,6 +1,4 @@
-"""
-What the regression tests share: records, reading in rounds, and waiting with a bound.
-"""
+"""What the regression tests share: records, reading in rounds, and waiting with a bound."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -44,9 +42,7 @@ class Reader:
         self.log: list[ConsumerRecord] = []
 
     def round(self, timeout: float = ROUND, limit: int = 500) -> list[ConsumerRecord]:
-        """
-        Read once, for at most ``timeout`` seconds without a record.
-        """
+        """Read once, for at most ``timeout`` seconds without a record."""
         if self.how == "poll":
             batches = self.consumer.poll(timeout * 1000, max_records=limit)
             taken = [record for batch in batches.values() for record in batch]
@@ -66,9 +62,7 @@ class Reader:
         return taken
 
     def rounds(self, count: int, limit: int = 500) -> list[ConsumerRecord]:
-        """
-        Read ``count`` rounds; return what they gave.
-        """
+        """Read ``count`` rounds; return what they gave."""
         return [record for _ in range(count) for record in self.round(limit=limit)]
 
     def until(
@@ -91,9 +85,7 @@ class Reader:
         return taken
 
     def until_joined(self, condition: Condition) -> list[ConsumerRecord]:
-        """
-        Read until a join that nobody's heartbeat asked for has come about.
-        """
+        """Read until a join that nobody's heartbeat asked for has come about."""
         return self.until(condition, timeout=self.patience, limit=1)
 
     def reaches(self, condition: Condition, bound: float = BOUND) -> bool:
@@ -105,9 +97,7 @@ class Reader:
         return reaches(condition, bound, self.round)
 
     def take(self, count: int, bound: float = BOUND) -> list[ConsumerRecord]:
-        """
-        Read exactly ``count`` records.
-        """
+        """Read exactly ``count`` records."""
         taken: list[ConsumerRecord] = []
 
         def is_all() -> bool:
@@ -118,9 +108,7 @@ class Reader:
         return taken
 
     def owns(self, partitions: Iterable[TopicPartition]) -> Condition:
-        """
-        Return the condition that exactly these partitions are assigned.
-        """
+        """Return the condition that exactly these partitions are assigned."""
         wanted = set(partitions)
         return lambda: self.consumer.assignment() == wanted
 
@@ -155,18 +143,14 @@ def _count(records: Iterable[ConsumerRecord], among: Iterable[TopicPartition]) -
 
 
 def partition_of(record: ConsumerRecord) -> TopicPartition:
-    """
-    Return the partition that a record is of.
-    """
+    """Return the partition that a record is of."""
     return TopicPartition(record.topic, record.partition)
 
 
 def offsets_of(
     records: Iterable[ConsumerRecord], partitions: Iterable[TopicPartition]
 ) -> Offsets:
-    """
-    Return the offsets of these partitions' records, in the order of delivery.
-    """
+    """Return the offsets of these partitions' records, in the order of delivery."""
     found: Offsets = {tp: [] for tp in partitions}
     for record in records:
         if partition_of(record) in found:
@@ -177,9 +161,7 @@ def offsets_of(
 def delivered(
     records: Iterable[ConsumerRecord], partitions: Iterable[TopicPartition]
 ) -> int:
-    """
-    Count the records of these partitions.
-    """
+    """Count the records of these partitions."""
     return _count(records, partitions)
 
 
@@ -187,9 +169,7 @@ def positions(
     consumer: Any,  # noqa: ANN401 - either client
     partitions: Iterable[TopicPartition],
 ) -> dict[TopicPartition, int | None]:
-    """
-    Return where the consumer stands in each partition.
-    """
+    """Return where the consumer stands in each partition."""
     return {tp: consumer.position(tp, timeout_ms=5000) for tp in partitions}
 
 

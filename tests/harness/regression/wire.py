@@ -19,9 +19,7 @@ from tests.harness.regression.support import wait_until
 
 @frozen
 class Sent:
-    """
-    One request as it left, and when, on the monotonic clock.
-    """
+    """One request as it left, and when, on the monotonic clock."""
 
     name: str
     request: Any
@@ -75,29 +73,21 @@ class Wire:
     # ------------------------------------------------------------ holding back
 
     def hold(self, name: str) -> None:
-        """
-        Keep responses of this kind ("Fetch", "JoinGroup") until released.
-        """
+        """Keep responses of this kind ("Fetch", "JoinGroup") until released."""
         with self._lock:
             self._held.add(name)
 
     def held(self, name: str) -> int:
-        """
-        Count the responses of this kind that have come and wait.
-        """
+        """Count the responses of this kind that have come and wait."""
         with self._lock:
             return sum(one.name == name for one in self._waiting)
 
     def wait_held(self, name: str, count: int = 1) -> None:
-        """
-        Wait until so many responses of this kind are here.
-        """
+        """Wait until so many responses of this kind are here."""
         wait_until(lambda: self.held(name) >= count)
 
     def wait_answered(self, name: str) -> None:
-        """
-        Wait until every request of this kind has its response here.
-        """
+        """Wait until every request of this kind has its response here."""
         wait_until(
             lambda: (
                 sum(one == name for one, _ in list(self.answered)) == self.count(name)
@@ -124,9 +114,7 @@ class Wire:
     # ------------------------------------------------------------ counting
 
     def count(self, name: str, since: float = 0.0) -> int:
-        """
-        Count the requests of this kind that were sent.
-        """
+        """Count the requests of this kind that were sent."""
         return sum(one.name == name and one.at >= since for one in list(self.sent))
 
     def fetched(self, since: float = 0.0) -> set[TopicPartition]:
@@ -144,9 +132,7 @@ class Wire:
         }
 
     def bytes_fetched(self) -> int:
-        """
-        Return how many bytes of records came in Fetch responses.
-        """
+        """Return how many bytes of records came in Fetch responses."""
         return sum(
             len(partition.records or b"")
             for name, response in list(self.answered)

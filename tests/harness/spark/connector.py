@@ -87,25 +87,19 @@ Coordinates = tuple[str, str, str]
 
 
 def version() -> str:
-    """
-    Return the version of the installed pyspark.
-    """
+    """Return the version of the installed pyspark."""
     import pyspark  # noqa: PLC0415  only where it is installed
 
     return str(pyspark.__version__)
 
 
 def newest() -> str:
-    """
-    Return the version of the newest Spark that is tested.
-    """
+    """Return the version of the newest Spark that is tested."""
     return next(iter(KNOWN))
 
 
 def turn() -> str:
-    """
-    Return the version of Spark whose turn it is.
-    """
+    """Return the version of Spark whose turn it is."""
     command = ["git", "log", "-1", "--format=%ct"]
     shown = subprocess.run(  # noqa: S603  our own command line
         command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
@@ -114,16 +108,12 @@ def turn() -> str:
 
 
 def folder() -> Path:
-    """
-    Where the connector's jars are, or would be; it appears only when they are there.
-    """
+    """Where the connector's jars are, or would be; it appears only when they are there."""
     return cache_folder() / f"spark-kafka-{version()}"
 
 
 def delta() -> Path:
-    """
-    Where Delta's jars are, or would be.
-    """
+    """Where Delta's jars are, or would be."""
     return cache_folder() / f"delta-for-spark-{version()}"
 
 

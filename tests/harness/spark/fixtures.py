@@ -1,6 +1,4 @@
-"""
-One Spark session for all tests, and a lake for each.
-"""
+"""One Spark session for all tests, and a lake for each."""
 
 import os
 import sys
@@ -39,9 +37,7 @@ DEFAULTS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """
-    Have JVMs start quickly; who has set it otherwise is obeyed.
-    """
+    """Have JVMs start quickly; who has set it otherwise is obeyed."""
     folder = tmp_path_factory.mktemp("conf")
     lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
     (folder / "spark-defaults.conf").write_text(lines)
@@ -54,9 +50,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(quick: None) -> Iterator[Any]:  # noqa: ARG001 - before its JVM
-    """
-    Lend a session with everything that safekafka needs.
-    """
+    """Lend a session with everything that safekafka needs."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would take PATH's python3
@@ -71,25 +65,19 @@ def spark(quick: None) -> Iterator[Any]:  # noqa: ARG001 - before its JVM
 
 @pytest.fixture(scope="session")
 def told() -> list[Event]:
-    """
-    Lend the list of all events.
-    """
+    """Lend the list of all events."""
     return []
 
 
 @pytest.fixture(scope="session")
 def registered(spark: Any, told: list[Event]) -> safe.Controller:  # noqa: ANN401 - pyspark's
-    """
-    Lend the session's handle.
-    """
+    """Lend the session's handle."""
     return safe.register(spark, hooks=(told.append,))
 
 
 @pytest.fixture
 def controller(registered: safe.Controller, told: list[Event]) -> safe.Controller:
-    """
-    Lend the handle with nothing held.
-    """
+    """Lend the handle with nothing held."""
     for hold in registered.holds():
         registered.resume(str(hold.scope), owner=hold.owner)
     told.clear()
@@ -103,9 +91,7 @@ def lake(
     kafka_broker: Any,  # noqa: ANN401 - any kind
     tmp_path: Path,
 ) -> Iterator[Lake]:
-    """
-    Lend topics and a folder; ends what still runs.
-    """
+    """Lend topics and a folder; ends what still runs."""
     yield Lake(spark, kafka_broker, tmp_path)
     for query in spark.streams.active:
         query.stop()

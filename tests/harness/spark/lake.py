@@ -1,6 +1,4 @@
-"""
-Topics with known records, and streams that write them into a lake.
-"""
+"""Topics with known records, and streams that write them into a lake."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -49,9 +47,7 @@ class Lake:
         self.expected: Counter[Row] = Counter()
 
     def produce(self, topic: str, count: int) -> None:
-        """
-        Write so many records into each partition of a topic.
-        """
+        """Write so many records into each partition of a topic."""
         producer = KafkaProducer(**self.broker.client_config, linger_ms=20)
         try:
             records = numbered(topic, *[count] * self.partitions)
@@ -61,9 +57,7 @@ class Lake:
             producer.close()
 
     def stream(self, options: Mapping[str, str], format_: str = "safekafka") -> Any:  # noqa: ANN401 - a DataFrame
-        """
-        Return both topics as a streaming frame.
-        """
+        """Return both topics as a streaming frame."""
         return (
             self.spark.readStream.format(format_)
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
@@ -80,9 +74,7 @@ class Lake:
         trigger: Mapping[str, Any] | None = None,
         **options: str,
     ) -> Any:  # noqa: ANN401 - a StreamingQuery
-        """
-        Begin to write; underscores in the options' names are dots.
-        """
+        """Begin to write; underscores in the options' names are dots."""
         named = {name.replace("_", "."): value for name, value in options.items()}
         return (
             self.stream(named, format_)
@@ -94,37 +86,27 @@ class Lake:
         )
 
     def run(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - passed on
-        """
-        Write what is there and may be read; return the progress of each batch.
-        """
+        """Write what is there and may be read; return the progress of each batch."""
         query = self.start(**options)
         assert query.awaitTermination(LIMIT)
         return progress(query)
 
     def rows(self, *topics: str) -> Counter[Row]:
-        """
-        Count what the lake has, of all topics or of these.
-        """
+        """Count what the lake has, of all topics or of these."""
         return _of(sink.rows(self.data), topics)
 
     def produced(self, *topics: str) -> Counter[Row]:
-        """
-        Count what was produced, of all topics or of these.
-        """
+        """Count what was produced, of all topics or of these."""
         return _of(self.expected, topics)
 
 
 def progress(query: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a StreamingQuery
-    """
-    Return the progress of a query's batches as plain values.
-    """
+    """Return the progress of a query's batches as plain values."""
     return progress_of(query)
 
 
 def metrics(batches: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """
-    Return the source's metrics of each batch.
-    """
+    """Return the source's metrics of each batch."""
     return [one["sources"][0]["metrics"] for one in batches]
 
 

@@ -1,6 +1,4 @@
-"""
-Options and the marker of the Spark tests; ``tests/conftest.py`` calls these hooks.
-"""
+"""Options and the marker of the Spark tests; ``tests/conftest.py`` calls these hooks."""
 
 import os
 import shutil
@@ -16,9 +14,7 @@ _LONG = "spark_long: only with --spark-long"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--spark-long``.
-    """
+    """Add ``--spark-long``."""
     group = parser.getgroup("spark")
     group.addoption(
         "--spark-long",
@@ -29,9 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """
-    Make the markers known.
-    """
+    """Make the markers known."""
     config.addinivalue_line("markers", _MEANING)
     config.addinivalue_line("markers", _LONG)
 

@@ -1,6 +1,4 @@
-"""
-What a stream has written, read without Spark: an oracle of its own.
-"""
+"""What a stream has written, read without Spark: an oracle of its own."""
 
 import json
 from collections import Counter
@@ -12,16 +10,12 @@ Row = tuple[str, int, int]
 
 
 def rows(folder: Path) -> Counter[Row]:
-    """
-    Count each (topic, partition, offset) that the file sink has committed.
-    """
+    """Count each (topic, partition, offset) that the file sink has committed."""
     return _rows_of(committed(folder))
 
 
 def delta_rows(folder: Path) -> Counter[Row]:
-    """
-    Count each (topic, partition, offset) of a Delta table, by its own log.
-    """
+    """Count each (topic, partition, offset) of a Delta table, by its own log."""
     there: set[str] = set()
     for entry in sorted((folder / "_delta_log").glob("[0-9]*.json")):
         for line in entry.read_text().splitlines():
@@ -34,9 +28,7 @@ def delta_rows(folder: Path) -> Counter[Row]:
 
 
 def folder_rows(folder: Path) -> Counter[Row]:
-    """
-    Count each (topic, partition, offset) of folders that Spark has written as a whole.
-    """
+    """Count each (topic, partition, offset) of folders that Spark has written as a whole."""
     whole = [one.parent for one in folder.glob("*/_SUCCESS")]
     return _rows_of(file for one in whole for file in one.glob("*.parquet"))
 
@@ -60,9 +52,7 @@ def _rows_of(files: Iterable[Path]) -> Counter[Row]:
 
 
 def committed(folder: Path) -> list[Path]:
-    """
-    Return the files that the sink's own log names; others are of batches that died.
-    """
+    """Return the files that the sink's own log names; others are of batches that died."""
     log = folder / "_spark_metadata"
     names = sorted(
         (int(one.name), one) for one in log.glob("[0-9]*") if one.suffix == ""

@@ -1,6 +1,4 @@
-"""
-Waiting for what a stream does in its own time.
-"""
+"""Waiting for what a stream does in its own time."""
 
 import time
 from collections.abc import Callable
@@ -11,9 +9,7 @@ from tests.harness.waiting import looks
 
 
 def until(is_so: Callable[[], bool], query: Any = None, limit: float = LIMIT) -> None:  # noqa: ANN401 - a StreamingQuery
-    """
-    Return once it is so; fail when time is over or the query has died.
-    """
+    """Return once it is so; fail when time is over or the query has died."""
 
     def last() -> str:
         return "no query" if query is None else str(query.lastProgress)

@@ -1,6 +1,4 @@
-"""
-An executor with a schedule before it, and neither a consumer nor a broker.
-"""
+"""An executor with a schedule before it, and neither a consumer nor a broker."""
 
 import threading
 import time
@@ -39,9 +37,7 @@ class TellingSchedule(Schedule):
         self.under_way = 0
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """
-        Take over results, as its parent does.
-        """
+        """Take over results, as its parent does."""
         with self._counting:
             self.under_way += 1
         try:
@@ -53,9 +49,7 @@ class TellingSchedule(Schedule):
 
 @define(eq=False)
 class Bench:
-    """
-    Handlers run in it as in a worker; somebody has to turn it.
-    """
+    """Handlers run in it as in a worker; somebody has to turn it."""
 
     held: Held
     schedule: TellingSchedule
@@ -63,18 +57,14 @@ class Bench:
     events: list[Any] = field(factory=list)
 
     def admit(self, count: int) -> None:
-        """
-        Give it the first records of its partition.
-        """
+        """Give it the first records of its partition."""
         epoch = self.held.open(TP, 1, 0, 0)
         records = [FakeRecord(*TP, offset) for offset in range(count)]
         chunk = self.held.admit(epoch, records)  # type: ignore[arg-type]  # alike
         self.schedule.admit(epoch, chunk)
 
     def wait(self, is_so: Callable[[], object], what: str) -> None:
-        """
-        Turn until it is so, and until all events of it are there.
-        """
+        """Turn until it is so, and until all events of it are there."""
 
         def turned() -> object:
             self.schedule.turn()
@@ -99,9 +89,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     start_seconds: float = 30.0,
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Iterator[Bench]:
-    """
-    Run handlers so, until the block ends.
-    """
+    """Run handlers so, until the block ends."""
     theirs = {
         "threads of theirs": lambda: ThreadPoolExecutor(count),
         "processes of theirs": lambda: ProcessPoolExecutor(count),

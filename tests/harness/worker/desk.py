@@ -1,6 +1,4 @@
-"""
-A schedule on a desk: no broker, no threads, and time stands still.
-"""
+"""A schedule on a desk: no broker, no threads, and time stands still."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,9 +28,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Desk:
-    """
-    A schedule for one partition, and the clock it looks at.
-    """
+    """A schedule for one partition, and the clock it looks at."""
 
     def __init__(
         self,
@@ -65,22 +61,16 @@ class Desk:
         self._next = 0
 
     def emit(self, kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
-        """
-        Keep an event.
-        """
+        """Keep an event."""
         self.told.append(kind)
         self.events.append(kind(**fields))
 
     def place(self, scope: Any, owner: str, reason: str, seconds: float) -> None:  # noqa: ANN401 - any scope
-        """
-        Hold a scope, as a worker's consumer does.
-        """
+        """Hold a scope, as a worker's consumer does."""
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def admit(self, count: int) -> Chunk:
-        """
-        Give it the next records.
-        """
+        """Give it the next records."""
         records = [FakeRecord(*TP, self._next + n) for n in range(count)]
         self._next += count
         chunk = self.held.admit(self.epoch, records)  # type: ignore[arg-type]  # alike
@@ -88,46 +78,34 @@ class Desk:
         return chunk
 
     def regain(self) -> None:
-        """
-        Lose the partition and get it back, from its first record on.
-        """
+        """Lose the partition and get it back, from its first record on."""
         self.held.close(self.epoch)
         self.epoch = self.held.open(TP, self.epoch.number + 1, 0, 0)
         self._next = 0
 
     def pause(self, owner: str = "app", for_: float | None = None) -> None:
-        """
-        Hold everything.
-        """
+        """Hold everything."""
         self.ledger.place([Everything()], owner=owner, for_=for_)
 
     def resume(self, owner: str = "app") -> None:
-        """
-        Lift that hold.
-        """
+        """Lift that hold."""
         self.ledger.remove([(Everything(), owner)])
 
     def work(self) -> list[int]:
-        """
-        Complete all that can be claimed, and return which records these are.
-        """
+        """Complete all that can be claimed, and return which records these are."""
         found = []
         while tasks := self.schedule.queue.claim():
             found += done_by(self.schedule, tasks)
         return sorted(found)
 
     def pass_time(self, seconds: float) -> None:
-        """
-        Let time pass, and turn.
-        """
+        """Let time pass, and turn."""
         self.clock.now += seconds
         self.schedule.turn()
 
 
 def done_by(schedule: Schedule, tasks: Sequence[Task]) -> list[int]:
-    """
-    Complete these, and return the offsets of their records.
-    """
+    """Complete these, and return the offsets of their records."""
     found = [record_at(task.chunk, at).offset for task in tasks for at in task.indexes]
     schedule.complete([all_done(task, 0.0) for task in tasks])
     return found

@@ -1,6 +1,4 @@
-"""
-The fixture of workers, on whichever broker there is: a conftest imports it.
-"""
+"""The fixture of workers, on whichever broker there is: a conftest imports it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,9 +16,7 @@ def lab(
     make_consumer: Callable[..., Any],
     make_producer: Callable[..., Any],
 ) -> Iterator[Lab]:
-    """
-    Lend a topic, its records, and workers on it.
-    """
+    """Lend a topic, its records, and workers on it."""
     made = Lab(
         broker=kafka_broker,
         make_topic=kafka_topic,

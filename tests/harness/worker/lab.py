@@ -1,6 +1,4 @@
-"""
-What the tests of workers share: running them, and waiting for what they do.
-"""
+"""What the tests of workers share: running them, and waiting for what they do."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +23,7 @@ CLOSE_SECONDS = 2.0
 
 
 class Running:
-    """
-    A worker in a thread of its own.
-    """
+    """A worker in a thread of its own."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -44,9 +40,7 @@ class Running:
             self.error = error
 
     def wait_done(self, count: int, limit: float = LIMIT) -> None:
-        """
-        Return once so many records are complete.
-        """
+        """Return once so many records are complete."""
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
             f"{count} records done",
@@ -56,16 +50,12 @@ class Running:
         assert self.worker.stats().done >= count, self.error
 
     def wait_end(self, limit: float = LIMIT) -> None:
-        """
-        Return once ``run`` has returned or raised.
-        """
+        """Return once ``run`` has returned or raised."""
         self._thread.join(limit)
         assert not self._thread.is_alive(), self.worker.stats()
 
     def end(self) -> Report:
-        """
-        Stop it, and return how it ended.
-        """
+        """Stop it, and return how it ended."""
         self.worker.stop()
         self.wait_end()
         if self.error is not None:
@@ -75,9 +65,7 @@ class Running:
 
 
 class Lab:
-    """
-    One topic, one group.
-    """
+    """One topic, one group."""
 
     def __init__(
         self,
@@ -97,23 +85,17 @@ class Lab:
         self.group = ""
 
     def new_topic(self, partitions: int = 4) -> str:
-        """
-        Create the topic, and name the group after it.
-        """
+        """Create the topic, and name the group after it."""
         self.topic = self._make_topic(partitions=partitions)
         self.group = f"g-{self.topic}"
         return self.topic
 
     def other_topic(self) -> str:
-        """
-        Create another topic of one partition.
-        """
+        """Create another topic of one partition."""
         return self._make_topic(partitions=1)
 
     def add_partitions(self, total: int) -> None:
-        """
-        Let the topic grow to so many partitions.
-        """
+        """Let the topic grow to so many partitions."""
         self.broker.add_partitions(self.topic, total)
 
         def is_known() -> bool:
@@ -128,9 +110,7 @@ class Lab:
 
     @property
     def producer(self) -> Any:  # noqa: ANN401 - kafka-python is untyped
-        """
-        A producer without idempotence, whose tests may break their broker.
-        """
+        """A producer without idempotence, whose tests may break their broker."""
         if self._producer is None:
             self._producer = self._make_producer(enable_idempotence=False)
         return self._producer
@@ -140,9 +120,7 @@ class Lab:
         values: Mapping[int, Sequence[str]],
         key: Callable[[int], bytes] | None = None,
     ) -> int:
-        """
-        Write these values to these partitions; return how many there are.
-        """
+        """Write these values to these partitions; return how many there are."""
         records = (
             {
                 "topic": self.topic,
@@ -156,16 +134,12 @@ class Lab:
         return len(write(self.producer, records))
 
     def consumer(self, **config: Any) -> Any:  # noqa: ANN401
-        """
-        Make a member of the group.
-        """
+        """Make a member of the group."""
         config = {**PATIENT, **config}
         return self._make_consumer(self.topic, group=self.group, **config)
 
     def groupless(self, **config: Any) -> Any:  # noqa: ANN401
-        """
-        Make a consumer with the group's name and no subscription, to assign by hand.
-        """
+        """Make a consumer with the group's name and no subscription, to assign by hand."""
         return self._make_consumer(group=self.group, **{**PATIENT, **config})
 
     def run(
@@ -174,9 +148,7 @@ class Lab:
         consumer: Any = None,  # noqa: ANN401
         **settings: Any,  # noqa: ANN401
     ) -> Running:
-        """
-        Run a worker.
-        """
+        """Run a worker."""
         events: list[Any] = []
         settings.setdefault("on_event", events.append)
         worker = Worker(
@@ -188,9 +160,7 @@ class Lab:
         return running
 
     def committed(self) -> dict[int, int | None]:
-        """
-        Return the group's committed offsets by partition.
-        """
+        """Return the group's committed offsets by partition."""
         asking = self._make_consumer(group=self.group)
         return {
             number: asking.committed(TopicPartition(self.topic, number))
@@ -198,9 +168,7 @@ class Lab:
         }
 
     def close(self) -> None:
-        """
-        Stop every worker, at once.
-        """
+        """Stop every worker, at once."""
         for running in self._running:
             running.worker.stop(drain=False)
         for running in self._running:

@@ -1,14 +1,10 @@
-"""
-The worker tests' pytest option; ``tests/conftest.py`` calls the hook.
-"""
+"""The worker tests' pytest option; ``tests/conftest.py`` calls the hook."""
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--worker-rounds``.
-    """
+    """Add ``--worker-rounds``."""
     parser.getgroup("worker").addoption(
         "--worker-rounds",
         type=int,

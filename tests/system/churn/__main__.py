@@ -17,9 +17,7 @@ from tests.system.churn.settings import Settings
 
 
 def main() -> int:
-    """
-    Run as told by the command line.
-    """
+    """Run as told by the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.system.churn", description=__doc__
     )

@@ -1,6 +1,4 @@
-"""
-The workers: who there are, who goes now, and who comes next.
-"""
+"""The workers: who there are, who goes now, and who comes next."""
 
 import random
 import time
@@ -48,15 +46,11 @@ class Crew:
         self.crowd.kill_all()
 
     def begin(self) -> None:
-        """
-        Have the first change come only now.
-        """
+        """Have the first change come only now."""
         self._next = time.monotonic() + self._chance.uniform(*_EVERY)
 
     def turn(self) -> None:
-        """
-        Kill one, let one leave or have one join, if it is time.
-        """
+        """Kill one, let one leave or have one join, if it is time."""
         self.tend()
         if time.monotonic() < self._next:
             return
@@ -69,22 +63,16 @@ class Crew:
             self._join()
 
     def tend(self) -> None:
-        """
-        Replace who ended without being told to, and end who does not leave.
-        """
+        """Replace who ended without being told to, and end who does not leave."""
         self.crowd.tend(lambda _: self._join())
 
     def fill(self) -> None:
-        """
-        Have as many as there should be.
-        """
+        """Have as many as there should be."""
         while len(self.crowd.there) < WORKERS:
             self._join()
 
     def end(self) -> None:
-        """
-        Let everybody leave.
-        """
+        """Let everybody leave."""
         self.crowd.end(lambda _: self._join())
 
     # ------------------------------------------------------------ inside

@@ -1,6 +1,4 @@
-"""
-The records: written at a rate, journaled when acknowledged; and the dead letters.
-"""
+"""The records: written at a rate, journaled when acknowledged; and the dead letters."""
 
 import random
 import threading
@@ -96,9 +94,7 @@ class Feed:
 
 
 def letters(bootstrap: str) -> Counter[At]:
-    """
-    Return how many dead letters there are, by the partition and offset of the record.
-    """
+    """Return how many dead letters there are, by the partition and offset of the record."""
     reading = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "churn-reader"}
     )

@@ -36,9 +36,7 @@ _LATER_EVERY = 100
 
 
 class Handler:
-    """
-    Works for a moment, and fails as the record says.
-    """
+    """Works for a moment, and fails as the record says."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -62,18 +60,14 @@ class Handler:
 
 
 class Holder:
-    """
-    Pauses what is assigned here now and then, as a program does.
-    """
+    """Pauses what is assigned here now and then, as a program does."""
 
     def __init__(self, consumer: SafeConsumer, chance: random.Random) -> None:
         self._consumer = consumer
         self._chance = chance
 
     def run(self, over: threading.Event) -> None:
-        """
-        Place and lift holds until told to end; then none stands.
-        """
+        """Place and lift holds until told to end; then none stands."""
         while not over.wait(self._chance.uniform(1.0, 5.0)):
             owned = sorted(self._consumer.assignment())
             targets: list[TopicPartition | str] = [settings.TOPIC, *owned]
@@ -83,9 +77,7 @@ class Holder:
 
 
 def main() -> None:
-    """
-    Work until told to leave.
-    """
+    """Work until told to leave."""
     told: dict[str, Any] = json.loads(sys.argv[1])
     chance = random.Random(told["seed"])  # noqa: S311 - to be repeated
     journal = JournalWriter(

@@ -1,6 +1,4 @@
-"""
-Order per key over all workers together, as somebody sees it who only sees handlers.
-"""
+"""Order per key over all workers together, as somebody sees it who only sees handlers."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,6 +1,4 @@
-"""
-One run from the first worker to the verdict.
-"""
+"""One run from the first worker to the verdict."""
 
 import json
 import time
@@ -29,9 +27,7 @@ _PATIENCE = 15.0
 
 
 def churn(settings: Settings, bootstrap: str) -> dict[str, Any]:
-    """
-    Run it; return the result, which also stands in ``result.json``.
-    """
+    """Run it; return the result, which also stands in ``result.json``."""
     settings.journals.mkdir(parents=True)
     settings.logs.mkdir(parents=True)
     began = time.time()
@@ -119,9 +115,7 @@ def _say(line: str) -> None:
 
 
 def figures(journals: Iterable[Journal]) -> dict[str, int]:
-    """
-    Return how much the workers did, by their journals.
-    """
+    """Return how much the workers did, by their journals."""
     counts: Counter[str] = Counter()
     ends: Counter[tuple[str, str, int]] = Counter()
     generation = 0

@@ -1,6 +1,4 @@
-"""
-One run: what is worked on, by whom, how long, and where its papers are.
-"""
+"""One run: what is worked on, by whom, how long, and where its papers are."""
 
 from pathlib import Path
 from typing import Any
@@ -35,9 +33,7 @@ _FAILS = {3: 1, 13: 2, 23: 1, 33: "always", 43: "reject"}
 
 
 def fails(number: int) -> int | str:
-    """
-    Tell how a record fails: in so many attempts, "always", or by "reject".
-    """
+    """Tell how a record fails: in so many attempts, "always", or by "reject"."""
     return _FAILS.get(number % _EVERY, 0)
 
 
@@ -62,14 +58,10 @@ class Settings:
 
     @property
     def journals(self) -> Path:
-        """
-        Where every process writes its journal.
-        """
+        """Where every process writes its journal."""
         return self.out / "journals"
 
     @property
     def logs(self) -> Path:
-        """
-        Where every process writes what it has to say.
-        """
+        """Where every process writes what it has to say."""
         return self.out / "logs"

@@ -1,6 +1,4 @@
-"""
-The run of ten minutes, as short as it can be.
-"""
+"""The run of ten minutes, as short as it can be."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""
-The topics and the group's committed offsets, as an administrator sees them.
-"""
+"""The topics and the group's committed offsets, as an administrator sees them."""
 
 import time
 from contextlib import closing
@@ -20,9 +18,7 @@ _PARTITIONS = [confluent_kafka.TopicPartition(TOPIC, n) for n in range(PARTITION
 
 
 class Topics:
-    """
-    An administrator.
-    """
+    """An administrator."""
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -70,9 +66,7 @@ class Topics:
         )
 
     def wait_until_drained(self, limit: float) -> dict[int, int]:
-        """
-        Wait until everything is committed, so many seconds; return what is lacking.
-        """
+        """Wait until everything is committed, so many seconds; return what is lacking."""
         reaches(lambda: not self._left(), limit, lambda: time.sleep(_TURN))
         return self._left()
 

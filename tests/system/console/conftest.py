@@ -1,6 +1,4 @@
-"""
-Fixtures that tests of several folders share.
-"""
+"""Fixtures that tests of several folders share."""
 
 from tests.harness.console.fixtures import browser, served, team
 from tests.harness.group.fixtures import secured, story

@@ -1,6 +1,4 @@
-"""
-The console in Chromium, as operators use it.
-"""
+"""The console in Chromium, as operators use it."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -360,9 +358,7 @@ def test_by_keyboard_alone(team: Team, served: Served, browser: Browser) -> None
 
 
 def tab_to(page: Page, wanted: str) -> None:
-    """
-    Press Tab until something of that text or id has the focus, and shows it.
-    """
+    """Press Tab until something of that text or id has the focus, and shows it."""
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate(
@@ -547,9 +543,7 @@ def follows(page: Page, still: Still, group: str) -> float:
 
 
 def task_seconds(session: CDPSession) -> float:
-    """
-    Return the CPU seconds of a page's main thread.
-    """
+    """Return the CPU seconds of a page's main thread."""
     told = session.send("Performance.getMetrics")["metrics"]
     return {one["name"]: float(one["value"]) for one in told}["TaskDuration"]
 

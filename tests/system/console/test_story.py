@@ -1,6 +1,4 @@
-"""
-An operator's whole story in Chromium, with the rights that are printed and no more.
-"""
+"""An operator's whole story in Chromium, with the rights that are printed and no more."""
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -42,9 +40,7 @@ addEventListener("DOMContentLoaded", () => {
 
 
 class InBrowser:
-    """
-    Alice at her browser; every verdict that a page showed meanwhile is kept.
-    """
+    """Alice at her browser; every verdict that a page showed meanwhile is kept."""
 
     def __init__(self, story: Story, console: Commanded, page: Page) -> None:
         self._story, self._console, self._page = story, console, page

@@ -1,6 +1,4 @@
-"""
-Many tabs of the console in one browser, and tabs that nobody feeds.
-"""
+"""Many tabs of the console in one browser, and tabs that nobody feeds."""
 
 from contextlib import ExitStack
 

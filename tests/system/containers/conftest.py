@@ -1,6 +1,4 @@
-"""
-A broker in a container that these tests alone use: they freeze and kill it.
-"""
+"""A broker in a container that these tests alone use: they freeze and kill it."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator["ContainerBroker"]:
-    """
-    Start a broker of these tests' own: what others use is not to be killed.
-    """
+    """Start a broker of these tests' own: what others use is not to be killed."""
     with choice.start(choice.Kind.DOCKER) as broker:
         yield broker
 
@@ -41,33 +37,25 @@ def producer(make_producer: Callable[..., KafkaProducer]) -> KafkaProducer:
 
 @pytest.fixture
 def freeze(kafka_broker: "ContainerBroker") -> Outage:
-    """
-    Make an outage by freezing.
-    """
+    """Make an outage by freezing."""
     return Outage(kafka_broker, How.FREEZE)
 
 
 @pytest.fixture
 def kill(kafka_broker: "ContainerBroker") -> Outage:
-    """
-    Make an outage by a crash.
-    """
+    """Make an outage by a crash."""
     return Outage(kafka_broker, How.KILL)
 
 
 @pytest.fixture(params=[How.FREEZE, How.KILL])
 def outage(kafka_broker: "ContainerBroker", request: pytest.FixtureRequest) -> Outage:
-    """
-    Make an outage of each kind, or of those that the test asks for.
-    """
+    """Make an outage of each kind, or of those that the test asks for."""
     return Outage(kafka_broker, request.param)
 
 
 @pytest.fixture
 def lab(kafka_broker: "ContainerBroker", producer: KafkaProducer) -> Iterator[Lab]:
-    """
-    Give the test its topics, consumers and members, and close them all.
-    """
+    """Give the test its topics, consumers and members, and close them all."""
     made = Lab(kafka_broker, producer, [])
     try:
         yield made
@@ -77,7 +65,5 @@ def lab(kafka_broker: "ContainerBroker", producer: KafkaProducer) -> Iterator[La
 
 @pytest.fixture
 def journals(tmp_path: Path) -> Path:
-    """
-    Make a folder for the journals of all members.
-    """
+    """Make a folder for the journals of all members."""
     return tmp_path / "journals"

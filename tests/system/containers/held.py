@@ -1,6 +1,4 @@
-"""
-A consumer in a group and on a topic of its own, held, with a journal of what it did.
-"""
+"""A consumer in a group and on a topic of its own, held, with a journal of what it did."""
 
 import contextlib
 import re
@@ -78,9 +76,7 @@ class Held:
 
     @property
     def held(self) -> list[TopicPartition]:
-        """
-        What the hold covers.
-        """
+        """What the hold covers."""
         match self.scope:
             case "partition":
                 return self.tps[:2]
@@ -102,9 +98,7 @@ class Held:
         self.place(OWNER)
 
     def place(self, owner: str) -> None:
-        """
-        Place the hold for an owner.
-        """
+        """Place the hold for an owner."""
         match self.scope:
             case "partition":
                 self.consumer.pause(*self.held, owner=owner)
@@ -117,31 +111,23 @@ class Held:
                 self.consumer.pause_all(owner=owner)
 
     def where(self) -> dict[TopicPartition, int | None]:
-        """
-        Return where the consumer stands in what is held.
-        """
+        """Return where the consumer stands in what is held."""
         return positions(self.consumer, self.held)
 
     def membership(self) -> tuple[str, int]:
-        """
-        Return the member id and the generation.
-        """
+        """Return the member id and the generation."""
         known = self.consumer._coordinator._generation
         return known.member_id, known.generation_id
 
     def is_alone(self) -> bool:
-        """
-        Tell whether it owns everything, and no join is under way.
-        """
+        """Tell whether it owns everything, and no join is under way."""
         owned = self.consumer.assignment() == {*self.tps, self.witness}
         return owned and not self.consumer._coordinator.rejoining
 
     # ------------------------------------------------------------ others
 
     def rival(self, count: int) -> None:
-        """
-        Have another member own everything, read so many records, commit, and leave.
-        """
+        """Have another member own everything, read so many records, commit, and leave."""
         rival = self._member("rival")
         rival.until_joined(rival.owns([*self.tps, self.witness]))
         rival.take(max(0, count - len(rival.log)))
@@ -150,9 +136,7 @@ class Held:
 
 
 def evict(broker: Any, group: str, member_id: str) -> None:  # noqa: ANN401 - of the fixture
-    """
-    Take a member out of its group, as an expired session does.
-    """
+    """Take a member out of its group, as an expired session does."""
 
     def is_out() -> bool:
         with broker.admin() as admin, contextlib.suppress(RetriableError):
@@ -165,9 +149,7 @@ def evict(broker: Any, group: str, member_id: str) -> None:  # noqa: ANN401 - of
 
 
 def acknowledge(lab: Lab, journals: Path, tps: Iterable[TopicPartition]) -> None:
-    """
-    Write into a journal what the broker has acknowledged of these partitions.
-    """
+    """Write into a journal what the broker has acknowledged of these partitions."""
     producer = JournalWriter(journals, member="producer")
     for tp in tps:
         name, last = f"{tp.topic}:{tp.partition}", lab.end(tp) - 1

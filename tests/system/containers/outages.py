@@ -1,6 +1,4 @@
-"""
-Takes the broker in the container away for a while.
-"""
+"""Takes the broker in the container away for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +12,7 @@ if TYPE_CHECKING:
 
 
 class How(StrEnum):
-    """
-    How the broker goes away.
-    """
+    """How the broker goes away."""
 
     FREEZE = "freeze"  # connections stay, nothing answers
     KILL = "kill"  # connections break, and nobody takes new ones
@@ -25,26 +21,20 @@ class How(StrEnum):
 
 @frozen
 class Outage:
-    """
-    One outage of one broker.
-    """
+    """One outage of one broker."""
 
     broker: "ContainerBroker"
     how: How
 
     def begin(self) -> None:
-        """
-        Freeze the broker, or kill it; no word of it comes from now on.
-        """
+        """Freeze the broker, or kill it; no word of it comes from now on."""
         if self.how == How.KILL:
             self.broker.kill()
         else:
             self.broker.freeze()
 
     def end(self) -> None:
-        """
-        Have the broker back, at the same address and with the data it had.
-        """
+        """Have the broker back, at the same address and with the data it had."""
         if self.how == How.FREEZE:
             self.broker.unfreeze()
             return
@@ -54,9 +44,7 @@ class Outage:
 
     @contextmanager
     def lasting(self) -> Iterator[None]:
-        """
-        Keep it away in this block; it is back afterwards whatever happened.
-        """
+        """Keep it away in this block; it is back afterwards whatever happened."""
         self.begin()
         try:
             yield

@@ -1,6 +1,4 @@
-"""
-A real broker in a container: it starts, it freezes, it is killed and comes back.
-"""
+"""A real broker in a container: it starts, it freezes, it is killed and comes back."""
 
 import time
 from collections.abc import Callable
@@ -17,18 +15,14 @@ TIMEOUT = 60.0
 
 
 def produce(producer: KafkaProducer, topic: str, values: list[bytes]) -> None:
-    """
-    Send and return when all are acknowledged.
-    """
+    """Send and return when all are acknowledged."""
     futures = [producer.send(topic, value, partition=0) for value in values]
     for future in futures:
         future.get(TIMEOUT)
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[bytes]:
-    """
-    Poll until so many values have come, or the time is over.
-    """
+    """Poll until so many values have come, or the time is over."""
     values: list[bytes] = []
     deadline = time.monotonic() + TIMEOUT
     while len(values) < count and time.monotonic() < deadline:
@@ -42,9 +36,7 @@ def test_a_record_goes_through(
     make_consumer: Callable[..., KafkaConsumer],
     producer: KafkaProducer,
 ) -> None:
-    """
-    The broker in the container takes a record and hands it out.
-    """
+    """The broker in the container takes a record and hands it out."""
     topic = kafka_topic()
     produce(producer, topic, [b"one"])
     assert read(make_consumer(KafkaConsumer, topic), 1) == [b"one"]
@@ -56,9 +48,7 @@ def test_a_frozen_broker_acknowledges_nothing_until_it_goes_on(
     producer: KafkaProducer,
     freeze: Outage,
 ) -> None:
-    """
-    While the container is paused a record waits; afterwards it arrives, once.
-    """
+    """While the container is paused a record waits; afterwards it arrives, once."""
     topic = kafka_topic()
     produce(producer, topic, [b"before"])
     with freeze.lasting():
@@ -77,9 +67,7 @@ def test_a_killed_broker_keeps_records_and_commits(
     producer: KafkaProducer,
     kill: Outage,
 ) -> None:
-    """
-    After kill -9 and a restart the records and the committed offset are still there.
-    """
+    """After kill -9 and a restart the records and the committed offset are still there."""
     topic = kafka_topic(partitions=1)
     group = f"group-{topic}"
     produce(producer, topic, [b"one", b"two", b"three"])
@@ -101,9 +89,7 @@ def test_a_consumer_lives_through_the_death_of_its_broker(
     producer: KafkaProducer,
     kill: Outage,
 ) -> None:
-    """
-    The same consumer reads on, where it was, when its broker has come back.
-    """
+    """The same consumer reads on, where it was, when its broker has come back."""
     topic = kafka_topic(partitions=1)
     produce(producer, topic, [b"one"])
     consumer = make_consumer(KafkaConsumer, topic, group=f"group-{topic}")

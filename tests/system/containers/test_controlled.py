@@ -1,6 +1,4 @@
-"""
-A group under an operator's hold while the broker freezes or is killed.
-"""
+"""A group under an operator's hold while the broker freezes or is killed."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,25 +31,19 @@ LIMIT = 15.0
 
 @pytest.fixture
 def team(kafka_broker: "ContainerBroker") -> Iterator[Team]:
-    """
-    Make a group's topics, and let it go at the end.
-    """
+    """Make a group's topics, and let it go at the end."""
     with Team(kafka_broker, records=EACH) as made:
         yield made
 
 
 def member(team: Team, name: str, journals: Path) -> SafeConsumer:
-    """
-    Make a member that reports often, takes 7 records a poll, and keeps a journal.
-    """
+    """Make a member that reports often, takes 7 records a poll, and keeps a journal."""
     more = {**STAYS, "max_poll_records": 7}
     return team.subscribed(name, control=team.quick, journal=journals, **more)
 
 
 def operate(team: Team, journals: Path, command: str, *more: str) -> None:
-    """
-    Run a command of the operator about the whole topic; it is to be done.
-    """
+    """Run a command of the operator about the whole topic; it is to be done."""
     journal = ("--journal", str(journals / "ops.journal"))
     group = ("--group", team.group, "--owner", "eve", *journal)
     done = run(team, command, team.topic, *group, *more)
@@ -72,17 +64,13 @@ def under_hold(team: Team, consumer: SafeConsumer, journals: Path, *limit: str) 
 
 
 def some_records(consumer: SafeConsumer) -> None:
-    """
-    Poll until some records have come.
-    """
+    """Poll until some records have come."""
     got: dict[TopicPartition, list[int]] = {}
     poll_until(consumer, lambda: bool(got), got=got)
 
 
 def positions(team: Team, consumers: Sequence[SafeConsumer]) -> Mapping[str, int]:
-    """
-    Return where the members stand in what they own.
-    """
+    """Return where the members stand in what they own."""
     return {
         str(tp.partition): consumer.position(tp)
         for consumer in consumers
@@ -91,9 +79,7 @@ def positions(team: Team, consumers: Sequence[SafeConsumer]) -> Mapping[str, int
 
 
 def proven(team: Team, journals: Path, each: int) -> None:
-    """
-    Have the journals judged: all that was written has come, and nothing while held.
-    """
+    """Have the journals judged: all that was written has come, and nothing while held."""
     producer = JournalWriter(journals, member="producer")
     for tp in team.partitions:
         name = f"{tp.topic}:{tp.partition}"
@@ -105,9 +91,7 @@ def proven(team: Team, journals: Path, each: int) -> None:
 def test_an_operators_hold_stands_while_the_broker_is_away(
     team: Team, journals: Path, outage: Outage
 ) -> None:
-    """
-    For who had heard of it, and for a member that joins when the broker is back.
-    """
+    """For who had heard of it, and for a member that joins when the broker is back."""
     first = member(team, "a", journals)
     some_records(first)
     under_hold(team, first, journals)
@@ -144,9 +128,7 @@ def test_an_operators_hold_stands_while_the_broker_is_away(
 def test_an_operators_hold_ends_at_its_time_while_the_broker_is_frozen(
     team: Team, journals: Path, freeze: Outage
 ) -> None:
-    """
-    Never early; what was fetched comes then, without the broker.
-    """
+    """Never early; what was fetched comes then, without the broker."""
     consumer = member(team, "a", journals)
     some_records(consumer)
     began = time.monotonic()

@@ -1,6 +1,4 @@
-"""
-Holds while the broker freezes, or is killed and comes back.
-"""
+"""Holds while the broker freezes, or is killed and comes back."""
 
 import time
 from pathlib import Path
@@ -33,9 +31,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 
 
 def fleet(lab: Lab, journals: Path, outage: Outage) -> list[Held]:
-    """
-    Hold one consumer by each scope; the assignors take turns with the outages.
-    """
+    """Hold one consumer by each scope; the assignors take turns with the outages."""
     turn = list(How).index(outage.how)
     members = [
         Held(lab, scope, ASSIGNORS[(number + turn) % 2], journals)
@@ -47,9 +43,7 @@ def fleet(lab: Lab, journals: Path, outage: Outage) -> list[Held]:
 
 
 def poll_for(members: list[Held], seconds: float) -> None:
-    """
-    Let all of them poll for a while.
-    """
+    """Let all of them poll for a while."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         for one in members:
@@ -57,18 +51,14 @@ def poll_for(members: list[Held], seconds: float) -> None:
 
 
 def change_hands(member: Held) -> None:
-    """
-    Place the hold for another owner and lift it for the first: it must not flow.
-    """
+    """Place the hold for another owner and lift it for the first: it must not flow."""
     member.place("bob")
     left = member.consumer.resume_all(owner=OWNER)
     assert {hold.owner for hold in left} == {"bob"}
 
 
 def beaten(member: Held) -> list[Any]:
-    """
-    Prove that the consumer speaks with the broker; return what came of what is held.
-    """
+    """Prove that the consumer speaks with the broker; return what came of what is held."""
     start = len(member.reader.log)
     member.reader.until_joined(member.is_alone)
     if member.witness not in member.held:
@@ -80,17 +70,13 @@ def beaten(member: Held) -> list[Any]:
 
 
 def flows(member: Held, starts: dict[TopicPartition, int | None]) -> None:
-    """
-    Resume; assert that exactly the records come that were held back.
-    """
+    """Resume; assert that exactly the records come that were held back."""
     assert not member.consumer.resume_all(owner="bob")
     member.reader.drain(member.lab.rest(starts))
 
 
 def end_with(members: list[Held], journals: Path) -> None:
-    """
-    Take and commit what is left, and have the journals judged.
-    """
+    """Take and commit what is left, and have the journals judged."""
     for one in members:
         left = {tp: one.consumer.position(tp) for tp in (*one.tps, one.witness)}
         one.reader.drain(one.lab.rest(left))
@@ -157,9 +143,7 @@ def test_holds_stand_though_others_had_the_partitions_meanwhile(
 
 
 def three_read(lab: Lab, client: str, **config: Any) -> Reader:  # noqa: ANN401 - kafka-python's keys
-    """
-    Make a consumer that has read and committed 3 of 20 records, and fetched them all.
-    """
+    """Make a consumer that has read and committed 3 of 20 records, and fetched them all."""
     _, (tp,) = lab.topic_with(EACH, 1)
     made = lab.reader(client, tp.topic, group=lab.name("g"), **STAYS, **config)
     made.until_joined(made.owns([tp]))
@@ -170,16 +154,12 @@ def three_read(lab: Lab, client: str, **config: Any) -> Reader:  # noqa: ANN401 
 
 @pytest.fixture
 def reader(lab: Lab, journals: Path) -> Reader:
-    """
-    Make such a consumer with a journal.
-    """
+    """Make such a consumer with a journal."""
     return three_read(lab, "safe", journal=journals)
 
 
 def its_partition(reader: Reader) -> TopicPartition:
-    """
-    Return the only partition that is assigned to it.
-    """
+    """Return the only partition that is assigned to it."""
     (tp,) = reader.consumer.assignment()
     return tp
 
@@ -188,9 +168,7 @@ def its_partition(reader: Reader) -> TopicPartition:
 def test_what_was_fetched_comes_after_the_resume_of_a_frozen_broker(
     lab: Lab, journals: Path, freeze: Outage, reader: Reader
 ) -> None:
-    """
-    It waits in the consumer, and needs nobody's answer.
-    """
+    """It waits in the consumer, and needs nobody's answer."""
     tp = its_partition(reader)
     reader.consumer.pause(tp)
     with freeze.lasting():
@@ -208,9 +186,7 @@ def test_what_was_fetched_comes_after_the_resume_of_a_frozen_broker(
 def test_a_hold_ends_at_its_time_while_the_broker_is_frozen(
     lab: Lab, journals: Path, freeze: Outage, reader: Reader
 ) -> None:
-    """
-    Never early, and what was fetched comes then.
-    """
+    """Never early, and what was fetched comes then."""
     tp = its_partition(reader)
     with freeze.lasting():
         began = time.monotonic()
@@ -255,9 +231,7 @@ def test_without_a_coordinator_nothing_comes_and_nothing_is_lost(
 def test_a_held_consumer_waits_as_long_as_asked_while_the_broker_is_away(
     outage: Outage, reader: Reader
 ) -> None:
-    """
-    poll() neither returns at once, over and over, nor waits for the broker, nor spins.
-    """
+    """poll() neither returns at once, over and over, nor waits for the broker, nor spins."""
     reader.consumer.pause_all()
     with outage.lasting():
         reader.rounds(5)

@@ -1,6 +1,4 @@
-"""
-A worker under a hold, with handlers at work, while the broker freezes or is killed.
-"""
+"""A worker under a hold, with handlers at work, while the broker freezes or is killed."""
 
 import threading
 import time
@@ -30,9 +28,7 @@ AWAY = 2.0
 
 @define
 class Busy:
-    """
-    A handler whose first record of each partition takes until it is let go.
-    """
+    """A handler whose first record of each partition takes until it is let go."""
 
     begun: list[tuple[int, int]] = field(factory=list)
     go_on: threading.Event = field(factory=threading.Event)
@@ -45,9 +41,7 @@ class Busy:
 
 @define
 class Work:
-    """
-    A worker on two partitions, with a journal of it and of its handlers.
-    """
+    """A worker on two partitions, with a journal of it and of its handlers."""
 
     lab: Lab
     consumer: Any
@@ -69,9 +63,7 @@ class Work:
         return lambda: self.lab.committed() == {0: offset, 1: offset}
 
     def end(self) -> None:
-        """
-        Do what is left, and have it judged.
-        """
+        """Do what is left, and have it judged."""
         self.resume()
         wait_for(lambda: self.lab.committed() == {0: EACH, 1: EACH}, "all commits")
         assert self.running.end().committed
@@ -85,9 +77,7 @@ class Work:
 
 @pytest.fixture
 def work(worker_lab: Lab, journals: Path) -> Iterator[Work]:
-    """
-    Run the worker until it is at the first record of both partitions.
-    """
+    """Run the worker until it is at the first record of both partitions."""
     worker_lab.new_topic(partitions=2)
     worker_lab.produce({0: ["v"] * EACH, 1: ["v"] * EACH})
     writer = JournalWriter(journals, member="worker", group=worker_lab.group)
@@ -113,9 +103,7 @@ def work(worker_lab: Lab, journals: Path) -> Iterator[Work]:
 def test_a_held_worker_ends_what_it_began_while_the_broker_is_away(
     work: Work, outage: Outage
 ) -> None:
-    """
-    And nothing more begins; what ended is committed when the broker is back.
-    """
+    """And nothing more begins; what ended is committed when the broker is back."""
     work.hold()
     with outage.lasting():
         work.handle.go_on.set()
@@ -134,9 +122,7 @@ def test_a_held_worker_ends_what_it_began_while_the_broker_is_away(
 def test_a_held_worker_that_was_evicted_begins_with_what_is_not_committed(
     work: Work, outage: Outage
 ) -> None:
-    """
-    Its handlers are still at work when it comes back, and it is still held.
-    """
+    """Its handlers are still at work when it comes back, and it is still held."""
     work.hold()
     with outage.lasting():
         at = time.monotonic() + AWAY

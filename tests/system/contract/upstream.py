@@ -30,9 +30,7 @@ LIMIT = 900
 
 
 def main() -> int:
-    """
-    Run, print, and tell by the status whether all passed.
-    """
+    """Run, print, and tell by the status whether all passed."""
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
         # Tests only: with the package beside them they would test the checkout.

@@ -49,9 +49,7 @@ for class_name, ours in CLASSES.items():
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """
-    Count a test once: by its call, or by what kept it from being called.
-    """
+    """Count a test once: by its call, or by what kept it from being called."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.outcome] += 1
         if report.failed:
@@ -59,9 +57,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """
-    Write the report.
-    """
+    """Write the report."""
     Path(os.environ[REPORT_VARIABLE]).write_text(
         json.dumps(
             {

@@ -29,9 +29,7 @@ _HEAD = f"{'pair':<58} " + " ".join(f"{one:>7}" for one in _COLUMNS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run what the command line asks for; return 1 if something is wrong.
-    """
+    """Run what the command line asks for; return 1 if something is wrong."""
     options = _parser().parse_args(arguments)
     try:
         pairs = _chosen(options)

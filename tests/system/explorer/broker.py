@@ -45,9 +45,7 @@ _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING = 22, 25, 27
 
 @frozen
 class Written:
-    """
-    One offset as a commit brought it.
-    """
+    """One offset as a commit brought it."""
 
     tp: TopicPartition
     offset: int
@@ -87,9 +85,7 @@ class Broker:
         self.on_start: Callable[[Request, TopicPartition, int], None] | None = None
 
     def take(self, body: Any) -> Future:  # noqa: ANN401 - upstream's
-        """
-        Take a request; a commit takes effect at once, only its answer waits.
-        """
+        """Take a request; a commit takes effect at once, only its answer waits."""
         api = type(body).__name__.removesuffix("Request")
         request = Request(api, body, self._tick())
         self.pending.append(request)
@@ -100,9 +96,7 @@ class Broker:
         return request.future
 
     def of(self, api: str, tp: TopicPartition | None = None) -> list[Request]:
-        """
-        Return the requests of a kind that wait, those about a partition if given.
-        """
+        """Return the requests of a kind that wait, those about a partition if given."""
         return [
             one
             for one in self.pending
@@ -110,15 +104,11 @@ class Broker:
         ]
 
     def keep(self, requests: Iterable[Request]) -> None:
-        """
-        Answer these only when they are named, not because somebody waits.
-        """
+        """Answer these only when they are named, not because somebody waits."""
         self.kept.extend(requests)
 
     def answer(self, request: Request) -> None:
-        """
-        Answer a request, once.
-        """
+        """Answer a request, once."""
         if request not in self.pending:
             return
         self.pending.remove(request)
@@ -128,9 +118,7 @@ class Broker:
         request.future.success(make(request))
 
     def answer_next(self) -> bool:
-        """
-        Answer the oldest request that is not kept; return whether there was one.
-        """
+        """Answer the oldest request that is not kept; return whether there was one."""
         found = next((one for one in self.pending if one not in self.kept), None)
         if found is not None:
             self.answer(found)
@@ -201,9 +189,7 @@ class Broker:
                 self._note(tp, offset, text, is_accepted=not request.error)
 
     def write(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """
-        Take what a producer commits in a transaction.
-        """
+        """Take what a producer commits in a transaction."""
         for tp, one in offsets.items():
             self._note(tp, one.offset, one.metadata, is_accepted=True)
 
@@ -272,29 +258,21 @@ class Broker:
         return HeartbeatResponse(version=3, error_code=0)
 
     def admit(self) -> Generation:
-        """
-        Take the consumer in, and return what it would know of it after a join.
-        """
+        """Take the consumer in, and return what it would know of it after a join."""
         self.generation, self.member = 1, "member-1"
         return Generation(1, self.member, "range")
 
     def assigned(self) -> bytes:
-        """
-        Return what a member is told to be assigned.
-        """
+        """Return what a member is told to be assigned."""
         return _encoded(self.plan)
 
     def commit_elsewhere(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Have another member commit an offset.
-        """
+        """Have another member commit an offset."""
         self.committed[tp] = offset, ""
         self.elsewhere.append((tp, offset))
 
     def expel(self) -> None:
-        """
-        Remove the member from the group, as if its session had expired.
-        """
+        """Remove the member from the group, as if its session had expired."""
         self.generation += 1
         self.member = ""
 

@@ -1,6 +1,4 @@
-"""
-What must be true after each run, whatever the order was.
-"""
+"""What must be true after each run, whatever the order was."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ _MARKING_POLLS = 3
 
 
 def check(stage: Stage) -> Iterator[str]:
-    """
-    Bring the subject to rest, and say what is wrong.
-    """
+    """Bring the subject to rest, and say what is wrong."""
     yield from _locks(stage)
     yield from _answers(stage)
     yield from _events(stage)
@@ -37,9 +33,7 @@ def check(stage: Stage) -> Iterator[str]:
 
 
 def _locks(stage: Stage) -> Iterator[str]:
-    """
-    P12: what may be called in a signal handler takes no lock there.
-    """
+    """P12: what may be called in a signal handler takes no lock there."""
     if stage.taken_in_handler and not stage.is_closed:
         yield f"P12: a handler took the locks of {sorted(stage.taken_in_handler)}"
 
@@ -48,9 +42,7 @@ def _locks(stage: Stage) -> Iterator[str]:
 
 
 def _answers(stage: Stage) -> Iterator[str]:
-    """
-    Whoever was told "free" sees the partition flow; whoever was not, a hold.
-    """
+    """Whoever was told "free" sees the partition flow; whoever was not, a hold."""
     for one in stage.freed:
         for tp in sorted(one.paused):
             if not any(hold.scope.covers(tp) for hold in one.holds):
@@ -72,9 +64,7 @@ def _named(holds: Iterable[object]) -> str:
 
 
 def _events(stage: Stage) -> Iterator[str]:
-    """
-    Whoever replays the events knows what is held, and what is quiet.
-    """
+    """Whoever replays the events knows what is held, and what is quiet."""
     stage.flush()
     held: set[tuple[str, str]] = set()
     quiet: set[TopicPartition] = set()
@@ -115,9 +105,7 @@ def _key(hold: object) -> tuple[str, str]:
 
 
 def _rest(stage: Stage) -> Iterator[str]:
-    """
-    Lift all holds and read everything there is.
-    """
+    """Lift all holds and read everything there is."""
     stage.broker.kept.clear()
     positions: dict[TopicPartition, int | None] = {}
     try:
@@ -146,9 +134,7 @@ def _waiting(stage: Stage) -> str:
 
 
 def _held(stage: Stage) -> Iterator[str]:
-    """
-    P1: nothing is delivered that was held when the last check was made.
-    """
+    """P1: nothing is delivered that was held when the last check was made."""
     for call in stage.calls:
         if not call.offsets:
             continue
@@ -164,9 +150,7 @@ def _held(stage: Stage) -> Iterator[str]:
 
 
 def _until(held: Held, stage: Stage) -> float:
-    """
-    Return until when a hold was in force for certain.
-    """
+    """Return until when a hold was in force for certain."""
     if stage.setting.lifetime is Lifetime.WHILE_ASSIGNED and not held.is_block:
         return 0  # it may have ended with the assignment
     ends = [
@@ -180,9 +164,7 @@ def _until(held: Held, stage: Stage) -> float:
 
 
 def _sequences(stage: Stage) -> Iterator[str]:
-    """
-    P8: each record once and in order, from where reading was to go on.
-    """
+    """P8: each record once and in order, from where reading was to go on."""
     owned = set() if stage.is_closed else set(stage.consumer.assignment())
     for tp in sorted({tp for call in stage.calls for tp in call.offsets} | owned):
         calls = [call for call in stage.calls if tp in call.offsets]
@@ -203,9 +185,7 @@ def _fits(
     *,
     reaches_end: bool,
 ) -> bool:
-    """
-    Tell whether there is an order of starts and calls that explains the offsets.
-    """
+    """Tell whether there is an order of starts and calls that explains the offsets."""
     if not calls and not starts:
         return at == END or not reaches_end
     for start in starts:
@@ -263,9 +243,7 @@ def _commits(stage: Stage) -> Iterator[str]:
 
 
 def _marks(stage: Stage) -> Iterator[str]:
-    """
-    What the broker has is marked if it is held here, and only then.
-    """
+    """What the broker has is marked if it is held here, and only then."""
     travels = stage.setting.lifetime is Lifetime.UNTIL_RESUMED
     if stage.setting.handover != "offsets" or not travels or stage.is_closed:
         return

@@ -64,9 +64,7 @@ class IoThread:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """
-        Do a step of its work.
-        """
+        """Do a step of its work."""
         if self.owner == threading.get_ident():
             if self.in_handler:
                 raise InfeasibleError
@@ -84,9 +82,7 @@ class IoThread:
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """
-        Let others do its work meanwhile: a coroutine waits.
-        """
+        """Let others do its work meanwhile: a coroutine waits."""
         depth, self._depth = self._depth, 0
         self._give()
         try:
@@ -96,9 +92,7 @@ class IoThread:
             self._depth = depth
 
     def soon(self, callback: Callable[[], object]) -> None:
-        """
-        Have a callback called in a step of its own, soon; never wait.
-        """
+        """Have a callback called in a step of its own, soon; never wait."""
         self._soon.append(callback)
         if self.owner is None and self._lock.acquire(blocking=False):
             self.owner = threading.get_ident()
@@ -109,15 +103,11 @@ class IoThread:
         self.owner = threading.get_ident()
 
     def is_played_here(self) -> bool:
-        """
-        Tell whether this thread does its work, and no handler is in the way.
-        """
+        """Tell whether this thread does its work, and no handler is in the way."""
         return self.owner == threading.get_ident() and not self.in_handler
 
     def work_off(self) -> None:
-        """
-        Do what was to be done soon; for whoever has it.
-        """
+        """Do what was to be done soon; for whoever has it."""
         while self._soon:
             self._soon.popleft()()
 
@@ -128,9 +118,7 @@ class IoThread:
 
 
 class Net:
-    """
-    The event loop.
-    """
+    """The event loop."""
 
     def __init__(self, io: IoThread, waiting: Callable[[Future], None]) -> None:
         self.io = io
@@ -143,9 +131,7 @@ class Net:
     def start(self) -> None: ...
 
     def run(self, function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
-        """
-        Run a coroutine to its end, and return its result.
-        """
+        """Run a coroutine to its end, and return its result."""
         with self.io.step():
             done = spawn(function(*args))
             while not done.is_done:
@@ -155,32 +141,24 @@ class Net:
         return done.value
 
     def call_soon(self, function: Callable[..., Any], *args: object) -> Future:
-        """
-        Have a coroutine begun in a step of its own, soon.
-        """
+        """Have a coroutine begun in a step of its own, soon."""
         task = Future()
         self.io.soon(lambda: spawn(function(*args)).chain(task))
         return task
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
-        """
-        Have the callback called on the IO thread.
-        """
+        """Have the callback called on the IO thread."""
         self.io.soon(callback)
 
     def call_later(self, _seconds: float, _callback: Callable[[], object]) -> None:
-        """
-        Promise a call that never comes: heartbeats are sent by hand.
-        """
+        """Promise a call that never comes: heartbeats are sent by hand."""
 
     def cancel(self, _: None) -> None: ...
 
     async def sleep(self, _: float) -> None: ...
 
     async def wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401
-        """
-        Wait for an answer, which comes if it is waited for; not if nobody has time.
-        """
+        """Wait for an answer, which comes if it is waited for; not if nobody has time."""
         self.io.work_off()
         if not future.is_done and (timeout_ms is None or timeout_ms > 0):
             self._wait(future)
@@ -194,9 +172,7 @@ class Net:
 
 
 class Cluster:
-    """
-    The metadata, always fresh.
-    """
+    """The metadata, always fresh."""
 
     unauthorized_topics = frozenset[str]()
     need_all_topic_metadata = False
@@ -237,9 +213,7 @@ class Cluster:
     def remove_listener(self, _: object) -> None: ...
 
     def refreshed(self) -> None:
-        """
-        Tell whoever listens that the metadata is new.
-        """
+        """Tell whoever listens that the metadata is new."""
         for listener in self._listeners:
             listener(self)
 
@@ -273,9 +247,7 @@ class Manager:
 
 
 class Client:
-    """
-    What goes for upstream's ``kafka_client``.
-    """
+    """What goes for upstream's ``kafka_client``."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager

@@ -1,6 +1,4 @@
-"""
-The operations that are paired, in one table: what each needs, does and may raise.
-"""
+"""The operations that are paired, in one table: what each needs, does and may raise."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class Operation:
     meets: frozenset[str] = frozenset()
 
     def setting(self, setting: Setting) -> Setting:
-        """
-        Change the setting of a pair to what this operation needs.
-        """
+        """Change the setting of a pair to what this operation needs."""
         return evolve(setting, **self.with_setting)
 
 

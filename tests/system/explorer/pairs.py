@@ -1,6 +1,4 @@
-"""
-Which operations meet, and what came of it.
-"""
+"""Which operations meet, and what came of it."""
 
 from __future__ import annotations
 
@@ -66,9 +64,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """
-        The pair's name on the command line.
-        """
+        """The pair's name on the command line."""
         suffix = " in a handler" if self.as_handler else ""
         return f"{self.a.name} x {self.b.name}{suffix}"
 
@@ -79,9 +75,7 @@ class Pair:
         places: Places = every,
         stop_at: int | None = None,
     ) -> Exploration:
-        """
-        Explore it.
-        """
+        """Explore it."""
         meeting = Meeting(
             self._make, self.a.run, self._run_b, self._check, self.as_handler
         )
@@ -126,9 +120,7 @@ _WHEN_CLOSED: tuple[type[BaseException], ...] = (kafka_errors.IllegalStateError,
 
 
 def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
-    """
-    Return the mode in which two operations can meet, or None.
-    """
+    """Return the mode in which two operations can meet, or None."""
     if not b.comes_in:
         return None
     if as_handler and (a.thread == IO or not b.in_handler):
@@ -157,9 +149,7 @@ def _pair(a: Operation, b: Operation, *, as_handler: bool) -> Pair | None:
 
 
 def every_pair() -> list[Pair]:
-    """
-    Return all pairs that make sense, in the order of the table.
-    """
+    """Return all pairs that make sense, in the order of the table."""
     found = (
         _pair(a, b, as_handler=as_handler)
         for a, b in itertools.product(OPERATIONS, OPERATIONS)

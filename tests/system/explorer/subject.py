@@ -152,9 +152,7 @@ class Lifted:
 
 @frozen
 class Free:
-    """
-    What a call that lifts holds answered, and what was seen right after it.
-    """
+    """What a call that lifts holds answered, and what was seen right after it."""
 
     asked: frozenset[TopicPartition]
     answer: tuple[Hold, ...]
@@ -164,23 +162,17 @@ class Free:
 
     @property
     def holds(self) -> tuple[Hold, ...]:
-        """
-        Holds that were there before or after the question for what is quiet.
-        """
+        """Holds that were there before or after the question for what is quiet."""
         return (*self.before, *self.after)
 
     @property
     def stayed(self) -> tuple[Hold, ...]:
-        """
-        Holds that were there before and after.
-        """
+        """Holds that were there before and after."""
         return tuple(hold for hold in self.before if hold in self.after)
 
 
 class _TwoTries(float):
-    """
-    A deadline that lets a step of an iteration ask twice, without waiting.
-    """
+    """A deadline that lets a step of an iteration ask twice, without waiting."""
 
     def __new__(cls) -> Self:
         return super().__new__(cls, 0.0)
@@ -194,9 +186,7 @@ class _TwoTries(float):
 
 
 class _Consumer(SafeConsumer):
-    """
-    Ours; its iteration does not wait.
-    """
+    """Ours; its iteration does not wait."""
 
     def _set_consumer_timeout(self) -> None:
         self._consumer_timeout = _TwoTries()
@@ -286,9 +276,7 @@ class Stage:
             self.broker.prompt = _OF_MARKS
 
     def tick(self) -> int:
-        """
-        Count a step.
-        """
+        """Count a step."""
         return next(self._ticks)
 
     # ------------------------------------------------------------ making
@@ -435,9 +423,7 @@ class Stage:
 
     @contextmanager
     def reading(self, *, is_step: bool) -> Iterator[Call]:
-        """
-        Note what a call delivers: put the offsets into what this yields.
-        """
+        """Note what a call delivers: put the offsets into what this yields."""
         call = Call(self.tick(), threading.get_ident())
         self._reading.call = call, is_step
         try:
@@ -452,9 +438,7 @@ class Stage:
     def poll(
         self, timeout_ms: float = 0, most: int | None = None
     ) -> dict[int, list[int]]:
-        """
-        Poll, and return the offsets by partition.
-        """
+        """Poll, and return the offsets by partition."""
         with self.reading(is_step=False) as call:
             records = self.consumer.poll(timeout_ms, max_records=most)
             call.offsets = {
@@ -463,9 +447,7 @@ class Stage:
         return {tp.partition: found for tp, found in call.offsets.items()}
 
     def step(self) -> tuple[int, int] | None:
-        """
-        Take a step of an iteration.
-        """
+        """Take a step of an iteration."""
         with self.reading(is_step=True) as call:
             record = next(self.consumer, None)
             if record is None:
@@ -475,18 +457,14 @@ class Stage:
         return record.partition, record.offset
 
     def pause(self, *targets: Any, owner: str = "app", **how: Any) -> None:  # noqa: ANN401 - as pause()
-        """
-        Pause, and remember that it had returned.
-        """
+        """Pause, and remember that it had returned."""
         began = self.tick()
         self.consumer.pause(*targets, owner=owner, **how)
         for one in targets:
             self.note_held(_covered([one]), owner, began)
 
     def pause_all(self, *, owner: str = "app") -> None:
-        """
-        Pause everything, and remember that it had returned.
-        """
+        """Pause everything, and remember that it had returned."""
         began = self.tick()
         self.consumer.pause_all(owner=owner)
         self.note_held(_EVERYTHING, owner, began)
@@ -499,15 +477,11 @@ class Stage:
         *,
         is_block: bool = False,
     ) -> None:
-        """
-        Remember a hold whose call has returned.
-        """
+        """Remember a hold whose call has returned."""
         self.holds.append(Held(covers, owner, began, self.tick(), is_block))
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
-        """
-        Resume, and remember the answer and what was to be seen then.
-        """
+        """Resume, and remember the answer and what was to be seen then."""
         began, before = self.tick(), self.consumer.holds()
         try:
             answer = self.consumer.resume(*targets, owner=owner)
@@ -517,9 +491,7 @@ class Stage:
         self._note_freed(_covered(targets), before, answer)
 
     def resume_all(self, *, owner: str = "app") -> None:
-        """
-        Resume everything, and remember the answer and what was to be seen then.
-        """
+        """Resume everything, and remember the answer and what was to be seen then."""
         began, before = self.tick(), self.consumer.holds()
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
@@ -528,9 +500,7 @@ class Stage:
     def note_lifted(
         self, covers: frozenset[TopicPartition] | None, owner: str, began: int
     ) -> None:
-        """
-        Remember that a hold may have ended since then.
-        """
+        """Remember that a hold may have ended since then."""
         self.lifted.append(Lifted(covers, owner, began, self.tick()))
 
     def _note_freed(
@@ -545,29 +515,21 @@ class Stage:
         self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Seek, and remember when.
-        """
+        """Seek, and remember when."""
         began = self.tick()
         self.consumer.seek(tp, offset)
         self.note_start(tp, offset, began, "seek")
 
     def note_start(self, tp: TopicPartition, offset: int, began: int, why: str) -> None:
-        """
-        Remember that reading is to go on elsewhere.
-        """
+        """Remember that reading is to go on elsewhere."""
         self.starts.append(Start(tp, offset, began, self.tick(), why))
 
     def give_to_producer(self, offsets: dict[TopicPartition, Any]) -> None:
-        """
-        Commit offsets in a producer's transaction.
-        """
+        """Commit offsets in a producer's transaction."""
         self.broker.write(self.consumer.marked_offsets(offsets))
 
     def be_controlled(self) -> None:
-        """
-        Gate whatever is gained, as with control topics; and hold what others ask for.
-        """
+        """Gate whatever is gained, as with control topics; and hold what others ask for."""
         self.is_controlled = True
         self.consumer._safe_ledger.watch(self._gate)
 
@@ -578,18 +540,14 @@ class Stage:
         self.gated.update(epochs)
 
     def open_gates(self) -> None:
-        """
-        Open the gates of what was gained, as if the control topics were read.
-        """
+        """Open the gates of what was gained, as if the control topics were read."""
         began = self.tick()
         self.consumer._safe_ledger.open_gates(dict(self.gated))
         for tp in tuple(self.gated):
             self.note_lifted(frozenset({tp}), "gate", began)
 
     def operate(self, *, pauses: bool) -> None:
-        """
-        Have an operator pause or resume a partition, as the control reader applies it.
-        """
+        """Have an operator pause or resume a partition, as the control reader applies it."""
         hold = Hold(scope=scopes.partition(*ONE), owner="operator")
         ledger, began = self.consumer._safe_ledger, self.tick()
         if pauses:
@@ -601,61 +559,45 @@ class Stage:
         ledger.deliver()
 
     def expire(self) -> None:
-        """
-        Let a minute pass for holds.
-        """
+        """Let a minute pass for holds."""
         began = self.tick()
         self.now += 60
         self.note_lifted(None, "expiring", began)
 
     def close(self) -> None:
-        """
-        Close the consumer.
-        """
+        """Close the consumer."""
         self.consumer.close(timeout_ms=5)
         self.is_closed = True
 
     # ------------------------------------------------------------ questions
 
     def quiet(self) -> set[TopicPartition]:
-        """
-        Return the assigned partitions that are quiet.
-        """
+        """Return the assigned partitions that are quiet."""
         return {TopicPartition(*tp) for tp in self.consumer._safe_ledger.view().quiet}
 
     def positions(self) -> dict[TopicPartition, int | None]:
-        """
-        Return where each assigned partition stands; None if that is to be found out.
-        """
+        """Return where each assigned partition stands; None if that is to be found out."""
         return {
             tp: None if state.position is None else state.position.offset
             for tp, state in self.consumer._subscription.assignment.items()
         }
 
     def is_settled(self) -> bool:
-        """
-        Tell whether no join is wanted or under way.
-        """
+        """Tell whether no join is wanted or under way."""
         coordinator = self.consumer._coordinator
         return not coordinator.need_rejoin()
 
     def flush(self) -> None:
-        """
-        Have all events delivered.
-        """
+        """Have all events delivered."""
         self.consumer.holds()
         self.consumer._safe_ledger.deliver()
 
     def let_time_pass(self) -> None:
-        """
-        Let what waits before it tries again try again.
-        """
+        """Let what waits before it tries again try again."""
         self.consumer._coordinator.handover._retry_at = 0.0
 
     def lift_everything(self) -> None:
-        """
-        Lift every hold there is.
-        """
+        """Lift every hold there is."""
         if self.is_controlled:
             self.open_gates()
             self.operate(pauses=False)
@@ -691,40 +633,30 @@ class Stage:
             return self.broker.answer_next()
 
     def answer(self, requests: Iterable[Request]) -> None:
-        """
-        Answer requests, as the IO thread gets them.
-        """
+        """Answer requests, as the IO thread gets them."""
         for one in list(requests):
             with self.io.step():
                 self.broker.answer(one)
 
     def answer_all(self) -> None:
-        """
-        Answer what waits, but for what is kept.
-        """
+        """Answer what waits, but for what is kept."""
         while self._answer_next():
             pass
 
     def heartbeat(self, error: int) -> None:
-        """
-        Have a heartbeat answered with an error.
-        """
+        """Have a heartbeat answered with an error."""
         with self.io.step(), suppress(Exception):
             self.consumer._coordinator._handle_heartbeat_response(
                 HeartbeatResponse(version=3, error_code=error), 0.0
             )
 
     def ask_to_rejoin(self, *plan: TopicPartition) -> None:
-        """
-        Have the group rebalance: the consumer is told, and will be given the plan.
-        """
+        """Have the group rebalance: the consumer is told, and will be given the plan."""
         self.broker.plan = plan
         self.heartbeat(_REBALANCING)
 
     def expel(self) -> None:
-        """
-        Remove the consumer from its group; another member goes on, and commits.
-        """
+        """Remove the consumer from its group; another member goes on, and commits."""
         self.broker.expel()
         for tp in (ONE, TWO):
             read = [
@@ -737,9 +669,7 @@ class Stage:
         self.heartbeat(_UNKNOWN_MEMBER)
 
     def have_partitions(self, *numbers: int) -> None:
-        """
-        Have the topic's partitions change; without a group the IO thread assigns them.
-        """
+        """Have the topic's partitions change; without a group the IO thread assigns them."""
         with self.io.step():
             self.cluster.known[TOPIC] = set(numbers)
             self.cluster.refreshed()
@@ -747,9 +677,7 @@ class Stage:
     # ------------------------------------------------------------ the end
 
     def end(self) -> None:
-        """
-        Close what may be open still.
-        """
+        """Close what may be open still."""
         self.broker.kept.clear()
         self.io.in_handler = False
         with suppress(Exception):
@@ -757,9 +685,7 @@ class Stage:
 
 
 class _Listener(ConsumerRebalanceListener):
-    """
-    An application's listener.
-    """
+    """An application's listener."""
 
     def __init__(self) -> None:
         self.on_assigned: Callable[[set[TopicPartition]], None] | None = None
@@ -789,9 +715,7 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
 
 @contextmanager
 def stage(setting: Setting, *, watches_locks: bool = False) -> Iterator[Stage]:
-    """
-    Make a stage for one run, and end it.
-    """
+    """Make a stage for one run, and end it."""
     made = Stage(setting, watches_locks=watches_locks)
     try:
         yield made
@@ -800,23 +724,17 @@ def stage(setting: Setting, *, watches_locks: bool = False) -> Iterator[Stage]:
 
 
 class _Clock:
-    """
-    The clock of upstream's timeouts: each look at it takes a millisecond.
-    """
+    """The clock of upstream's timeouts: each look at it takes a millisecond."""
 
     def __init__(self) -> None:
         self.set_back()
 
     def set_back(self) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self._looks = itertools.count(1)
 
     def monotonic(self) -> float:
-        """
-        Return the seconds.
-        """
+        """Return the seconds."""
         return next(self._looks) / 1000
 
 
@@ -825,9 +743,7 @@ _clock = _Clock()
 
 @contextmanager
 def rehearsed() -> Iterator[None]:
-    """
-    Make runs repeatable and quiet: timeouts by a clock of their own, no log lines.
-    """
+    """Make runs repeatable and quiet: timeouts by a clock of their own, no log lines."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

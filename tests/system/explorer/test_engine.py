@@ -1,6 +1,4 @@
-"""
-The explorer finds the known fault of each toy, and none in the toy that is right.
-"""
+"""The explorer finds the known fault of each toy, and none in the toy that is right."""
 
 import gc
 import signal
@@ -58,9 +56,7 @@ def _both_counted(toy: toys.Counter, a: Outcome, b: Outcome) -> list[str]:
 
 
 def test_a_lost_update_is_found(explorer: Explorer) -> None:
-    """
-    Between reading and writing, and nowhere else.
-    """
+    """Between reading and writing, and nowhere else."""
     add = toys.Counter.add
     found = _explore(explorer, toys.Counter, (add, add), _both_counted)
     assert (found.places, found.tried) == (2, 2)
@@ -72,9 +68,7 @@ def test_a_lost_update_is_found(explorer: Explorer) -> None:
 
 
 def test_a_lock_makes_it_right(explorer: Explorer) -> None:
-    """
-    Where A has the lock B waits, and ends after it.
-    """
+    """Where A has the lock B waits, and ends after it."""
 
     def add(toy: toys.Counter) -> None:
         toy.add()
@@ -86,9 +80,7 @@ def test_a_lock_makes_it_right(explorer: Explorer) -> None:
 
 
 def test_a_line_has_places_inside() -> None:
-    """
-    What is one line and several instructions is right by lines, not by instructions.
-    """
+    """What is one line and several instructions is right by lines, not by instructions."""
 
     def add(toy: toys.Counter) -> None:
         toy.add()
@@ -102,9 +94,7 @@ def test_a_line_has_places_inside() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
-    """
-    Both stacks are told, and no thread is left behind.
-    """
+    """Both stacks are told, and no thread is left behind."""
     before = set(threading.enumerate())
     move = (toys.Accounts.to_right, toys.Accounts.to_left)
     found = _explorer_of(explorer, in_order=False, operations=move)
@@ -118,9 +108,7 @@ def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
 
 
 def test_locks_in_one_order_are_right(explorer: Explorer) -> None:
-    """
-    The same, mended.
-    """
+    """The same, mended."""
     move = (toys.Accounts.to_right, toys.Accounts.to_left)
     found = _explorer_of(explorer, in_order=True, operations=move)
     assert found.wrong == []
@@ -149,9 +137,7 @@ def _both_lines(log: toys.Log, a: Outcome, b: Outcome) -> list[str]:
 def test_a_handler_that_waits_for_what_it_interrupted_is_found(
     explorer: Explorer,
 ) -> None:
-    """
-    It is the same thread, so nobody can go on.
-    """
+    """It is the same thread, so nobody can go on."""
     found = _explore(
         explorer,
         lambda: toys.Log(is_reentrant=False),
@@ -165,9 +151,7 @@ def test_a_handler_that_waits_for_what_it_interrupted_is_found(
 
 
 def test_a_handler_that_waits_for_nothing_is_right(explorer: Explorer) -> None:
-    """
-    The same, mended.
-    """
+    """The same, mended."""
     found = _explore(
         explorer,
         lambda: toys.Log(is_reentrant=True),
@@ -180,9 +164,7 @@ def test_a_handler_that_waits_for_nothing_is_right(explorer: Explorer) -> None:
 
 
 def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
-    """
-    B runs on the main thread, called by the handler that is installed for a signal.
-    """
+    """B runs on the main thread, called by the handler that is installed for a signal."""
     seen = []
 
     def look(_: object) -> None:
@@ -205,9 +187,7 @@ def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_lock_that_is_never_given_back_is_found(explorer: Explorer) -> None:
-    """
-    B hangs after A has ended; the toy is mended, and its thread ends.
-    """
+    """B hangs after A has ended; the toy is mended, and its thread ends."""
     before = set(threading.enumerate())
     found = _explore(
         explorer,
@@ -228,9 +208,7 @@ class _Interrupt(BaseException):
 
 
 def test_whatever_is_raised_is_seen(explorer: Explorer) -> None:
-    """
-    A ``BaseException`` too, on either side; tracing ends all the same.
-    """
+    """A ``BaseException`` too, on either side; tracing ends all the same."""
 
     def fail(_: object) -> None:
         raise _Interrupt
@@ -249,9 +227,7 @@ def test_whatever_is_raised_is_seen(explorer: Explorer) -> None:
 
 
 def test_what_could_not_have_been_is_not_checked(explorer: Explorer) -> None:
-    """
-    An operation says so by an exception of its own.
-    """
+    """An operation says so by an exception of its own."""
 
     def never(_: object) -> None:
         raise Infeasible
@@ -265,9 +241,7 @@ def test_what_could_not_have_been_is_not_checked(explorer: Explorer) -> None:
 
 
 def test_everything_is_as_it_was() -> None:
-    """
-    Trace function, signal handlers, switch interval, collection, threads.
-    """
+    """Trace function, signal handlers, switch interval, collection, threads."""
 
     def state() -> list[object]:
         return [
@@ -289,9 +263,7 @@ def test_everything_is_as_it_was() -> None:
 
 
 def test_a_sample_is_repeatable() -> None:
-    """
-    Each line where it is reached first, then others by chance; the seed decides.
-    """
+    """Each line where it is reached first, then others by chance; the seed decides."""
     first, second = toys.Counter.add.__code__, toys.LockedCounter.add.__code__
     places = [(first, 1), (first, 2), (first, 1), (second, 1)] * 50
     assert list(every(places)) == list(range(1, 201))

@@ -1,6 +1,4 @@
-"""
-All pairs, at some places each; ``python -m tests.system.explorer --all`` tries all.
-"""
+"""All pairs, at some places each; ``python -m tests.system.explorer --all`` tries all."""
 
 from collections.abc import Iterator
 
@@ -29,9 +27,7 @@ def explorer() -> Iterator[Explorer]:
 def test_whatever_comes_in_between(
     explorer: Explorer, operation: Operation, first_seed: int
 ) -> None:
-    """
-    P1, P3, P8, P10, P12, P14 and G7 hold wherever another one interrupts this one.
-    """
+    """P1, P3, P8, P10, P12, P14 and G7 hold wherever another one interrupts this one."""
     wrong, seed = [], first_seed or SEED
     for pair in every_pair():
         if pair.a is operation:

@@ -1,6 +1,4 @@
-"""
-Each fault that was planted is found in its pair, and the pair is clean without it.
-"""
+"""Each fault that was planted is found in its pair, and the pair is clean without it."""
 
 from collections.abc import Iterator
 
@@ -23,9 +21,7 @@ def explorer() -> Iterator[Explorer]:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda one: one.name)
 def test_a_planted_fault_is_found(explorer: Explorer, planted: Planted) -> None:
-    """
-    The report says what is wrong, and where both threads were.
-    """
+    """The report says what is wrong, and where both threads were."""
     pair = named(planted.pair)
     with planted.plant():
         found = pair.explore(explorer, places=every, stop_at=1)
@@ -38,9 +34,7 @@ def test_a_planted_fault_is_found(explorer: Explorer, planted: Planted) -> None:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda one: one.name)
 def test_its_pair_is_right_without_it(explorer: Explorer, planted: Planted) -> None:
-    """
-    At every place.
-    """
+    """At every place."""
     found = named(planted.pair).explore(explorer, places=every)
     assert [str(one) for one in found.wrong] == []
     assert found.tried > 0

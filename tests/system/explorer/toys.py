@@ -1,6 +1,4 @@
-"""
-Small classes with a fault each, and without: what the explorer must tell apart.
-"""
+"""Small classes with a fault each, and without: what the explorer must tell apart."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ from contextlib import contextmanager
 
 
 class Counter:
-    """
-    Counts, and loses a count if two count at once.
-    """
+    """Counts, and loses a count if two count at once."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -23,9 +19,7 @@ class Counter:
 
 
 class LockedCounter(Counter):
-    """
-    Counts under a lock.
-    """
+    """Counts under a lock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +32,7 @@ class LockedCounter(Counter):
 
 
 class InOneLine(Counter):
-    """
-    Counts in one line, which is still several instructions.
-    """
+    """Counts in one line, which is still several instructions."""
 
     def add(self) -> None:
         self.count = self.count + 1
@@ -105,9 +97,7 @@ class Log:
 
 
 class LostLock:
-    """
-    Never gives its lock back when it fails.
-    """
+    """Never gives its lock back when it fails."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -128,9 +118,7 @@ class LostLock:
 
 @contextmanager
 def made(toy: object) -> Iterator[object]:
-    """
-    Lend a toy for one run.
-    """
+    """Lend a toy for one run."""
     yield toy
     if isinstance(toy, LostLock):
         toy.mend()

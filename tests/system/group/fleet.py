@@ -1,6 +1,4 @@
-"""
-Six members, each a process, and what they delivered that they should not have.
-"""
+"""Six members, each a process, and what they delivered that they should not have."""
 
 import json
 import os
@@ -64,9 +62,7 @@ class Fleet:
         self._kill_all()
 
     def fill(self) -> None:
-        """
-        Start members until there are as many as there should be.
-        """
+        """Start members until there are as many as there should be."""
         while len(self.members) < self._size:
             self.start()
 
@@ -85,16 +81,12 @@ class Fleet:
         return made
 
     def let_read(self) -> None:
-        """
-        Let all members read the control topics.
-        """
+        """Let all members read the control topics."""
         for one in self.members:
             one.tell("read")
 
     def stop(self, one: Process) -> None:
-        """
-        Let a member leave its group.
-        """
+        """Let a member leave its group."""
         one.send_signal(signal.SIGTERM)
         assert one.wait(LIMIT), "a member did not leave"
         self._ended(one)
@@ -104,9 +96,7 @@ class Fleet:
         self._ended(one)
 
     def restart_all(self) -> None:
-        """
-        Kill every member, and start as many again.
-        """
+        """Kill every member, and start as many again."""
         self._kill_all()
         self.fill()
 
@@ -123,38 +113,28 @@ class Fleet:
     # ------------------------------------------------------------ what they did
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """
-        Wait until the members have said so.
-        """
+        """Wait until the members have said so."""
         wait_for(condition, what, LIMIT)
 
     def is_settled(self) -> bool:
-        """
-        Tell whether the members own every partition, once each.
-        """
+        """Tell whether the members own every partition, once each."""
         owned = [one.last("owned") or 0 for one in self.members]
         return sum(owned) == len(self.team.partitions) and all(
             one.last("started") for one in self.members
         )
 
     def is_quiet(self) -> bool:
-        """
-        Tell whether every partition is owned and quiet.
-        """
+        """Tell whether every partition is owned and quiet."""
         quiet = [one.last("quiet") or 0 for one in self.members]
         return self.is_settled() and sum(quiet) == len(self.team.partitions)
 
     def generations(self) -> int:
-        """
-        Return the newest generation that anybody told of.
-        """
+        """Return the newest generation that anybody told of."""
         everybody = [*self.members, *self.past]
         return max((one.last("generation") or 0 for one in everybody), default=0)
 
     def delivered(self, since: float) -> int:
-        """
-        Return the records delivered after a moment, whoever's they were.
-        """
+        """Return the records delivered after a moment, whoever's they were."""
         return sum(
             one["records"]
             for member in (*self.members, *self.past)
@@ -163,9 +143,7 @@ class Fleet:
         )
 
     def leaked(self, acknowledged: float) -> int:
-        """
-        Return the records delivered from ownerships that began after a moment.
-        """
+        """Return the records delivered from ownerships that began after a moment."""
         return sum(
             one["records"]
             for member in (*self.members, *self.past)

@@ -24,18 +24,14 @@ from safeconsumer.group.reader import Reader
 
 
 class Teller:
-    """
-    Remembers since when each partition is owned, and prints.
-    """
+    """Remembers since when each partition is owned, and prints."""
 
     def __init__(self) -> None:
         self._owned_since: dict[TopicPartition, float] = {}
         self._told = threading.Condition()
 
     def owned_since(self, tp: TopicPartition) -> float:
-        """
-        Return since when; waits for a thread that is still telling it.
-        """
+        """Return since when; waits for a thread that is still telling it."""
         with self._told:
             assert self._told.wait_for(lambda: tp in self._owned_since, 30.0), tp
             return self._owned_since[tp]
@@ -55,9 +51,7 @@ class Teller:
 
 
 def spoil(options: dict[str, Any]) -> None:
-    """
-    Make the control view late, and leave the barrier out, if asked to.
-    """
+    """Make the control view late, and leave the barrier out, if asked to."""
     late = options["late"]
     if late != 0:
         run = Reader._run
@@ -82,9 +76,7 @@ def spoil(options: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """
-    Poll until told to stop.
-    """
+    """Poll until told to stop."""
     options = json.loads(sys.argv[1])
     spoil(options)
     teller, over = Teller(), threading.Event()

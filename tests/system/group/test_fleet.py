@@ -1,6 +1,4 @@
-"""
-Six processes, restarts and rebalances: nothing leaks from a later assignment.
-"""
+"""Six processes, restarts and rebalances: nothing leaks from a later assignment."""
 
 import time
 from collections.abc import Iterator
@@ -22,9 +20,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
 
 @pytest.fixture
 def size(pytestconfig: pytest.Config) -> tuple[int, int]:
-    """
-    Tell how many restarts of one member, and of all.
-    """
+    """Tell how many restarts of one member, and of all."""
     return (100, 20) if pytestconfig.option.group_soak else (3, 2)
 
 

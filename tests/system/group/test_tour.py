@@ -1,6 +1,4 @@
-"""
-The tutorial's tour of an operator's commands says what they say.
-"""
+"""The tutorial's tour of an operator's commands says what they say."""
 
 import pytest
 

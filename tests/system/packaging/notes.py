@@ -1,6 +1,4 @@
-"""
-Prints what CHANGELOG.md says of a release: ``... v1.2.3``; fails if it is not one.
-"""
+"""Prints what CHANGELOG.md says of a release: ``... v1.2.3``; fails if it is not one."""
 
 import re
 import sys
@@ -12,9 +10,7 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):
-    """
-    Tag, version and changelog do not agree; the message says in what.
-    """
+    """Tag, version and changelog do not agree; the message says in what."""
 
 
 def notes(tag: str, version: str, changelog: str) -> str:

@@ -1,6 +1,4 @@
-"""
-What a build makes: which files, and what an index shows of it.
-"""
+"""What a build makes: which files, and what an index shows of it."""
 
 import os
 import re
@@ -25,9 +23,7 @@ needs_javac = pytest.mark.skipif(
 
 
 def build(folder: Path, kind: str, **environment: str) -> tuple[Path, str]:
-    """
-    Return what was built and what was said.
-    """
+    """Return what was built and what was said."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     done = subprocess.run(  # noqa: S603 - our own command line
         [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)],
@@ -69,9 +65,7 @@ def package_in(wheel: Path) -> set[str]:
 
 @needs_javac
 def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
-    """
-    Every file of it, no test, no cache; decoder and jar, which nobody built by hand.
-    """
+    """Every file of it, no test, no cache; decoder and jar, which nobody built by hand."""
     wheel, _ = build(tmp_path, "wheel")
     assert package_in(wheel) == files_below("safeconsumer") | {DECODER, JAR}
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
@@ -86,9 +80,7 @@ def test_a_wheel_has_the_package_and_what_is_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("why", ["there is no javac", "failed: "])
 def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
-    """
-    It is built all the same, and the build says what it lacks and why.
-    """
+    """It is built all the same, and the build says what it lacks and why."""
     path = tmp_path / "bin"
     path.mkdir()
     if "failed" in why:
@@ -102,9 +94,7 @@ def test_a_wheel_that_cannot_have_the_shim(tmp_path: Path, why: str) -> None:
 
 @pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])
 def test_a_wheel_for_any_platform(tmp_path: Path, why: str) -> None:
-    """
-    It has no compiled decoder, and the build says so where nobody asked for that.
-    """
+    """It has no compiled decoder, and the build says so where nobody asked for that."""
     pure = {"SAFECONSUMER_PURE_PYTHON": "1" if why == "it is wanted" else "0"}
     wheel, said = build(tmp_path, "wheel", PATH="", **pure)
     assert package_in(wheel) == files_below("safeconsumer")
@@ -113,9 +103,7 @@ def test_a_wheel_for_any_platform(tmp_path: Path, why: str) -> None:
 
 
 def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
-    """
-    Every file of the package and of the tests, and no cache.
-    """
+    """Every file of the package and of the tests, and no cache."""
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}
@@ -126,9 +114,7 @@ def test_an_sdist_has_what_building_and_testing_need(tmp_path: Path) -> None:
 
 
 def test_an_index_page_has_addresses_and_links_that_work(tmp_path: Path) -> None:
-    """
-    Where the repository's address is known: a build in GitHub Actions.
-    """
+    """Where the repository's address is known: a build in GitHub Actions."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
     metadata = metadata_of(wheel)
@@ -146,9 +132,7 @@ README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")
 
 
 def test_nobody_makes_an_address_up(tmp_path: Path) -> None:
-    """
-    Elsewhere there are none, and the README is the file's text.
-    """
+    """Elsewhere there are none, and the README is the file's text."""
     wheel, _ = build(tmp_path, "wheel", PATH="")
     metadata = metadata_of(wheel)
     assert metadata.get_all("Project-URL") is None

@@ -1,6 +1,4 @@
-"""
-What ``.ci/run`` leaves behind, with every program that it calls replaced by a stub.
-"""
+"""What ``.ci/run`` leaves behind, with every program that it calls replaced by a stub."""
 
 import os
 import select
@@ -38,9 +36,7 @@ def program(path: Path, text: str) -> None:
 
 
 def test_a_failure_ends_the_preparation_of_brokers(tmp_path: Path) -> None:
-    """
-    It went on alone, and started a Docker engine that nothing ended.
-    """
+    """It went on alone, and started a Docker engine that nothing ended."""
     run, stubs, preparing = (tmp_path / name for name in (".ci/run", "stubs", "pipe"))
     for name in PROGRAMS:
         program(stubs / name, STUB)

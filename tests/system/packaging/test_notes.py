@@ -1,6 +1,4 @@
-"""
-A release is what its tag, its version and the changelog say it is.
-"""
+"""A release is what its tag, its version and the changelog say it is."""
 
 import re
 
@@ -15,9 +13,7 @@ TEXT = (
 
 
 def test_the_notes_are_one_versions() -> None:
-    """
-    Neither the heading nor what follows.
-    """
+    """Neither the heading nor what follows."""
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
 
@@ -34,17 +30,13 @@ def test_the_notes_are_one_versions() -> None:
 def test_what_is_no_release_is_refused(
     tag: str, version: str, text: str, said: str
 ) -> None:
-    """
-    Before anything is built.
-    """
+    """Before anything is built."""
     with pytest.raises(NotReadyError, match=said):
         notes(tag, version, text)
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """
-    With its date, or as what is not released yet.
-    """
+    """With its date, or as what is not released yet."""
     found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
     assert found is not None
     version = re.escape(safeconsumer.__version__)

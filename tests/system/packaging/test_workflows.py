@@ -1,6 +1,4 @@
-"""
-The workflows of the forge: what they name is what pyproject.toml promises.
-"""
+"""The workflows of the forge: what they name is what pyproject.toml promises."""
 
 import re
 import tomllib
@@ -13,9 +11,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 
 
 def test_every_python_that_is_promised_is_tried() -> None:
-    """
-    Those of the classifiers, in the matrix of the embedded broker.
-    """
+    """Those of the classifiers, in the matrix of the embedded broker."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     names = [one.rpartition(" :: ")[2] for one in project["classifiers"]]
     promised = [name for name in names if re.fullmatch(r"3\.\d+", name)]
@@ -27,9 +23,7 @@ def test_every_python_that_is_promised_is_tried() -> None:
 
 @pytest.mark.parametrize("file", sorted(WORKFLOWS.iterdir()), ids=lambda one: one.name)
 def test_the_programs_that_it_calls_are_here(file: Path) -> None:
-    """
-    A module that moved would be found by a night, or by a release, that fails.
-    """
+    """A module that moved would be found by a night, or by a release, that fails."""
     text = file.read_text("utf-8")
     modules = re.findall(r"python -m (tests[\w.]*)", text)
     scripts = re.findall(r"(\.ci/\w+)", text)

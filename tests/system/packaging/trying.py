@@ -23,9 +23,7 @@ LIMIT = 60.0
 
 
 def example() -> str:
-    """
-    README's first example.
-    """
+    """README's first example."""
     found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert found is not None
     assert ADDRESS in found[1]
@@ -33,9 +31,7 @@ def example() -> str:
 
 
 def main(wheel: str, python: str) -> None:
-    """
-    Fail with what is wrong.
-    """
+    """Fail with what is wrong."""
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
             sys.exit(f"{wheel} is without {name}: see what the build said")

@@ -16,9 +16,7 @@ from tests.system.soak.settings import ASSIGNORS, Settings
 
 
 def main() -> int:
-    """
-    Soak as told by the command line.
-    """
+    """Soak as told by the command line."""
     told = _parser().parse_args()
     if told.judge is not None:
         result = judge(told.judge)

@@ -1,6 +1,4 @@
-"""
-Journals what brokers have acknowledged, as runs of offsets.
-"""
+"""Journals what brokers have acknowledged, as runs of offsets."""
 
 from safeconsumer.audit.writer import JournalWriter
 
@@ -19,9 +17,7 @@ class Acknowledged:
         self.count = 0
 
     def note(self, topic: str, partition: int, offset: int) -> None:
-        """
-        Take note of a record; a run that it does not continue is journaled.
-        """
+        """Take note of a record; a run that it does not continue is journaled."""
         self.count += 1
         name = f"{topic}:{partition}"
         first, last = self._runs.get(name, (offset, offset - 1))
@@ -31,9 +27,7 @@ class Acknowledged:
         self._runs[name] = first, offset
 
     def tell(self) -> None:
-        """
-        Journal every run, as far as it goes now.
-        """
+        """Journal every run, as far as it goes now."""
         for name, (first, last) in self._runs.items():
             self._write(name, first, last)
         self._runs.clear()

@@ -31,9 +31,7 @@ _MORE = {
 
 
 class Node(JavaBroker):
-    """
-    One broker of the cluster; its number counts from 1.
-    """
+    """One broker of the cluster; its number counts from 1."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -45,9 +43,7 @@ class Node(JavaBroker):
         self.quorum: tuple[Node, ...] = ()
 
     def restart(self) -> None:
-        """
-        Start it again at the same address; once more if it does not come up in time.
-        """
+        """Start it again at the same address; once more if it does not come up in time."""
         try:
             super().restart()
         except RuntimeError:
@@ -94,22 +90,16 @@ class Cluster:
 
     @property
     def inner(self) -> str:
-        """
-        Where to reach the cluster past the proxy.
-        """
+        """Where to reach the cluster past the proxy."""
         return ",".join(node.inner for node in self.nodes)
 
     @property
     def outer(self) -> str:
-        """
-        Where clients reach it: the proxy's doors.
-        """
+        """Where clients reach it: the proxy's doors."""
         return ",".join(node.outer for node in self.nodes)
 
     def doors(self) -> dict[int, tuple[tuple[str, int], tuple[str, int]]]:
-        """
-        Return where each broker listens, and where its clients come.
-        """
+        """Return where each broker listens, and where its clients come."""
         return {
             node.number: (_address(node.bootstrap), _address(node.outer))
             for node in self.nodes
@@ -130,15 +120,11 @@ class Cluster:
         self._closing.close()
 
     def named(self, name: str) -> Node:
-        """
-        Return the broker of that name.
-        """
+        """Return the broker of that name."""
         return next(node for node in self.nodes if node.name == name)
 
     def later(self, work: Callable[[], object]) -> "Future[object]":
-        """
-        Do something slow on a thread of the cluster's.
-        """
+        """Do something slow on a thread of the cluster's."""
         return self._threads.submit(work)
 
 

@@ -1,6 +1,4 @@
-"""
-The faults: how each kind begins, and what heals it.
-"""
+"""The faults: how each kind begins, and what heals it."""
 
 from collections.abc import Callable
 
@@ -54,9 +52,7 @@ class Stage:
         return [name for name in self.fleet.names() if name not in self.busy]
 
     def free_brokers(self) -> list[str]:
-        """
-        Return the brokers that may be hurt: none while another one is.
-        """
+        """Return the brokers that may be hurt: none while another one is."""
         names = [node.name for node in self.cluster.nodes]
         if self.busy & set(names) or not self.topics.are_in_sync():
             return []

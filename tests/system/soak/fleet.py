@@ -1,6 +1,4 @@
-"""
-The members: who there are, who may be hurt now, and who comes next.
-"""
+"""The members: who there are, who may be hurt now, and who comes next."""
 
 from typing import Any, Self
 
@@ -44,15 +42,11 @@ class Fleet:
         self.crowd.kill_all()
 
     def names(self) -> list[str]:
-        """
-        Return the members there are.
-        """
+        """Return the members there are."""
         return sorted(self.crowd.there)
 
     def join(self, name: str | None = None) -> str:
-        """
-        Start a member, a new one or one that was there before.
-        """
+        """Start a member, a new one or one that was there before."""
         if name is None:
             self._number += 1
             name = f"m{self._number}"
@@ -75,33 +69,23 @@ class Fleet:
         return name
 
     def has_room(self) -> bool:
-        """
-        Tell whether one more may join.
-        """
+        """Tell whether one more may join."""
         return len(self.crowd.there) < _MOST
 
     def can_lose_one(self) -> bool:
-        """
-        Tell whether one fewer are still enough.
-        """
+        """Tell whether one fewer are still enough."""
         return len(self.crowd.there) > _FEWEST
 
     def tend(self) -> None:
-        """
-        Start again who ended without being told to, and end who does not leave.
-        """
+        """Start again who ended without being told to, and end who does not leave."""
         self.crowd.tend(self.join)
 
     def drain(self) -> None:
-        """
-        Have everybody lift their holds and place no more.
-        """
+        """Have everybody lift their holds and place no more."""
         self._is_draining = True
         for one in self.crowd.there.values():
             one.tell("drain")
 
     def end(self) -> None:
-        """
-        Let everybody leave.
-        """
+        """Let everybody leave."""
         self.crowd.end(self.join)

@@ -1,6 +1,4 @@
-"""
-Holds as a program places them at random, with either client.
-"""
+"""Holds as a program places them at random, with either client."""
 
 import random
 import re
@@ -21,9 +19,7 @@ Target = Any  # a TopicPartition, a topic, a pattern; None: the whole consumer
 
 
 def covers(target: Target, tp: TopicPartition) -> bool:
-    """
-    Tell whether a hold of this target is about a partition.
-    """
+    """Tell whether a hold of this target is about a partition."""
     if target is None:
         return True
     if isinstance(target, str):
@@ -102,9 +98,7 @@ class Holder:
         self._next = 0.0
 
     def turn(self, now: float) -> None:
-        """
-        Lift what is due, and place something now and then.
-        """
+        """Lift what is due, and place something now and then."""
         for one in [one for one in self._placed if one.lift_at <= now]:
             self._lift(one)
         if now >= self._next:
@@ -113,9 +107,7 @@ class Holder:
                 self._place(now)
 
     def lift_all(self) -> None:
-        """
-        Lift everything that was placed here.
-        """
+        """Lift everything that was placed here."""
         for one in list(self._placed):
             self._lift(one)
 

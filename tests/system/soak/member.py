@@ -31,9 +31,7 @@ _WORK = 0.2  # seconds at most that a plain program works on what a poll returne
 
 
 class SoakMember:
-    """
-    A program that consumes, commits what it consumed, and pauses at random.
-    """
+    """A program that consumes, commits what it consumed, and pauses at random."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
@@ -80,9 +78,7 @@ class SoakMember:
         self._ending.set()  # whoever started us is gone
 
     def run(self) -> None:
-        """
-        Consume until told to end.
-        """
+        """Consume until told to end."""
         self.consumer.subscribe(pattern=PATTERN)
         if self._options["is_worker"]:
             self._work()

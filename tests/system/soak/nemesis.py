@@ -1,6 +1,4 @@
-"""
-Hurts, and heals: faults as they were drawn, a few at a time, each told in a journal.
-"""
+"""Hurts, and heals: faults as they were drawn, a few at a time, each told in a journal."""
 
 import time
 from concurrent.futures import Future
@@ -51,15 +49,11 @@ class Nemesis:
 
     @property
     def total(self) -> int:
-        """
-        How many faults there were.
-        """
+        """How many faults there were."""
         return sum(self.faults.values())
 
     def turn(self, now: float) -> None:
-        """
-        Heal what is due, then do the next fault if it is time.
-        """
+        """Heal what is due, then do the next fault if it is time."""
         self._heal(now)
         if now < self._next or len(self._open) >= _AT_ONCE:
             return
@@ -103,9 +97,7 @@ class Nemesis:
         self._journal.write("heal", {"id": one.number})
 
     def heal_all(self) -> None:
-        """
-        Take back everything that is not healed yet, and wait for it.
-        """
+        """Take back everything that is not healed yet, and wait for it."""
         while self._open:
             self._heal(float("inf"))
             time.sleep(0.05)

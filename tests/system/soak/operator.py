@@ -1,6 +1,4 @@
-"""
-The operator: holds for the whole group, now and then.
-"""
+"""The operator: holds for the whole group, now and then."""
 
 import random
 import threading

@@ -1,6 +1,4 @@
-"""
-The timeline of a soak: one topic, ten minutes.
-"""
+"""The timeline of a soak: one topic, ten minutes."""
 
 from pathlib import Path
 
@@ -27,9 +25,7 @@ def draw(settings: Settings, output: Path, patience: float) -> None:
 
 
 def title(settings: Settings) -> str:
-    """
-    Say whose picture it is, and whether holds wider than a partition are its own.
-    """
+    """Say whose picture it is, and whether holds wider than a partition are its own."""
     _, _, name = settings.consumer.rpartition(".")
     whose = f"{name} in the churn soak, seed {settings.seed}"
     return whose if settings.is_ours else f"{whose}; wider holds through a shim"

@@ -1,6 +1,4 @@
-"""
-What the nemesis will do: faults drawn by a seed, before anybody knows what there is.
-"""
+"""What the nemesis will do: faults drawn by a seed, before anybody knows what there is."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -69,16 +67,12 @@ class Draw:
     strength: float
 
     def of(self, targets: Sequence[str]) -> str | None:
-        """
-        Return one of the targets; None if there is none.
-        """
+        """Return one of the targets; None if there is none."""
         return targets[int(self.pick * len(targets))] if targets else None
 
 
 def draws(seed: int) -> Iterator[Draw]:
-    """
-    Yield faults for ever, the same for the same seed.
-    """
+    """Yield faults for ever, the same for the same seed."""
     chance = random.Random(f"faults {seed}")  # noqa: S311 - to be repeated, not secret
     number = 0
     while True:

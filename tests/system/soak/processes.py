@@ -55,30 +55,22 @@ class Crowd:
         self.stuck: list[str] = []
 
     def kill(self, name: str) -> None:
-        """
-        End a program at once.
-        """
+        """End a program at once."""
         self.there.pop(name).kill()
 
     def kill_all(self) -> None:
-        """
-        End everybody at once, also who is leaving.
-        """
+        """End everybody at once, also who is leaving."""
         for one in (*self.there.values(), *(left for _, left in self._leaving)):
             one.kill()
 
     def leave(self, name: str) -> None:
-        """
-        Let a program leave; :meth:`tend` sees to it that it does.
-        """
+        """Let a program leave; :meth:`tend` sees to it that it does."""
         one = self.there.pop(name)
         one.begin_to_end()
         self._leaving.append((time.monotonic() + _LEAVING, one))
 
     def tend(self, replace: Callable[[str], object]) -> None:
-        """
-        Have whoever ended without being told to replaced, and end who does not leave.
-        """
+        """Have whoever ended without being told to replaced, and end who does not leave."""
         for one in list(self._leaving):
             deadline, process = one
             if process.is_over or time.monotonic() > deadline:
@@ -91,9 +83,7 @@ class Crowd:
             replace(name)
 
     def end(self, replace: Callable[[str], object]) -> None:
-        """
-        Let everybody leave, and tend until they have.
-        """
+        """Let everybody leave, and tend until they have."""
         for name in list(self.there):
             self.leave(name)
         while self._leaving:

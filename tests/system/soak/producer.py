@@ -26,9 +26,7 @@ _TROUBLE = (confluent_kafka.KafkaException, BufferError)
 
 
 class Producer:
-    """
-    Writes at a rate, whatever becomes of the brokers.
-    """
+    """Writes at a rate, whatever becomes of the brokers."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._rate: int = options["rate"]
@@ -55,9 +53,7 @@ class Producer:
         self._sent = self._refused = 0
 
     def run(self, over: threading.Event) -> None:
-        """
-        Write until told to end, and wait for what is on its way.
-        """
+        """Write until told to end, and wait for what is on its way."""
         look_at = journal_at = 0.0
         while not over.wait(_BURST):
             now = time.monotonic()
@@ -112,9 +108,7 @@ class Producer:
 
 
 def main() -> None:
-    """
-    Write until stdin ends.
-    """
+    """Write until stdin ends."""
     over = threading.Event()
 
     def listen() -> None:

@@ -50,9 +50,7 @@ class Rule:
     over: asyncio.Event = field(factory=asyncio.Event, repr=False)
 
     def covers(self, link: "Link", api_key: int | None = None) -> bool:
-        """
-        Tell whether it is about this link, and about this request.
-        """
+        """Tell whether it is about this link, and about this request."""
         if self.broker not in {None, link.broker}:
             return False
         if self.clients and not link.client.startswith(self.clients):
@@ -61,9 +59,7 @@ class Rule:
 
 
 class Link:
-    """
-    One connection of a client to a broker.
-    """
+    """One connection of a client to a broker."""
 
     def __init__(
         self,
@@ -103,9 +99,7 @@ class Link:
             self.cut()
 
     def cut(self) -> None:
-        """
-        Close both sides at once.
-        """
+        """Close both sides at once."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -200,9 +194,7 @@ class Proxy:
     # ------------------------------------------------------------ harm
 
     def cut(self, clients: Iterable[str] = (), broker: int | None = None) -> int:
-        """
-        Close connections; return how many there were.
-        """
+        """Close connections; return how many there were."""
         rule = Rule(kind="cut", clients=tuple(clients), broker=broker)
 
         async def cut() -> int:
@@ -214,15 +206,11 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(cut(), self._loop).result(_LIMIT)
 
     def begin(self, rule: Rule) -> None:
-        """
-        Obey a rule from now on.
-        """
+        """Obey a rule from now on."""
         self._loop.call_soon_threadsafe(self._rules.append, rule)
 
     def end(self, rule: Rule) -> None:
-        """
-        Obey it no longer; what it held goes on.
-        """
+        """Obey it no longer; what it held goes on."""
 
         def end() -> None:
             self._rules.remove(rule)
@@ -240,18 +228,14 @@ class Proxy:
         ]
 
     async def before_request(self, link: Link, api_key: int) -> None:
-        """
-        Return when a request may go on to the broker.
-        """
+        """Return when a request may go on to the broker."""
         for rule in self._covering(link, "blackhole", None):
             await rule.over.wait()
         if self._covering(link, "reorder", api_key):
             await self._shuffled()
 
     async def before_answer(self, link: Link, api_key: int | None) -> None:
-        """
-        Return when an answer may go on to the client.
-        """
+        """Return when an answer may go on to the client."""
         for rule in self._covering(link, "delay", api_key):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(rule.over.wait(), rule.seconds)

@@ -1,6 +1,4 @@
-"""
-Close proxies that are in use; a socket left open is reported on stderr.
-"""
+"""Close proxies that are in use; a socket left open is reported on stderr."""
 
 import asyncio
 import gc
@@ -13,9 +11,7 @@ _TURNS = 6
 
 
 def close_in_use(broker: socket.socket, turns: int) -> None:
-    """
-    Close a proxy so many turns of its loop after the last connections came.
-    """
+    """Close a proxy so many turns of its loop after the last connections came."""
     door = "127.0.0.1", free_port()
     clients = []
     with Proxy({1: (broker.getsockname(), door)}, seed=1) as proxy:

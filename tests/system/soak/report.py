@@ -1,6 +1,4 @@
-"""
-Results side by side: ``python -m tests.system.soak.report RESULT.json ...``.
-"""
+"""Results side by side: ``python -m tests.system.soak.report RESULT.json ...``."""
 
 import json
 import sys
@@ -63,9 +61,7 @@ def _fleet(result: Result) -> str:
 
 
 def lines(results: list[Result]) -> Iterable[str]:
-    """
-    Yield a table: a column for each result, a row for each figure.
-    """
+    """Yield a table: a column for each result, a row for each figure."""
     yield f"| | {' | '.join(map(_fleet, results))} |"
     yield "|---|" + "---|" * len(results)
     rows: list[tuple[str, Callable[[Result], object]]] = [
@@ -94,9 +90,7 @@ def lines(results: list[Result]) -> Iterable[str]:
 
 
 def read(path: Path) -> Result:
-    """
-    Return a result; one of old names the checks as they were called then.
-    """
+    """Return a result; one of old names the checks as they were called then."""
     result: Result = json.loads(path.read_text())
     found = result["violations"]
     result["violations"] = {FORMER_NAMES.get(name, name): found[name] for name in found}
@@ -104,9 +98,7 @@ def read(path: Path) -> Result:
 
 
 def main() -> None:
-    """
-    Print the table of the results that are named.
-    """
+    """Print the table of the results that are named."""
     results = [read(Path(one)) for one in sys.argv[1:]]
     sys.stdout.write("\n".join(lines(results)) + "\n")
 

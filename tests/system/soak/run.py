@@ -1,6 +1,4 @@
-"""
-One soak from the first broker to the verdict.
-"""
+"""One soak from the first broker to the verdict."""
 
 import contextlib
 import importlib
@@ -33,9 +31,7 @@ _TRIES = 3
 
 
 def soak(settings: Settings) -> dict[str, Any]:
-    """
-    Run it; return the result, which also stands in ``result.json``.
-    """
+    """Run it; return the result, which also stands in ``result.json``."""
     settings.journals.mkdir(parents=True)
     settings.logs.mkdir(parents=True)
     began = time.time()

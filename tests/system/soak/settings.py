@@ -1,6 +1,4 @@
-"""
-One soak: what runs, how long, and where its papers are.
-"""
+"""One soak: what runs, how long, and where its papers are."""
 
 import importlib
 from pathlib import Path
@@ -40,21 +38,15 @@ ASSIGNORS = {
 
 
 class Papers(Protocol):
-    """
-    What every part of a soak is told.
-    """
+    """What every part of a soak is told."""
 
     @property
     def seed(self) -> int:
-        """
-        Of everything that is drawn.
-        """
+        """Of everything that is drawn."""
 
     @property
     def journals(self) -> Path:
-        """
-        Where every process writes its journal.
-        """
+        """Where every process writes its journal."""
 
 
 @frozen(kw_only=True)
@@ -88,29 +80,21 @@ class Settings:
 
     @property
     def is_ours(self) -> bool:
-        """
-        Whether the client has holds of its own.
-        """
+        """Whether the client has holds of its own."""
         module, _, name = self.consumer.rpartition(".")
         return issubclass(getattr(importlib.import_module(module), name), SafeConsumer)
 
     @property
     def journals(self) -> Path:
-        """
-        Where every process writes its journal.
-        """
+        """Where every process writes its journal."""
         return self.out / "journals"
 
     @property
     def logs(self) -> Path:
-        """
-        Where every process writes what it has to say.
-        """
+        """Where every process writes what it has to say."""
         return self.out / "logs"
 
 
 def client(bootstrap: str, name: str) -> dict[str, Any]:
-    """
-    Return how a client of that name reaches the cluster.
-    """
+    """Return how a client of that name reaches the cluster."""
     return {"bootstrap_servers": bootstrap.split(","), "client_id": name}

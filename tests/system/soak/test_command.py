@@ -1,6 +1,4 @@
-"""
-The command line of the soak.
-"""
+"""The command line of the soak."""
 
 import sys
 
@@ -14,9 +12,7 @@ from tests.system.soak.settings import Settings
 def test_a_class_is_named_with_a_dot_or_a_colon(
     said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The other commands of this project take a colon.
-    """
+    """The other commands of this project take a colon."""
     given: list[str] = []
 
     def soak(settings: Settings) -> dict[str, int]:
@@ -33,9 +29,7 @@ def test_a_class_is_named_with_a_dot_or_a_colon(
 def test_a_class_that_is_not_there_is_refused_before_anything_starts(
     said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    By one line, not by a traceback.
-    """
+    """By one line, not by a traceback."""
     monkeypatch.setattr(sys, "argv", ["soak", "--consumer", said])
     with pytest.raises(SystemExit) as ended:
         command.main()

@@ -1,6 +1,4 @@
-"""
-Holds at random, and what a program does that has none.
-"""
+"""Holds at random, and what a program does that has none."""
 
 import random
 import re
@@ -20,9 +18,7 @@ AUDIT = TopicPartition("soak-audit", 0)
 
 
 class Assigned:
-    """
-    The little of a consumer that pauses what is assigned to it.
-    """
+    """The little of a consumer that pauses what is assigned to it."""
 
     def __init__(self, *tps: TopicPartition) -> None:
         self.quiet: set[TopicPartition] = set()
@@ -39,9 +35,7 @@ class Assigned:
 
 
 def test_a_program_without_holds_pauses_what_is_assigned_and_meant() -> None:
-    """
-    And lifts no wish with another one: what is wrong then is the client's doing.
-    """
+    """And lifts no wish with another one: what is wrong then is the client's doing."""
     client = Assigned(*ORDERS, AUDIT)
     stock = Stock(client)
     stock.pause("soak-orders", owner="app")
@@ -71,16 +65,12 @@ def test_a_wish_covers_what_a_hold_would(
     target: Any,  # noqa: ANN401 - of any level
     covered: set[TopicPartition],
 ) -> None:
-    """
-    Patterns match the whole name.
-    """
+    """Patterns match the whole name."""
     assert {tp for tp in (*ORDERS, AUDIT) if covers(target, tp)} == covered
 
 
 def test_everything_that_is_held_is_let_go(tmp_path: Any) -> None:  # noqa: ANN401 - a path
-    """
-    Of every level and by several owners, the same for the same seed.
-    """
+    """Of every level and by several owners, the same for the same seed."""
     told = []
     for _ in range(2):
         journal = JournalWriter(tmp_path)

@@ -1,6 +1,4 @@
-"""
-What the picture of a soak says of itself.
-"""
+"""What the picture of a soak says of itself."""
 
 from pathlib import Path
 
@@ -24,9 +22,7 @@ from tests.system.soak.settings import Settings
     ],
 )
 def test_a_picture_says_whose_the_wider_holds_are(consumer: str, said: str) -> None:
-    """
-    A client without holds of topics, patterns and consumers was told them otherwise.
-    """
+    """A client without holds of topics, patterns and consumers was told them otherwise."""
     settings = Settings(
         consumer=consumer,
         minutes=1.0,

@@ -1,6 +1,4 @@
-"""
-The plan of faults.
-"""
+"""The plan of faults."""
 
 from itertools import islice
 
@@ -11,17 +9,13 @@ from tests.system.soak.plan import WEIGHTS, draws
 
 
 def test_a_seed_always_draws_the_same_faults() -> None:
-    """
-    What one run found, another one can look for.
-    """
+    """What one run found, another one can look for."""
     assert list(islice(draws(7), 200)) == list(islice(draws(7), 200))
     assert list(islice(draws(7), 200)) != list(islice(draws(8), 200))
 
 
 def test_a_fault_comes_every_two_to_five_seconds_of_every_kind() -> None:
-    """
-    An hour has all of them.
-    """
+    """An hour has all of them."""
     hour = list(islice(draws(1), 1000))
     assert {draw.kind for draw in hour} == set(WEIGHTS) == set(KINDS)
     assert all(2 <= draw.pause <= 5 for draw in hour)
@@ -31,9 +25,7 @@ def test_a_fault_comes_every_two_to_five_seconds_of_every_kind() -> None:
 
 
 def test_a_draw_picks_among_the_targets_there_are() -> None:
-    """
-    However many they are by then.
-    """
+    """However many they are by then."""
     draw = next(draws(1))
     assert draw.of([]) is None
     assert draw.of(["a"]) == "a"

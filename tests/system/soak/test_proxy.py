@@ -1,6 +1,4 @@
-"""
-The proxy between clients and brokers.
-"""
+"""The proxy between clients and brokers."""
 
 import queue
 import socket
@@ -23,9 +21,7 @@ LIMIT = 10.0
 
 
 class Broker(socketserver.ThreadingTCPServer):
-    """
-    Answers every request with its number, and tells the order in which they came.
-    """
+    """Answers every request with its number, and tells the order in which they came."""
 
     daemon_threads = True
 
@@ -45,9 +41,7 @@ class _Answering(socketserver.BaseRequestHandler):
 
 
 class Client:
-    """
-    A connection through the proxy.
-    """
+    """A connection through the proxy."""
 
     def __init__(self, address: tuple[str, int], name: str) -> None:
         self.socket = socket.create_connection(address, LIMIT)
@@ -69,9 +63,7 @@ class Client:
         return found
 
     def is_silent(self) -> bool:
-        """
-        Tell whether nothing came, though another client was answered meanwhile.
-        """
+        """Tell whether nothing came, though another client was answered meanwhile."""
         self.socket.settimeout(0.0)
         try:
             return not self.socket.recv(1, socket.MSG_PEEK)
@@ -82,9 +74,7 @@ class Client:
 
 
 class ProxyLab:
-    """
-    A broker behind a proxy, and clients that are closed at the end.
-    """
+    """A broker behind a proxy, and clients that are closed at the end."""
 
     def __init__(self, seen: "queue.Queue[int]", door: tuple[str, int]) -> None:
         self.seen = seen
@@ -128,9 +118,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_it_passes_everything_on_in_order(lab: ProxyLab) -> None:
-    """
-    Without a rule nobody notices it.
-    """
+    """Without a rule nobody notices it."""
     client = lab.client("m1")
     for number in range(50):
         client.ask(number)
@@ -140,9 +128,7 @@ def test_it_passes_everything_on_in_order(lab: ProxyLab) -> None:
 def test_a_cut_ends_the_connections_of_its_client_only(
     lab: ProxyLab, proxy: Proxy
 ) -> None:
-    """
-    Clients are known by their names.
-    """
+    """Clients are known by their names."""
     one, other = lab.client("m1"), lab.client("m2")
     for client in (one, other):
         client.ask(1)
@@ -155,9 +141,7 @@ def test_a_cut_ends_the_connections_of_its_client_only(
 
 
 def test_nothing_leaves_a_blackhole_until_it_ends(lab: ProxyLab, proxy: Proxy) -> None:
-    """
-    What went in then arrives.
-    """
+    """What went in then arrives."""
     one, other = lab.client("m1"), lab.client("m2")
     rule = Rule(kind="blackhole", clients=("m1",))
     proxy.begin(rule)
@@ -171,9 +155,7 @@ def test_nothing_leaves_a_blackhole_until_it_ends(lab: ProxyLab, proxy: Proxy) -
 
 
 def test_a_delay_holds_up_one_api(lab: ProxyLab, proxy: Proxy) -> None:
-    """
-    Its answers, not its requests, and not those of another one.
-    """
+    """Its answers, not its requests, and not those of another one."""
     one, other = lab.client("m1"), lab.client("m1")
     rule = Rule(kind="delay", api="JoinGroup", seconds=3600)
     proxy.begin(rule)
@@ -187,9 +169,7 @@ def test_a_delay_holds_up_one_api(lab: ProxyLab, proxy: Proxy) -> None:
 
 
 def test_requests_of_an_api_are_put_out_of_order(lab: ProxyLab, proxy: Proxy) -> None:
-    """
-    Each connection keeps its own order; all of them are answered.
-    """
+    """Each connection keeps its own order; all of them are answered."""
     rule = Rule(kind="reorder", api="JoinGroup")
     proxy.begin(rule)
     clients = [lab.client(f"m{number}") for number in range(12)]
@@ -202,9 +182,7 @@ def test_requests_of_an_api_are_put_out_of_order(lab: ProxyLab, proxy: Proxy) ->
 
 
 def test_nothing_is_left_open() -> None:
-    """
-    Neither a connection in use, nor those that come a few turns before it closes.
-    """
+    """Neither a connection in use, nor those that come a few turns before it closes."""
     options = ("-W", "error::ResourceWarning", "-m", "tests.system.soak.proxy_in_use")
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, *options],

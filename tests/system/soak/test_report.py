@@ -1,6 +1,4 @@
-"""
-The table of results.
-"""
+"""The table of results."""
 
 import json
 from pathlib import Path
@@ -30,9 +28,7 @@ def result(consumer: str, **more: object) -> report.Result:
 
 
 def test_a_column_names_its_fleet() -> None:
-    """
-    It names the assignor, and plain loops where there could have been workers.
-    """
+    """It names the assignor, and plain loops where there could have been workers."""
     ours = {"workers": 0, "assignor": "cooperative"}
     both = result("safeconsumer.SafeConsumer", **ours), result("stock", workers=0)
     (head, *_) = report.lines(list(both))
@@ -42,9 +38,7 @@ def test_a_column_names_its_fleet() -> None:
 
 
 def test_results_stand_side_by_side() -> None:
-    """
-    A row for each figure, also where only one of them has it.
-    """
+    """A row for each figure, also where only one of them has it."""
     ours = result("ours", acknowledged=1_000_000, faults={"kill": 3})
     stock = result("stock", delivered_while_held={"topic": 7}, left={"orders:1": 131})
     table = list(report.lines([ours, stock]))
@@ -56,9 +50,7 @@ def test_results_stand_side_by_side() -> None:
 
 
 def test_a_check_that_a_result_lacks_is_no_zero() -> None:
-    """
-    It was made before there was such a check.
-    """
+    """It was made before there was such a check."""
     old = result("old", violations=dict.fromkeys(("A1", "A7"), 3))
     table = list(report.lines([result("new"), old]))
     assert "| A7: `paused()` says otherwise than the holds | 0 | 3 |" in table
@@ -66,9 +58,7 @@ def test_a_check_that_a_result_lacks_is_no_zero() -> None:
 
 
 def test_an_earlier_soak_is_judged_again(tmp_path: Path) -> None:
-    """
-    By the checker of today; what it ran with stays.
-    """
+    """By the checker of today; what it ran with stays."""
     folder = tmp_path / "journals"
     folder.mkdir()
     bad = Telling("a").assigned("orders:1").pause("orders").poll("orders:1", 0, 3)
@@ -87,9 +77,7 @@ def test_an_earlier_soak_is_judged_again(tmp_path: Path) -> None:
 def test_a_result_from_before_names_checks_as_they_are_called_now(
     tmp_path: Path,
 ) -> None:
-    """
-    S1 was A1.
-    """
+    """S1 was A1."""
     path = tmp_path / "result.json"
     path.write_text(json.dumps({"violations": {"S1": 3, "L1": 1}}))
     assert report.read(path) == {"violations": {"A1": 3, "L1": 1}}

@@ -1,6 +1,4 @@
-"""
-The soak, as short as it can be.
-"""
+"""The soak, as short as it can be."""
 
 from pathlib import Path
 
@@ -43,9 +41,7 @@ def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:
 
 
 def test_there_is_no_coordinator_to_move_before_a_member_asks_for_it() -> None:
-    """
-    A first fault of this kind ended the soak.
-    """
+    """A first fault of this kind ended the soak."""
     with Cluster(1) as cluster:
         topics = Topics(cluster.inner, 1)
         try:

@@ -1,6 +1,4 @@
-"""
-Topics, partitions and the group's coordinator, as an administrator sees and moves them.
-"""
+"""Topics, partitions and the group's coordinator, as an administrator sees and moves them."""
 
 import math
 import time
@@ -30,9 +28,7 @@ _OFFSETS = "__consumer_offsets"
 
 
 class Topics:
-    """
-    An administrator, past the proxy. Call :meth:`close`.
-    """
+    """An administrator, past the proxy. Call :meth:`close`."""
 
     def __init__(self, bootstrap: str, replicas: int) -> None:
         reach = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -47,9 +43,7 @@ class Topics:
         self._elector.close()
 
     def create_all(self) -> None:
-        """
-        Make the topics there are from the beginning, those of control too.
-        """
+        """Make the topics there are from the beginning, those of control too."""
         control = Control()
         for name, count in self._counts.items():
             self._create(name, count)
@@ -66,9 +60,7 @@ class Topics:
     # ------------------------------------------------------------ faults
 
     def grow(self, draw: Draw) -> str | None:
-        """
-        Add a partition to a topic; return its name, None if all are big enough.
-        """
+        """Add a partition to a topic; return its name, None if all are big enough."""
         small = [one for one in TOPICS if self._counts[one] < _MOST_PARTITIONS]
         name = draw.of(small)
         if name is None:
@@ -78,9 +70,7 @@ class Topics:
         return name if self._is_done(self._admin.create_partitions([wish])) else None
 
     def create_one_more(self) -> str | None:
-        """
-        Make a topic that members' patterns match; None if there are enough.
-        """
+        """Make a topic that members' patterns match; None if there are enough."""
         number = len(self._counts) - len(TOPICS) + 1
         if number > _MOST_TOPICS:
             return None
@@ -138,9 +128,7 @@ class Topics:
     # ------------------------------------------------------------ how it stands
 
     def are_in_sync(self) -> bool:
-        """
-        Tell whether every partition has all its replicas, so that one broker may go.
-        """
+        """Tell whether every partition has all its replicas, so that one broker may go."""
         try:
             topics = self._metadata().topics.values()
         except _TROUBLE:
@@ -194,9 +182,7 @@ def until_nothing_moves(
     limit: float,
     clock: Any = time,  # noqa: ANN401 - a module
 ) -> dict[str, int]:
-    """
-    Look each second until nothing is left, or it gets no less for so many seconds.
-    """
+    """Look each second until nothing is left, or it gets no less for so many seconds."""
     left = look()
     least, since = _sum(left), clock.monotonic()
     while left and clock.monotonic() < since + limit:

@@ -1,6 +1,4 @@
-"""
-What came of it: the checker's verdict, and the figures, all from the journals.
-"""
+"""What came of it: the checker's verdict, and the figures, all from the journals."""
 
 import os
 import platform
@@ -28,9 +26,7 @@ PATIENCE = 60.0
 
 
 def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
-    """
-    Return the journals of a folder, and what is wrong with the others.
-    """
+    """Return the journals of a folder, and what is wrong with the others."""
     found: list[Journal] = []
     troubles: list[str] = []
     for path in sorted(folder.glob("*.journal")):
@@ -44,9 +40,7 @@ def journals_of(folder: Path) -> tuple[list[Journal], list[str]]:
 def judged(
     journals: Iterable[Journal], assumed: Assumptions
 ) -> tuple[tuple[Row, ...], dict[str, int]]:
-    """
-    Return the checker's rows, and how often records came while their level was held.
-    """
+    """Return the checker's rows, and how often records came while their level was held."""
     found = check(journals, assumed)
     rows = [row for verdict in found.values() for row in rows_of(verdict)]
     levels = Counter(
@@ -67,9 +61,7 @@ def _level(evidence: str) -> str:
 def agreed_by_spark(
     master: str, folder: Path, assumed: Assumptions, rows: tuple[Row, ...]
 ) -> bool:
-    """
-    Tell whether the audit on Spark, of the same journals in a pack, says the same.
-    """
+    """Tell whether the audit on Spark, of the same journals in a pack, says the same."""
     # Only if asked for: pyspark need not be there.
     from safeconsumer.cli.sparking import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkPacks, shipped  # noqa: PLC0415
@@ -81,9 +73,7 @@ def agreed_by_spark(
 
 
 def violations(rows: Iterable[Row]) -> dict[str, int]:
-    """
-    Return how often each check was broken.
-    """
+    """Return how often each check was broken."""
     counts: Counter[str] = Counter()
     for row in rows:
         counts[row.check] += row.violations
@@ -91,9 +81,7 @@ def violations(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def figures(journals: Iterable[Journal]) -> dict[str, Any]:
-    """
-    Return how much there was of everything.
-    """
+    """Return how much there was of everything."""
     counts: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     errors: Counter[str] = Counter()
@@ -129,9 +117,7 @@ _COUNTED: dict[str, Callable[[Entry], tuple[str, int]]] = {
 
 
 def cpu_seconds() -> int:
-    """
-    Return how long this process and all that it started have computed.
-    """
+    """Return how long this process and all that it started have computed."""
     used = [
         resource.getrusage(who)
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
@@ -140,9 +126,7 @@ def cpu_seconds() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """
-    Return what it ran on.
-    """
+    """Return what it ran on."""
     return {
         "python": sys.version.split()[0],
         "kafka-python": version("kafka-python"),
@@ -155,9 +139,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """
-    Return the commit of the working tree, ``-dirty`` if there is more; None: no git.
-    """
+    """Return the commit of the working tree, ``-dirty`` if there is more; None: no git."""
     here = Path(__file__).resolve().parent
     try:
         said = subprocess.run(

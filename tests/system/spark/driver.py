@@ -27,9 +27,7 @@ def main(
     master: str = "local[2]",
     kind: str = "parquet",
 ) -> None:
-    """
-    Read what is there and may be read.
-    """
+    """Read what is there and may be read."""
     from pyspark.sql import SparkSession, functions  # noqa: PLC0415  if installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
@@ -78,9 +76,7 @@ DELTA = {
 
 
 def more(folder: Path) -> dict[str, str]:
-    """
-    Return the options of the source that a test wants besides.
-    """
+    """Return the options of the source that a test wants besides."""
     file = folder / "options.json"
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
@@ -96,24 +92,18 @@ class Writing:
         self._folder = str(folder)
 
     def __call__(self, batch: Any, number: int) -> None:  # noqa: ANN401 - a DataFrame
-        """
-        Write one.
-        """
+        """Write one."""
         batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
 
 
 class Pausing:
-    """
-    Passes offsets on; a task stops among its first ones until it is let go.
-    """
+    """Passes offsets on; a task stops among its first ones until it is let go."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
 
     def __call__(self, offset: int) -> int:
-        """
-        Return the offset, after having told that a task is at work.
-        """
+        """Return the offset, after having told that a task is at work."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():
             (folder / "in-the-middle").touch()

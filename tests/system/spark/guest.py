@@ -16,9 +16,7 @@ from safeconsumer.errors import SparkSetupError
 
 
 class Guest:
-    """
-    The session of the host, and one of its own.
-    """
+    """The session of the host, and one of its own."""
 
     def __init__(self) -> None:
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
@@ -35,9 +33,7 @@ class Guest:
         self.controller: safe.Controller | None = None
 
     def register(self, *, is_new: bool) -> str:
-        """
-        Register the host's session, or a new one; return what was said against it.
-        """
+        """Register the host's session, or a new one; return what was said against it."""
         if is_new:
             self.session = self.session.newSession()
         try:
@@ -47,9 +43,7 @@ class Guest:
         return ""
 
     def start(self, options: Mapping[str, str], folder: str) -> str:
-        """
-        Begin to write Parquet; leave the session where the host finds it.
-        """
+        """Begin to write Parquet; leave the session where the host finds it."""
         frame = self.session.readStream.format("safekafka").options(**options).load()
         written = frame.writeStream.format("parquet").options(
             path=f"{folder}/data", checkpointLocation=f"{folder}/checkpoint"
@@ -60,9 +54,7 @@ class Guest:
         return ""
 
     def foreach_batch(self) -> str:
-        """
-        Have pyspark set the callback client of the JVM to this process.
-        """
+        """Have pyspark set the callback client of the JVM to this process."""
         rows = self.session.readStream.format("rate").load()
         query = rows.writeStream.foreachBatch(lambda *_: None).start()
         query.processAllAvailable()
@@ -71,9 +63,7 @@ class Guest:
 
 
 def main() -> None:
-    """
-    Do what is asked until the input ends.
-    """
+    """Do what is asked until the input ends."""
     guest = Guest()
     print("ready", flush=True)  # noqa: T201  an answer
     for line in sys.stdin:

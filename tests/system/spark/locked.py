@@ -1,6 +1,4 @@
-"""
-A broker behind TLS: certificates on both sides, in Java's key stores, and logins.
-"""
+"""A broker behind TLS: certificates on both sides, in Java's key stores, and logins."""
 
 import shutil
 import subprocess
@@ -28,9 +26,7 @@ class LockedBroker(JavaBroker):
         self.stores = self._folder / "stores"
 
     def store(self, name: str) -> str:
-        """
-        Return a store's path: ``trust`` or ``client``, ``.jks`` or ``.p12``.
-        """
+        """Return a store's path: ``trust`` or ``client``, ``.jks`` or ``.p12``."""
         return str(self.stores / name)
 
     def _write_properties(self) -> None:

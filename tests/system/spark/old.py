@@ -1,6 +1,4 @@
-"""
-Registers with the jar of another version: ``python -m tests.system.spark.old JAR``.
-"""
+"""Registers with the jar of another version: ``python -m tests.system.spark.old JAR``."""
 
 import sys
 
@@ -8,9 +6,7 @@ from tests.harness.spark.fixtures import SETTINGS
 
 
 def main(jar: str) -> None:
-    """
-    Say what is said against it.
-    """
+    """Say what is said against it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark

@@ -18,9 +18,7 @@ _TRIGGERS = 20
 
 
 def main(bootstrap: str, topic: str) -> None:
-    """
-    Run a stream, let it hang, stop the session, and begin anew in the same JVM.
-    """
+    """Run a stream, let it hang, stop the session, and begin anew in the same JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
@@ -51,9 +49,7 @@ def main(bootstrap: str, topic: str) -> None:
 
 
 def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's
-    """
-    Begin anew while a stream of before has not ended, and once more when it has.
-    """
+    """Begin anew while a stream of before has not ended, and once more when it has."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
 
@@ -77,16 +73,12 @@ def stop_under_a_stream(spark: Any) -> None:  # noqa: ANN401 - pyspark's
 
 
 def hung(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
-    """
-    Count the triggers in which the decision was still under way.
-    """
+    """Count the triggers in which the decision was still under way."""
     return sum("not returned yet" in str(one) for one in progress(query))
 
 
 def session() -> Any:  # noqa: ANN401 - pyspark's
-    """
-    Return a session with the shim and the connector.
-    """
+    """Return a session with the shim and the connector."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  only where it is installed
 
     from safeconsumer import spark as safe  # noqa: PLC0415  after pyspark
@@ -98,9 +90,7 @@ def session() -> Any:  # noqa: ANN401 - pyspark's
 
 
 def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pyspark's
-    """
-    Read a topic into nothing.
-    """
+    """Read a topic into nothing."""
     frame = spark.readStream.format("safekafka").option("subscribe", topic)
     frame = frame.option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("holds.decisionTimeoutMs", "5000")
@@ -109,9 +99,7 @@ def start(spark: Any, bootstrap: str, topic: str) -> Any:  # noqa: ANN401 - pysp
 
 
 def said(what: str, expected: object) -> None:
-    """
-    Print one line.
-    """
+    """Print one line."""
     print(f"{what}: {expected}", flush=True)  # noqa: T201  an answer
 
 

@@ -1,6 +1,4 @@
-"""
-S3: a stream is taken over from the official source, held, let go, and handed back.
-"""
+"""S3: a stream is taken over from the official source, held, let go, and handed back."""
 
 import pytest
 
@@ -12,9 +10,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 @pytest.mark.contract("S3")
 def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
-    """
-    One checkpoint, three sources: nothing lost, nothing twice.
-    """
+    """One checkpoint, three sources: nothing lost, nothing twice."""
     for step, source in enumerate(["kafka", "safekafka", "safekafka", "kafka"]):
         lake.produce(lake.orders, 20)
         lake.produce(lake.returns, 20)
@@ -30,9 +26,7 @@ def test_there_and_back_again(lake: Lake, controller: Controller) -> None:
 
 @pytest.mark.contract("S3")
 def test_the_schema_is_the_official_one(lake: Lake) -> None:
-    """
-    With headers and without.
-    """
+    """With headers and without."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}
         ours = lake.stream(options).schema

@@ -1,6 +1,4 @@
-"""
-``safeconsumer archive`` as a user runs it.
-"""
+"""``safeconsumer archive`` as a user runs it."""
 
 import json
 import os
@@ -44,9 +42,7 @@ PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
 
 
 def test_bad_settings_are_refused_before_spark_is_started() -> None:
-    """
-    Status 2, one line, what to do.
-    """
+    """Status 2, one line, what to do."""
     common = [
         "archive",
         "orders",
@@ -70,9 +66,7 @@ def test_bad_settings_are_refused_before_spark_is_started() -> None:
 
 
 def test_the_first_signal_asks_and_the_second_insists() -> None:
-    """
-    A Spark that does not come up may take minutes to say so.
-    """
+    """A Spark that does not come up may take minutes to say so."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
     asked: list[bool] = []
     try:
@@ -89,17 +83,13 @@ def test_the_first_signal_asks_and_the_second_insists() -> None:
 
 
 class Query:
-    """
-    A query's progress, trigger by trigger.
-    """
+    """A query's progress, trigger by trigger."""
 
     def __init__(self) -> None:
         self.recentProgress: list[SimpleNamespace] = []
 
     def trigger(self, rows: int, hour: int = 10, **metrics: str) -> None:
-        """
-        Have one more.
-        """
+        """Have one more."""
         number = len(self.recentProgress)
         progress = {
             "timestamp": f"2026-11-21T{hour:02}:00:{number:02}.000Z",
@@ -111,9 +101,7 @@ class Query:
 
 
 def test_each_batch_is_told_and_each_change_of_what_is_held() -> None:
-    """
-    Also while nothing comes, or somebody would wonder why.
-    """
+    """Also while nothing comes, or somebody would wonder why."""
     said: list[str] = []
     telling, query = Telling(said.append), Query()
     query.trigger(5)
@@ -135,9 +123,7 @@ def test_each_batch_is_told_and_each_change_of_what_is_held() -> None:
 
 
 def test_the_place_of_a_progress_counts_and_not_its_time() -> None:
-    """
-    The driver's clock may go back; and a lag that grows is no other hold.
-    """
+    """The driver's clock may go back; and a lag that grows is no other hold."""
     said: list[str] = []
     telling, query = Telling(said.append), Query()
     for hour in (10, 9):
@@ -151,9 +137,7 @@ def test_the_place_of_a_progress_counts_and_not_its_time() -> None:
 
 
 def test_a_count_of_what_spark_has_forgotten_is_at_least_that() -> None:
-    """
-    It keeps the progress of so many triggers, as the user has set it.
-    """
+    """It keeps the progress of so many triggers, as the user has set it."""
     telling, query = Telling(lambda _: None, kept=1), Query()
     telling.look(query)
     query.trigger(5)
@@ -166,9 +150,7 @@ def test_a_count_of_what_spark_has_forgotten_is_at_least_that() -> None:
 
 
 def test_what_the_last_plan_left_is_said_at_the_end() -> None:
-    """
-    Spark posts no progress for a plan without data soon after a batch.
-    """
+    """Spark posts no progress for a plan without data soon after a batch."""
     run = uuid4().hex
     batch = f"nightly\nid = 1\nrunId = {run}\nbatch = 1"
     own = ledger(())
@@ -197,9 +179,7 @@ def test_what_the_last_plan_left_is_said_at_the_end() -> None:
 
 
 def catches(pid: int, number: int) -> bool:
-    """
-    Tell whether a process has a handler of its own for a signal; Linux says so.
-    """
+    """Tell whether a process has a handler of its own for a signal; Linux says so."""
     (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
     return bool(int(mask, 16) >> (number - 1) & 1)
 
@@ -208,9 +188,7 @@ def catches(pid: int, number: int) -> bool:
 @pytest.mark.real_broker
 @pytest.mark.timeout(900)
 class TestOnSpark:
-    """
-    The program in a process of its own.
-    """
+    """The program in a process of its own."""
 
     def arguments(self, lake: Lake, *more: str) -> list[str]:
         topics = [lake.orders, lake.returns]
@@ -220,9 +198,7 @@ class TestOnSpark:
         return [*PROGRAM, *topics, *where, *reach, *jars, *more]
 
     def test_it_copies_what_is_not_held_and_ends(self, lake: Lake) -> None:
-        """
-        A line per batch that names what is held; what it copied; a table on request.
-        """
+        """A line per batch that names what is held; what it copied; a table on request."""
         lake.produce(lake.orders, 30)
         lake.produce(lake.returns, 30)
         held = f"{lake.orders}:1 {lake.orders}:2"
@@ -242,9 +218,7 @@ class TestOnSpark:
     def test_a_hold_after_the_last_batch_is_said(
         self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        With Spark's own setting of when it posts progress without data.
-        """
+        """With Spark's own setting of when it posts progress without data."""
         silence = "spark.sql.streaming.noDataProgressEventInterval"
         told: list[Any] = []
         freeze = Stream.freeze
@@ -269,9 +243,7 @@ class TestOnSpark:
         assert ", 32 behind" in seen.summary()
 
     def archived(self, lake: Lake, topics: tuple[str, ...], **options: str) -> Telling:
-        """
-        Copy what is there.
-        """
+        """Copy what is there."""
         options["kafka.bootstrap.servers"] = lake.broker.bootstrap
         wanted = Archive(
             topics=topics,
@@ -287,9 +259,7 @@ class TestOnSpark:
     def test_headers_are_copied_unless_somebody_says_otherwise(
         self, lake: Lake
     ) -> None:
-        """
-        They are a part of the record, which Spark's source leaves out by default.
-        """
+        """They are a part of the record, which Spark's source leaves out by default."""
         producer = KafkaProducer(**lake.broker.client_config)
         producer.send(lake.orders, b"x", headers=[("why", b"late")]).get(10)
         producer.close()
@@ -327,9 +297,7 @@ class TestOnSpark:
         assert lake.rows() == lake.produced(lake.orders)
 
     def test_topics_that_look_like_the_same_number_are_two(self, lake: Lake) -> None:
-        """
-        In the table by their names.
-        """
+        """In the table by their names."""
         number = uuid4().int % 10**9 + 10**9
         names = (f"0{number}", f"{number}")
         for name in names:
@@ -358,18 +326,14 @@ class TestOnSpark:
         assert "the archive is empty" in done.stdout
 
     def submitted(self, lake: Lake, *conf: str) -> list[str]:
-        """
-        Return the command line of spark-submit, as the README has it.
-        """
+        """Return the command line of spark-submit, as the README has it."""
         program = [str(Path(sys.executable).with_name("spark-submit"))]
         program += ["--master", "local[2]", "--jars", safe.jars(connector.folder())]
         program += [f"--conf={one}" for one in conf] + [archive.__file__]
         return [*program, *self.arguments(lake)[len(PROGRAM) :]]
 
     def test_spark_submit_runs_it(self, lake: Lake) -> None:
-        """
-        With the jars named to spark-submit, whose settings win over ours.
-        """
+        """With the jars named to spark-submit, whose settings win over ours."""
         lake.produce(lake.orders, 30)
         conf = ("spark.ui.enabled=true", "spark.ui.port=0", "spark.log.level=INFO")
         done = subprocess.run(  # noqa: S603 - our own command line
@@ -390,9 +354,7 @@ class TestOnSpark:
     def test_it_ends_cleanly_when_it_is_told_to(
         self, lake: Lake, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """
-        SIGTERM or Ctrl-C: status 0, what was copied, and what was written is whole.
-        """
+        """SIGTERM or Ctrl-C: status 0, what was copied, and what was written is whole."""
         log = tmp_path / "log"
         self.end_by_signal(lake, log, self.arguments(lake), number)
         assert "Traceback" not in log.read_text()
@@ -401,9 +363,7 @@ class TestOnSpark:
     def test_it_can_be_ended_while_spark_does_not_start(
         self, tmp_path: Path, number: signal.Signals
     ) -> None:
-        """
-        Spark waits for its master; nothing is begun that was to be ended cleanly.
-        """
+        """Spark waits for its master; nothing is begun that was to be ended cleanly."""
         log, folder = tmp_path / "log", str(tmp_path / "data")
         where = ["--bootstrap", "127.0.0.1:1", "--to", folder, "--checkpoint", folder]
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -421,9 +381,7 @@ class TestOnSpark:
             assert status == -number
 
     def test_a_second_signal_ends_it_at_once(self, lake: Lake, tmp_path: Path) -> None:
-        """
-        The first one has Spark wait for a broker that does not answer.
-        """
+        """The first one has Spark wait for a broker that does not answer."""
         with choice.start(choice.Kind.JAVA) as broker:  # others do not freeze with it
             own = Lake(lake.spark, broker, tmp_path / "own")
             own.produce(own.orders, 30)
@@ -446,9 +404,7 @@ class TestOnSpark:
                     broker.unfreeze()
 
     def test_what_spark_refuses_is_said_in_a_line(self, lake: Lake) -> None:
-        """
-        That the master or the folder is wrong is no defect of the command.
-        """
+        """That the master or the folder is wrong is no defect of the command."""
         lake.produce(lake.orders, 3)
         at = self.arguments(lake).index("local[2]")
         command = self.arguments(lake)
@@ -482,9 +438,7 @@ class TestOnSpark:
             archiving.table(lake.spark, evolve(wanted, to="nosuch://a/b"))
 
     def test_why_a_run_failed_is_said_to_its_end(self, lake: Lake) -> None:
-        """
-        Spark's message of lost data has lines; the last one says which partitions.
-        """
+        """Spark's message of lost data has lines; the last one says which partitions."""
         lake.produce(lake.orders, 3)
         lake.produce(lake.returns, 3)
         self.archived(lake, (lake.orders,))
@@ -497,9 +451,7 @@ class TestOnSpark:
     def test_it_ends_cleanly_where_the_signal_hits_the_jvm(
         self, lake: Lake, tmp_path: Path
     ) -> None:
-        """
-        Under spark-submit that is who gets it, and the JVM would end with 143.
-        """
+        """Under spark-submit that is who gets it, and the JVM would end with 143."""
         self.end_by_signal(lake, tmp_path / "log", self.submitted(lake))
 
     def end_by_signal(
@@ -531,9 +483,7 @@ class TestOnSpark:
     def test_a_delta_table_has_each_record_once(
         self, lake: Lake, tmp_path: Path
     ) -> None:
-        """
-        For all its readers; the jars come from the folder that --connector names.
-        """
+        """For all its readers; the jars come from the folder that --connector names."""
         if not connector.delta().is_dir():
             pytest.skip(
                 f"no {connector.delta()}: python -m tests.harness.spark.connector"
@@ -564,9 +514,7 @@ class TestOnSpark:
         assert sink.delta_rows(lake.data) == lake.produced()
 
     def test_delta_without_its_jars_is_refused(self, lake: Lake) -> None:
-        """
-        Before Spark is started.
-        """
+        """Before Spark is started."""
         command = self.arguments(lake, "--format", "delta", "--holds", "@all")
         done = subprocess.run(  # noqa: S603 - our own command line
             command, capture_output=True, text=True, timeout=LIMIT, check=False

@@ -1,6 +1,4 @@
-"""
-The audit as a Spark job, over packs.
-"""
+"""The audit as a Spark job, over packs."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -38,9 +36,7 @@ def everything(folder: Path) -> Path:
 
 
 def test_spark_judges_as_the_reference_does(tmp_path: Path, spark: Any) -> None:  # noqa: ANN401 - pyspark's
-    """
-    S5: the same rows for every bad and every good fleet, in the same order.
-    """
+    """S5: the same rows for every bad and every good fleet, in the same order."""
     folder = everything(tmp_path / "fleets")
     packed(folder, tmp_path / "pack")
     found = SparkPacks(spark, [str(tmp_path / "pack")])
@@ -59,9 +55,7 @@ def test_what_is_made_meanwhile_is_judged_with_the_packs(
     tmp_path: Path,
     spark: Any,  # noqa: ANN401 - pyspark's
 ) -> None:
-    """
-    A2: what the topic really has, which is read here and not packed.
-    """
+    """A2: what the topic really has, which is read here and not packed."""
     one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
@@ -104,9 +98,7 @@ def test_the_command_judges_on_spark(
     spark: Any,  # noqa: ANN401 - pyspark's
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A relative path too; the same lines and the same status as without Spark.
-    """
+    """A relative path too; the same lines and the same status as without Spark."""
     monkeypatch.setattr(sparking, "session", lambda *_: _lent(spark))
     packed(written(tmp_path / "fleet", bad.a1()), tmp_path / "pack")
     monkeypatch.chdir(tmp_path)
@@ -138,9 +130,7 @@ def test_what_cannot_be_read_is_one_sentence(
     name: str,
     said: str,
 ) -> None:
-    """
-    Never a traceback of Java's.
-    """
+    """Never a traceback of Java's."""
     written(tmp_path / "fleet", bad.a1())
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
@@ -173,9 +163,7 @@ def test_a_packing_that_was_ended_and_done_again(
     tmp_path: Path,
     spark: Any,  # noqa: ANN401 - pyspark's
 ) -> None:
-    """
-    What went on counts once, however often it is packed, and in however many packs.
-    """
+    """What went on counts once, however often it is packed, and in however many packs."""
     folder = tmp_path / "fleet"
     told = Telling().assigned(TP).poll(TP, 0, 5)
     packed(written(folder, [told]), tmp_path / "one")
@@ -195,9 +183,7 @@ def fleet_is_clean(given: Sequence[Path]) -> bool:
 
 
 def test_an_executor_without_something_is_one_sentence() -> None:
-    """
-    Whatever stands around it.
-    """
+    """Whatever stands around it."""
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"
@@ -221,9 +207,7 @@ def test_what_journals_say_around_a_violation_is_shown(
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[], Fleet],
 ) -> None:
-    """
-    As without Spark, and of the partition that is asked for.
-    """
+    """As without Spark, and of the partition that is asked for."""
     monkeypatch.setattr(sparking, "session", lambda *_: _lent(spark))
     fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
     packed(written(tmp_path / "fleet", fleet), tmp_path / "pack")

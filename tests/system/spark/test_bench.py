@@ -1,6 +1,4 @@
-"""
-The benchmark of the Spark source runs, whatever it measures.
-"""
+"""The benchmark of the Spark source runs, whatever it measures."""
 
 import json
 import subprocess
@@ -25,9 +23,7 @@ def test_rows_are_measured_and_reported_as_json(
     kafka_broker: Any,  # noqa: ANN401 - any real one
     tmp_path: Path,
 ) -> None:
-    """
-    A small run of one row gives its figures; it has a session of its own.
-    """
+    """A small run of one row gives its figures; it has a session of its own."""
     path = tmp_path / "figures.json"
     bootstrap = ",".join(kafka_broker.client_config["bootstrap_servers"])
     command = [sys.executable, "-m", "tests.bench", "spark", "--smoke"]
@@ -50,9 +46,7 @@ def test_rows_are_measured_and_reported_as_json(
 
 
 class Full:
-    """
-    A producer whose queue has room for one record until it is polled.
-    """
+    """A producer whose queue has room for one record until it is polled."""
 
     def __init__(self) -> None:
         self.queue: list[object] = []
@@ -69,9 +63,7 @@ class Full:
 
 
 def test_a_full_queue_is_waited_for() -> None:
-    """
-    Every record gets in, in order: a broker may be slower than a loop in Python.
-    """
+    """Every record gets in, in order: a broker may be slower than a loop in Python."""
     producer: Any = Full()
     for number in range(3):
         send(producer, "orders", value=number)

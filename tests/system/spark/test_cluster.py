@@ -1,6 +1,4 @@
-"""
-A standalone cluster: a master and two workers, each a process of its own.
-"""
+"""A standalone cluster: a master and two workers, each a process of its own."""
 
 import os
 import signal
@@ -37,9 +35,7 @@ def running(log: Path, *arguments: str) -> Iterator[None]:
 
 @frozen
 class Cluster:
-    """
-    A master, and the folder in which its workers work.
-    """
+    """A master, and the folder in which its workers work."""
 
     address: str
     folder: Path
@@ -47,9 +43,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """
-    Lend a cluster with two workers of one core each; no test ends any of the three.
-    """
+    """Lend a cluster with two workers of one core each; no test ends any of the three."""
     folder = tmp_path_factory.mktemp("cluster")
     port, log = free_port(), folder / "master.log"
     address = f"spark://127.0.0.1:{port}"
@@ -73,9 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
-    """
-    S1: executors elsewhere read what the driver has planned, and nothing else.
-    """
+    """S1: executors elsewhere read what the driver has planned, and nothing else."""
     lake.produce(lake.orders, 25)
     lake.produce(lake.returns, 25)
     command = [sys.executable, "-m", "safeconsumer.cli.archive"]
@@ -119,9 +111,7 @@ def test_executors_killed_in_the_middle_of_a_batch(
     cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    S2: both executors die with their tasks half done; others do them again, once.
-    """
+    """S2: both executors die with their tasks half done; others do them again, once."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce(lake.orders, 100)
     lake.produce(lake.returns, 100)

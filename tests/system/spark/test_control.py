@@ -1,6 +1,4 @@
-"""
-An operator's hold stops a fleet and a stream alike: control topics, in the driver.
-"""
+"""An operator's hold stops a fleet and a stream alike: control topics, in the driver."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -28,9 +26,7 @@ REAL = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
 class Operator:
-    """
-    Control topics of their own, and somebody who writes on them.
-    """
+    """Control topics of their own, and somebody who writes on them."""
 
     def __init__(self, broker: Any) -> None:  # noqa: ANN401 - any kind
         self.team = Team(broker, partitions=1, records=0)
@@ -82,9 +78,7 @@ def covered(follower: ControlFollower, tp: TopicPartition) -> bool:
 def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
     operator: Operator,
 ) -> None:
-    """
-    S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan.
-    """
+    """S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan."""
     following = follower(operator)
     try:
         for _ in range(100):
@@ -98,9 +92,7 @@ def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(
 
 @pytest.mark.any_broker
 def test_without_the_control_topics_nothing_can_be_told(operator: Operator) -> None:
-    """
-    S4; the message names the topics and what to do.
-    """
+    """S4; the message names the topics and what to do."""
     operator.topics = ("nowhere-ops", "nowhere-own")
     following = follower(operator, timeout=0.5)
     try:
@@ -119,14 +111,10 @@ def secured() -> Iterator[SecuredBroker]:
 @pytest.mark.real_broker
 @pytest.mark.skipif(choice._why_no_java() is not None, reason="its own broker is Java")
 class TestWithPasswords:
-    """
-    SASL/PLAIN and ACLs: the driver reads the control topics as a principal.
-    """
+    """SASL/PLAIN and ACLs: the driver reads the control topics as a principal."""
 
     def follow(self, operator: Operator, user: str, **more: str) -> str | LedgerState:
-        """
-        Return the holds that a plan sees, or why it sees none.
-        """
+        """Return the holds that a plan sees, or why it sees none."""
         jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         options = {
             **operator.options(),
@@ -150,9 +138,7 @@ class TestWithPasswords:
     def test_a_stream_reads_the_control_topics_with_its_own_login(
         self, secured: SecuredBroker
     ) -> None:
-        """
-        kafka.* is the stream's; holds.control.kafka.* wins over it.
-        """
+        """kafka.* is the stream's; holds.control.kafka.* wins over it."""
         operator = Operator(secured)
         with operator.team as team:
             operator.hold("orders")
@@ -180,18 +166,14 @@ class TestWithPasswords:
 
 
 class TestOnSpark:
-    """
-    The same, in a running stream.
-    """
+    """The same, in a running stream."""
 
     pytestmark: ClassVar = REAL
 
     def test_an_operator_holds_and_lifts_a_stream(
         self, lake: Lake, operator: Operator
     ) -> None:
-        """
-        S1, S2; through a restart under the hold.
-        """
+        """S1, S2; through a restart under the hold."""
         operator.hold(lake.orders)
         lake.produce(lake.orders, 20)
         lake.produce(lake.returns, 20)
@@ -206,9 +188,7 @@ class TestOnSpark:
     def test_control_topics_that_are_missing_hold_everything(
         self, lake: Lake, operator: Operator
     ) -> None:
-        """
-        S4: said in the progress; the query lives, and goes on when they are there.
-        """
+        """S4: said in the progress; the query lives, and goes on when they are there."""
         options = operator.options()
         names = [f"late-{name}" for name in operator.topics]
         options["holds.control"] = ",".join(names)
@@ -225,9 +205,7 @@ class TestOnSpark:
     def test_a_hold_of_another_group_is_not_ours(
         self, lake: Lake, operator: Operator
     ) -> None:
-        """
-        Holds belong to the group that holds.group names.
-        """
+        """Holds belong to the group that holds.group names."""
         operator.hold("@all")
         lake.produce(lake.orders, 5)
         lake.run(**{**operator.options(), "holds.group": "another"})

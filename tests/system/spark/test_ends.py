@@ -1,6 +1,4 @@
-"""
-A run that ends by itself: where nothing was decided it fails; others go on holding.
-"""
+"""A run that ends by itself: where nothing was decided it fails; others go on holding."""
 
 import json
 import socket
@@ -23,9 +21,7 @@ NO_HOLDS = json.dumps({"version": 1, "holds": []})
 
 
 def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
-    """
-    Return why a query that is to fail has failed.
-    """
+    """Return why a query that is to fail has failed."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
 
     with pytest.raises(StreamingQueryException) as caught:
@@ -34,9 +30,7 @@ def failure(query: Any) -> str:  # noqa: ANN401 - a StreamingQuery
 
 
 def away() -> dict[str, str]:
-    """
-    Return options that name control topics that are not there.
-    """
+    """Return options that name control topics that are not there."""
     mark = uuid4().hex[:8]
     return {
         "holds_control": f"away-ops-{mark},away-own-{mark}",
@@ -48,9 +42,7 @@ def away() -> dict[str, str]:
 def test_a_file_of_holds_that_is_missing_fails_the_run(
     lake: Lake, tmp_path: Path
 ) -> None:
-    """
-    S4; the next run, when the file is there, reads everything once.
-    """
+    """S4; the next run, when the file is there, reads everything once."""
     file = tmp_path / "holds.json"
     lake.produce(lake.orders, 5)
     why = failure(lake.start(holds_file=str(file)))
@@ -65,9 +57,7 @@ def test_a_file_of_holds_that_is_missing_fails_the_run(
 def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
     lake: Lake, tmp_path: Path, trigger: dict[str, Any]
 ) -> None:
-    """
-    S4; Spark then tells no source that the run ends: it runs one batch.
-    """
+    """S4; Spark then tells no source that the run ends: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(
@@ -88,9 +78,7 @@ def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
 
 @pytest.mark.contract("S4")
 def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
-    """
-    S4; also where nothing is there to be read.
-    """
+    """S4; also where nothing is there to be read."""
     for _ in range(2):
         why = failure(lake.start(**away()))
         assert "away-ops" in why
@@ -101,9 +89,7 @@ def test_control_topics_that_are_away_fail_the_run(lake: Lake) -> None:
 def test_a_decision_that_hangs_fails_the_run(
     lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    S4; Python that does not answer in time is no decision.
-    """
+    """S4; Python that does not answer in time is no decision."""
     from threading import Event  # noqa: PLC0415  beside its use
 
     go = Event()
@@ -125,9 +111,7 @@ def test_a_decision_that_hangs_fails_the_run(
 
 
 def test_what_is_held_is_a_decision(lake: Lake) -> None:
-    """
-    The run ends well: whoever holds everything wants nothing to be read.
-    """
+    """The run ends well: whoever holds everything wants nothing to be read."""
     lake.produce(lake.orders, 5)
     lake.run(holds="@all")
     assert not lake.rows()
@@ -136,9 +120,7 @@ def test_what_is_held_is_a_decision(lake: Lake) -> None:
 def test_a_query_that_goes_on_holds_until_it_can_be_told(
     lake: Lake, tmp_path: Path
 ) -> None:
-    """
-    S4; the same trouble, under a trigger that does not end.
-    """
+    """S4; the same trouble, under a trigger that does not end."""
     file = tmp_path / "holds.json"
     lake.produce(lake.orders, 5)
     often = {"processingTime": "200 milliseconds"}
@@ -153,9 +135,7 @@ def test_a_query_that_goes_on_holds_until_it_can_be_told(
 
 
 def test_archive_tells_of_it_with_status_1(lake: Lake, tmp_path: Path) -> None:
-    """
-    One line on stderr; a nightly job must not end well with nothing.
-    """
+    """One line on stderr; a nightly job must not end well with nothing."""
     lake.produce(lake.orders, 5)
     command = [sys.executable, "-m", "safeconsumer.cli.archive", lake.orders]
     command += ["--to", str(lake.data), "--checkpoint", str(lake.checkpoint)]

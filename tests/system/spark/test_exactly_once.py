@@ -1,6 +1,4 @@
-"""
-S2: nothing missing and nothing twice, whatever happens to the driver.
-"""
+"""S2: nothing missing and nothing twice, whatever happens to the driver."""
 
 import json
 import os
@@ -26,9 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 
 @pytest.mark.contract("S2")
 def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) -> None:
-    """
-    Three restarts from one checkpoint; each batch is planned under other holds.
-    """
+    """Three restarts from one checkpoint; each batch is planned under other holds."""
     for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
         lake.produce(lake.orders, 25)
         lake.produce(lake.returns, 25)
@@ -43,9 +39,7 @@ def test_restarts_under_holds_that_change(lake: Lake, controller: Controller) ->
 
 
 class Driven:
-    """
-    A driver in a process of its own, over the lake's topics.
-    """
+    """A driver in a process of its own, over the lake's topics."""
 
     def __init__(
         self, lake: Lake, master: str = "local[2]", kind: str = "parquet"
@@ -116,9 +110,7 @@ class Driven:
 def test_a_driver_killed_in_the_middle_of_a_batch(
     lake: Lake, pytestconfig: pytest.Config, kind: str
 ) -> None:
-    """
-    The batch in the offset log comes again in full, also what is held by now.
-    """
+    """The batch in the offset log comes again in full, also what is held by now."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

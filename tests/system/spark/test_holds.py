@@ -1,6 +1,4 @@
-"""
-Holds that rule a real stream, on a real broker.
-"""
+"""Holds that rule a real stream, on a real broker."""
 
 import json
 from collections import Counter
@@ -17,9 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 
 
 def test_a_fixed_hold_and_its_end(lake: Lake) -> None:
-    """
-    S1, S2: the others are read; what was held comes once, and only after the hold.
-    """
+    """S1, S2: the others are read; what was held comes once, and only after the hold."""
     lake.produce(lake.orders, 50)
     lake.produce(lake.returns, 50)
     said = metrics(lake.run(holds=lake.orders))[0]
@@ -30,9 +26,7 @@ def test_a_fixed_hold_and_its_end(lake: Lake) -> None:
 
 
 def test_everything_held_ends_an_available_now_run(lake: Lake) -> None:
-    """
-    It writes nothing, and ends by itself.
-    """
+    """It writes nothing, and ends by itself."""
     lake.produce(lake.orders, 10)
     lake.run(holds="@all")
     assert sum(one["numInputRows"] for one in lake.run(holds="@all")) == 0
@@ -44,9 +38,7 @@ def test_everything_held_ends_an_available_now_run(lake: Lake) -> None:
 def test_a_live_stream_is_held_and_let_go_by_hand(
     lake: Lake, controller: Controller
 ) -> None:
-    """
-    S1: after pause() returned no batch that is planned later moves what is held.
-    """
+    """S1: after pause() returned no batch that is planned later moves what is held."""
     lake.produce(lake.orders, 20)
     query = lake.start(trigger={"processingTime": "200 milliseconds"})
     until(lambda: lake.rows() == lake.produced(), query)
@@ -69,9 +61,7 @@ def test_a_live_stream_is_held_and_let_go_by_hand(
 def test_a_pattern_that_matches_nothing_yet_waits(
     lake: Lake, controller: Controller, limit: str | None
 ) -> None:
-    """
-    As the official source does; and what comes is held.
-    """
+    """As the official source does; and what comes is held."""
     name = f"later-{lake.orders}"
     options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
     if limit is not None:
@@ -99,9 +89,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(
 
 
 def test_a_hold_ends_at_its_time(lake: Lake, controller: Controller) -> None:
-    """
-    Nobody has to lift it.
-    """
+    """Nobody has to lift it."""
     lake.produce(lake.orders, 5)
     controller.pause(lake.orders, for_=3)
     query = lake.start(trigger={"processingTime": "100 milliseconds"})
@@ -111,9 +99,7 @@ def test_a_hold_ends_at_its_time(lake: Lake, controller: Controller) -> None:
 
 
 def test_the_rate_limit_is_used_by_those_that_flow(lake: Lake) -> None:
-    """
-    Held partitions take no share of maxOffsetsPerTrigger.
-    """
+    """Held partitions take no share of maxOffsetsPerTrigger."""
     lake.produce(lake.orders, 100)
     lake.produce(lake.returns, 100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
@@ -121,9 +107,7 @@ def test_the_rate_limit_is_used_by_those_that_flow(lake: Lake) -> None:
 
 
 def test_a_partition_that_is_added_under_a_hold_comes_whole(lake: Lake) -> None:
-    """
-    It is recorded at its beginning.
-    """
+    """It is recorded at its beginning."""
     lake.produce(lake.orders, 5)
     lake.run()
     lake.broker.add_partitions(lake.orders, 6)
@@ -136,9 +120,7 @@ def test_a_partition_that_is_added_under_a_hold_comes_whole(lake: Lake) -> None:
 
 
 def test_a_file_of_holds_rules_from_batch_to_batch(lake: Lake, tmp_path: Path) -> None:
-    """
-    S4: and while it cannot be read everything is held, and the query lives.
-    """
+    """S4: and while it cannot be read everything is held, and the query lives."""
     file = tmp_path / "holds.json"
 
     def write(*scopes: str) -> None:
@@ -166,9 +148,7 @@ def test_a_file_of_holds_rules_from_batch_to_batch(lake: Lake, tmp_path: Path) -
 def test_a_decision_that_fails_or_hangs_holds_everything(
     lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    S4: held, said so, query alive; it goes on once there are decisions again.
-    """
+    """S4: held, said so, query alive; it goes on once there are decisions again."""
     import threading  # noqa: PLC0415
 
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415

@@ -1,6 +1,4 @@
-"""
-Progress where Spark people look: a listener, and the batch's description in the UI.
-"""
+"""Progress where Spark people look: a listener, and the batch's description in the UI."""
 
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -27,9 +25,7 @@ def progress(rows: int, **metrics: str) -> dict[str, Any]:
 
 
 def test_it_counts_and_tells_of_changes() -> None:
-    """
-    Once per change, and at the end what was left behind.
-    """
+    """Once per change, and at the end what was left behind."""
     told: list[Event] = []
     kept = Progress((told.append,))
     kept.take(progress(5, heldPartitions="0", heldLag="0"))
@@ -45,9 +41,7 @@ def test_it_counts_and_tells_of_changes() -> None:
 
 
 def test_other_partitions_are_told_though_they_are_as_many() -> None:
-    """
-    By their names.
-    """
+    """By their names."""
     told: list[Event] = []
     kept = Progress((told.append,))
     for held in ("orders:0-1", "returns:0-1"):
@@ -65,9 +59,7 @@ def test_another_source_is_none_of_its_business() -> None:
 
 
 def test_where_nothing_is_decided_everything_counts_as_held() -> None:
-    """
-    The shim names all and counts none; what the source reads stands in its offsets.
-    """
+    """The shim names all and counts none; what the source reads stands in its offsets."""
     told: list[Event] = []
     kept = Progress((told.append,))
     one = progress(0, held="@all", heldBecause="no decision within 10000 ms")
@@ -78,9 +70,7 @@ def test_where_nothing_is_decided_everything_counts_as_held() -> None:
 
 
 def test_a_query_that_ends_in_its_first_batch_is_told_of_too() -> None:
-    """
-    Spark posts no progress of it; its plan is known, and its name from its start.
-    """
+    """Spark posts no progress of it; its plan is known, and its name from its start."""
     told: list[Event] = []
     kept = Progress((told.append,))
     metrics = {"held": "orders:0", "heldPartitions": "1", "heldLag": "4"}
@@ -102,9 +92,7 @@ def test_a_query_that_ends_in_its_first_batch_is_told_of_too() -> None:
 
 
 class TestOnSpark:
-    """
-    A running query.
-    """
+    """A running query."""
 
     pytestmark: ClassVar = [
         pytest.mark.spark,
@@ -113,9 +101,7 @@ class TestOnSpark:
     ]
 
     def test_a_query_that_ends_with_something_held(self, lake: Lake) -> None:
-        """
-        Counted by Spark's own events.
-        """
+        """Counted by Spark's own events."""
         told: list[Event] = []
         made = safe.listener((told.append,))
         lake.spark.streams.addListener(made)
@@ -129,9 +115,7 @@ class TestOnSpark:
         assert (told[-1].held, told[-1].lag) == (4, 20)  # type: ignore[attr-defined]  # by its name
 
     def test_a_held_topic_is_a_figure(self, lake: Lake) -> None:
-        """
-        While the query runs: its held partitions, and how far they are behind.
-        """
+        """While the query runs: its held partitions, and how far they are behind."""
         made = safe.listener(())
         lake.spark.streams.addListener(made)
         lake.produce(lake.orders, 5)
@@ -155,9 +139,7 @@ class TestOnSpark:
         assert found['spark_read_records_total{query="seen"}'] == 20
 
     def test_the_description_of_a_batch_says_what_is_held(self, lake: Lake) -> None:
-        """
-        As Spark's UI shows it, behind what Spark says of the batch.
-        """
+        """As Spark's UI shows it, behind what Spark says of the batch."""
         lake.produce(lake.orders, 5)
         lake.produce(lake.returns, 5)
         (

@@ -1,6 +1,4 @@
-"""
-Secure clusters: control topics are read in with the JVM's own settings, or refused.
-"""
+"""Secure clusters: control topics are read in with the JVM's own settings, or refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,9 +91,7 @@ def every_way(broker: LockedBroker) -> dict[str, dict[str, str]]:
 def test_a_stream_and_its_holds_come_in_the_same_way(
     lake: Lake, operator: Operator, way: str
 ) -> None:
-    """
-    S1, S4: nothing is set for the control topics but what the stream has.
-    """
+    """S1, S4: nothing is set for the control topics but what the stream has."""
     lake.produce(lake.orders, 5)
     lake.produce(lake.returns, 5)
     operator.hold(lake.orders)
@@ -118,9 +114,7 @@ def refusal(spark: Any, **properties: str) -> str:  # noqa: ANN401 - pyspark's
 def test_a_way_in_that_cannot_be_carried_over_says_what_to_set(
     spark: Any,  # noqa: ANN401 - pyspark's
 ) -> None:
-    """
-    Kerberos, a login module of one's own, an engine of one's own.
-    """
+    """Kerberos, a login module of one's own, an engine of one's own."""
     login = f'{_PLAIN} secret="hunter2";'
     mine = "com.example.Engines"
     said = (
@@ -144,9 +138,7 @@ def test_a_store_that_cannot_be_read_is_named(
     spark: Any,  # noqa: ANN401 - pyspark's
     locked: LockedBroker,
 ) -> None:
-    """
-    A wrong password, a file that is not there; the password is not told.
-    """
+    """A wrong password, a file that is not there; the password is not told."""
     trust = locked.store("trust.jks")
     wrong = refusal(
         spark,
@@ -166,9 +158,7 @@ def test_a_store_that_cannot_be_read_is_named(
 def test_without_a_trust_store_the_jvms_own_counts(
     spark: Any,  # noqa: ANN401 - pyspark's
 ) -> None:
-    """
-    Where a platform keeps its own authorities, the stream trusts them, and so do we.
-    """
+    """Where a platform keeps its own authorities, the stream trusts them, and so do we."""
     logins = JvmLogins(spark.sparkContext._gateway)
     properties = {"bootstrap.servers": "b:1", "security.protocol": "SSL"}
     context = logins.connect(properties)["ssl_context"]
@@ -179,9 +169,7 @@ def test_pem_is_read_as_it_is(
     spark: Any,  # noqa: ANN401 - pyspark's
     locked: LockedBroker,
 ) -> None:
-    """
-    By its location or in the option itself, with the key and without.
-    """
+    """By its location or in the option itself, with the key and without."""
     logins = JvmLogins(spark.sparkContext._gateway)
     pem = logins._file(
         "keystore", locked.store("client.jks"), {"ssl.keystore.password": PASSWORD}

@@ -1,6 +1,4 @@
-"""
-What a session keeps open: one reader for a group, and nothing of streams that failed.
-"""
+"""What a session keeps open: one reader for a group, and nothing of streams that failed."""
 
 import gc
 import subprocess
@@ -45,9 +43,7 @@ def opened(opening: Opening, team: Team, **more: str) -> Stream:
 
 
 class Reading(Reader):
-    """
-    A reader that reads nothing.
-    """
+    """A reader that reads nothing."""
 
     def start(self, timeout: float) -> None:
         """Do nothing."""
@@ -59,9 +55,7 @@ class Reading(Reader):
 def test_a_stream_that_has_ended_is_woken_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    The reader that it shared lives on, and so do the others' reports.
-    """
+    """The reader that it shared lives on, and so do the others' reports."""
     monkeypatch.setattr(control, "Reader", Reading)
     opening = Opening(PauseLedger())
     named = {"kafka.bootstrap.servers": "127.0.0.1:1", "holds.control": "true"}
@@ -80,14 +74,10 @@ def test_a_stream_that_has_ended_is_woken_no_more(
 
 @pytest.mark.real_broker
 class TestReaders:
-    """
-    Of one session, on a broker.
-    """
+    """Of one session, on a broker."""
 
     def test_streams_of_one_group_share_a_reader(self, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-        """
-        Until the last of them ends; another group has its own.
-        """
+        """Until the last of them ends; another group has its own."""
         with Team(kafka_broker, partitions=1, records=0) as team:
             opening = Opening(PauseLedger())
             before = readers()
@@ -107,9 +97,7 @@ class TestReaders:
 
 
 class Recorded:
-    """
-    The reports and the reader of the control topics, without a broker.
-    """
+    """The reports and the reader of the control topics, without a broker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.present: list[StreamReport] = []
@@ -158,9 +146,7 @@ class Recorded:
 def test_a_stream_reports_before_it_can_read_the_control_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    To connect takes seconds, and a batch of before a restart is about to be run again.
-    """
+    """To connect takes seconds, and a batch of before a restart is about to be run again."""
     lab = Recorded(monkeypatch)
     stream = lab.open()
     assert lab.states == ["starting"]
@@ -177,9 +163,7 @@ def test_a_stream_reports_before_it_can_read_the_control_topics(
 def test_a_stream_that_cannot_be_made_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    Neither a report that says for ever that it starts, nor its reader.
-    """
+    """Neither a report that says for ever that it starts, nor its reader."""
     lab = Recorded(monkeypatch)
 
     def refuse(*_: object, **__: object) -> None:
@@ -197,9 +181,7 @@ def test_a_stream_that_cannot_be_made_leaves_nothing_behind(
 
 
 def test_nothing_keeps_what_a_closed_session_had() -> None:
-    """
-    A program may register and close a session for each of its jobs.
-    """
+    """A program may register and close a session for each of its jobs."""
     options = options_of(
         {
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -221,9 +203,7 @@ def test_nothing_keeps_what_a_closed_session_had() -> None:
 
 
 class Reads:
-    """
-    What is lent: it only tells whether it is closed.
-    """
+    """What is lent: it only tells whether it is closed."""
 
     def __init__(self, waits: Callable[[], object] = tuple) -> None:
         self.is_closed = False
@@ -234,9 +214,7 @@ class Reads:
 
 
 def test_a_reader_without_a_broker_delays_only_those_who_want_the_same() -> None:
-    """
-    Four of them took twenty seconds to open, and the decision has ten.
-    """
+    """Four of them took twenty seconds to open, and the decision has ten."""
     shared = Shared()
     begun, others = threading.Event(), threading.Event()
     waited: list[bool] = []
@@ -269,9 +247,7 @@ def test_a_reader_without_a_broker_delays_only_those_who_want_the_same() -> None
 
 
 def test_who_waited_for_a_reader_that_could_not_be_made_makes_its_own() -> None:
-    """
-    And nothing is kept where none could be made.
-    """
+    """And nothing is kept where none could be made."""
     shared = Shared()
 
     def refuse() -> Any:  # noqa: ANN401 - it returns nothing
@@ -286,9 +262,7 @@ def test_who_waited_for_a_reader_that_could_not_be_made_makes_its_own() -> None:
 
 
 def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:
-    """
-    Streams that share a reader wait beside each other.
-    """
+    """Streams that share a reader wait beside each other."""
     ledger = PlanLedger((), group_id="g")
     barrier = PlanBarrier(ledger, None)
     barrier.close({("", 1): 1})
@@ -300,9 +274,7 @@ def test_a_plan_that_is_given_up_leaves_the_others_waiting() -> None:
 
 
 class TestOnSpark:
-    """
-    In a session.
-    """
+    """In a session."""
 
     pytestmark: ClassVar = [
         pytest.mark.spark,
@@ -313,9 +285,7 @@ class TestOnSpark:
     def test_nothing_is_left_of_streams_that_could_not_be_opened(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        No stream, no thread of Python's, none of the JVM's.
-        """
+        """No stream, no thread of Python's, none of the JVM's."""
         with Team(lake.broker, partitions=1, records=0) as team:
             team.create("not-compacted", {"cleanup.policy": "delete"})
             options = {
@@ -336,9 +306,7 @@ class TestOnSpark:
     def test_with_nothing_held_the_official_source_is_asked_once(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        As many requests per trigger as the official stream makes by itself.
-        """
+        """As many requests per trigger as the official stream makes by itself."""
         lake.produce(lake.orders, 5)
         official = requests_per_trigger(lake, "kafka")
         assert controller.holds() == ()
@@ -348,9 +316,7 @@ class TestOnSpark:
     def test_a_stopped_session_leaves_no_stream_and_says_things_once(
         self, lake: Lake
     ) -> None:
-        """
-        In a process of its own; a decision hangs for twenty triggers before that.
-        """
+        """In a process of its own; a decision hangs for twenty triggers before that."""
         done = subprocess.run(  # noqa: S603 - our own command line
             [
                 *(sys.executable, "-m", "tests.system.spark.stopping"),
@@ -382,9 +348,7 @@ def java_threads(lake: Lake) -> set[str]:
 
 
 def requests_per_trigger(lake: Lake, format_: str) -> float:
-    """
-    Count what the admin client of a stream sends, by its own metric, over 50 triggers.
-    """
+    """Count what the admin client of a stream sends, by its own metric, over 50 triggers."""
     known = admins(lake)
     kept = "spark.sql.streaming.numRecentProgressUpdates"
     lake.spark.conf.set(kept, "10000")  # however far it gets between two looks

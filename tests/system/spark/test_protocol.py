@@ -1,6 +1,4 @@
-"""
-Nothing but an explicit answer moves anything; what is not of one version is refused.
-"""
+"""Nothing but an explicit answer moves anything; what is not of one version is refused."""
 
 import shutil
 import subprocess
@@ -66,9 +64,7 @@ WRONG: dict[str, Answer] = {
 def test_only_an_explicit_answer_moves_anything(
     lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    S4, for each of the ways in which an answer can be none; then it goes on.
-    """
+    """S4, for each of the ways in which an answer can be none; then it goes on."""
     real = Bridge.apply
     wrong: list[Answer] = [WRONG["None"]]
     asked = threading.Event()
@@ -106,9 +102,7 @@ def later(query: Any) -> Callable[[], bool]:  # noqa: ANN401 - a StreamingQuery
 
 
 def test_a_session_that_nobody_registered(lake: Lake) -> None:
-    """
-    Another one of the same JVM does not decide for it; it can be registered itself.
-    """
+    """Another one of the same JVM does not decide for it; it can be registered itself."""
     beside = lake.spark.newSession()
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
     reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
@@ -121,9 +115,7 @@ def test_a_session_that_nobody_registered(lake: Lake) -> None:
 
 
 def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
-    """
-    Not under a stream that runs; afterwards the session can be registered anew.
-    """
+    """Not under a stream that runs; afterwards the session can be registered anew."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
@@ -166,9 +158,7 @@ def test_an_older_wheel_is_refused_by_this_shim(lake: Lake) -> None:
 def test_an_older_shim_is_refused_by_this_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Before anything can be read with it.
-    """
+    """Before anything can be read with it."""
     shutil.copytree(compiling.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()

@@ -1,6 +1,4 @@
-"""
-Whether a stream is quiet: told to operators by its reports, and to its own program.
-"""
+"""Whether a stream is quiet: told to operators by its reports, and to its own program."""
 
 import os
 import signal
@@ -46,9 +44,7 @@ def test_a_query_is_named_by_what_spark_says_of_its_batch(
 
 
 class Reported:
-    """
-    A stream's reports, without Spark and Kafka.
-    """
+    """A stream's reports, without Spark and Kafka."""
 
     def __init__(self) -> None:
         self.watched = Watched()
@@ -76,16 +72,12 @@ class Reported:
 
 
 def test_before_its_first_plan_nothing_is_known_of_a_stream() -> None:
-    """
-    A batch from before a restart may be run again, in full.
-    """
+    """A batch from before a restart may be run again, in full."""
     assert Reported().told() == ("starting", {}, {})
 
 
 def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
-    """
-    Not while a plan is made, which may not have seen the hold.
-    """
+    """Not while a plan is made, which may not have seen the hold."""
     lab = Reported()
     lab.watched.begin("q", [ZERO, ONE])
     assert lab.told() == ("starting", {}, {})
@@ -103,9 +95,7 @@ def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more() -> None:
 
 
 def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
-    """
-    That batch is run again when its query is started again.
-    """
+    """That batch is run again when its query is started again."""
     lab = Reported()
     lab.watched.begin("q", [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 5})
@@ -116,9 +106,7 @@ def test_what_stops_in_the_middle_of_a_batch_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
 def test_a_query_of_any_name_is_heard(name: str) -> None:
-    """
-    Or its batches would not be waited for.
-    """
+    """Or its batches would not be waited for."""
     lab = Reported()
     lab.watched.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 5})
@@ -128,9 +116,7 @@ def test_a_query_of_any_name_is_heard(name: str) -> None:
 
 
 def test_who_cannot_read_the_control_topics_says_so() -> None:
-    """
-    It plans nothing, but what it has read may be old.
-    """
+    """It plans nothing, but what it has read may be old."""
     lab = Reported()
     lab.watched.begin("q", [ZERO])
     lab.watched.planned({ZERO: 0}, {ZERO: 0})
@@ -140,9 +126,7 @@ def test_who_cannot_read_the_control_topics_says_so() -> None:
 
 
 def test_many_plans_that_are_made_do_not_make_reports_late() -> None:
-    """
-    A report counts for fifteen seconds; after that a stream is not waited for.
-    """
+    """A report counts for fifteen seconds; after that a stream is not waited for."""
     labs = [Reported() for _ in range(40)]
     for lab in labs:
         lab.watched.begin("q", [ZERO])
@@ -152,9 +136,7 @@ def test_many_plans_that_are_made_do_not_make_reports_late() -> None:
 
 
 def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
-    """
-    What was made before is sent by then, and what fails is left out.
-    """
+    """What was made before is sent by then, and what fails is left out."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = _reports([first.made, bad.made, last.made], None)
@@ -163,9 +145,7 @@ def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
 
 
 def test_a_file_of_holds_that_hangs_hangs_no_report(tmp_path: Path) -> None:
-    """
-    What the last plan has read of it counts.
-    """
+    """What the last plan has read of it counts."""
     path = tmp_path / "holds.json"
     path.write_text('{"version": 1, "holds": [{"scope": "orders"}]}')
     file = HoldFile(str(path))
@@ -184,9 +164,7 @@ def test_a_file_of_holds_that_hangs_hangs_no_report(tmp_path: Path) -> None:
 
 
 def test_streams_of_one_login_share_a_reporter() -> None:
-    """
-    However often it is carried over: a configuration for TLS is a new object each time.
-    """
+    """However often it is carried over: a configuration for TLS is a new object each time."""
     reports, labs = StreamReports(), [Reported() for _ in range(3)]
     try:
         for lab in labs:
@@ -201,9 +179,7 @@ def connect_nowhere() -> dict[str, object]:
 
 
 class TestOnSpark:
-    """
-    Running streams.
-    """
+    """Running streams."""
 
     pytestmark: ClassVar = [
         pytest.mark.spark,
@@ -212,9 +188,7 @@ class TestOnSpark:
     ]
 
     def slow(self, lake: Lake, name: str, **options: str) -> Any:  # noqa: ANN401 - a query
-        """
-        Start a stream whose tasks stop in the middle until they are let go.
-        """
+        """Start a stream whose tasks stop in the middle until they are let go."""
         from pyspark.sql import functions  # noqa: PLC0415  if installed
 
         folder = lake.data.parent
@@ -235,9 +209,7 @@ class TestOnSpark:
     def test_the_program_waits_for_the_batch_that_was_planned_before(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        Placing a hold is not yet quiet; what says so is the end of the batch.
-        """
+        """Placing a hold is not yet quiet; what says so is the end of the batch."""
         lake.produce(lake.orders, 20)
         query = self.slow(lake, "slow")
         middle = lake.data.parent / "in-the-middle"
@@ -258,9 +230,7 @@ class TestOnSpark:
     def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
         self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        It runs the batch again in which it was ended, held since or not.
-        """
+        """It runs the batch again in which it was ended, held since or not."""
         story: list[str] = []
         go, real = threading.Event(), controller.bridge._answer
 
@@ -301,9 +271,7 @@ class TestOnSpark:
     def test_a_query_that_reads_no_kafka_is_not_waited_for(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        Only while it starts.
-        """
+        """Only while it starts."""
         rows = lake.spark.readStream.format("rate").load()
         query = rows.writeStream.format("noop").start()
         controller.wait_quiet(timeout=LIMIT)
@@ -311,9 +279,7 @@ class TestOnSpark:
         query.stop()
 
     def test_an_operator_waits_for_it_too(self, lake: Lake, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-        """
-        G8: the stream is a seat of its own, and says when its batch has ended.
-        """
+        """G8: the stream is a seat of its own, and says when its batch has ended."""
         operator = Operator(kafka_broker)
         with operator.team, desk(operator) as look:
             lake.produce(lake.orders, 20)
@@ -333,9 +299,7 @@ class TestOnSpark:
         lake: Lake,
         kafka_broker: Any,  # noqa: ANN401 - any kind
     ) -> None:
-        """
-        Nothing reads any more; what is started again begins with that batch.
-        """
+        """Nothing reads any more; what is started again begins with that batch."""
         operator = Operator(kafka_broker)
         with operator.team, desk(operator) as look:
             lake.produce(lake.orders, 20)
@@ -350,9 +314,7 @@ class TestOnSpark:
         lake: Lake,
         kafka_broker: Any,  # noqa: ANN401 - any kind
     ) -> None:
-        """
-        While its last report counts nothing good is said; it does not block for ever.
-        """
+        """While its last report counts nothing good is said; it does not block for ever."""
         operator = Operator(kafka_broker)
         with operator.team, desk(operator) as look:
             lake.produce(lake.orders, 20)
@@ -376,9 +338,7 @@ class TestOnSpark:
     def test_a_hold_for_one_query_is_not_for_others(
         self, lake: Lake, controller: Controller, tmp_path: Path
     ) -> None:
-        """
-        By the name that Spark knows it by.
-        """
+        """By the name that Spark knows it by."""
         other = Lake(lake.spark, lake.broker, tmp_path / "other")
         lake.produce(lake.orders, 10)
         controller.pause("@all", reason="reload", query="first")
@@ -399,18 +359,14 @@ class TestOnSpark:
 
 
 def reporting(operator: Operator) -> dict[str, str]:
-    """
-    Return options of a stream that obeys an operator, and reports.
-    """
+    """Return options of a stream that obeys an operator, and reports."""
     status = operator.team.settings.status_topic
     topics = ",".join((*operator.topics, str(status)))
     return {**operator.options(), "holds.control": topics}
 
 
 class desk:  # noqa: N801 - reads as a function
-    """
-    Look at a group as ``wait quiet`` does.
-    """
+    """Look at a group as ``wait quiet`` does."""
 
     def __init__(self, operator: Operator) -> None:
         team = operator.team

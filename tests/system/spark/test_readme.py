@@ -1,6 +1,4 @@
-"""
-The pages' examples for Spark run as they stand.
-"""
+"""The pages' examples for Spark run as they stand."""
 
 import pytest
 
@@ -15,9 +13,7 @@ EXAMPLES = spark_examples()
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_an_example_runs(example: Block, lake: Lake) -> None:
-    """
-    With this run's address, topic and folders in the place of the page's.
-    """
+    """With this run's address, topic and folders in the place of the page's."""
     code = example.code.replace("localhost:9092", lake.broker.bootstrap)
     code = code.replace('"orders"', f'"{lake.orders}"')
     code = code.replace("/lake/", f"{lake.data.parent}/")
@@ -25,8 +21,6 @@ def test_an_example_runs(example: Block, lake: Lake) -> None:
 
 
 def test_there_is_an_example_in_ten_lines() -> None:
-    """
-    Else the test above would run nothing.
-    """
+    """Else the test above would run nothing."""
     (example,) = EXAMPLES
     assert len([line for line in example.code.splitlines() if line]) <= 10

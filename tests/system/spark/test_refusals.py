@@ -1,6 +1,4 @@
-"""
-What cannot be done is refused by name, with what to do instead.
-"""
+"""What cannot be done is refused by name, with what to do instead."""
 
 import sys
 import zipfile
@@ -20,9 +18,7 @@ from tests.harness.spark.lake import Lake
 
 
 class TestOnSpark:
-    """
-    Refusals of a running session.
-    """
+    """Refusals of a running session."""
 
     pytestmark: ClassVar = [
         pytest.mark.spark,
@@ -31,18 +27,14 @@ class TestOnSpark:
     ]
 
     def test_batch_reads(self, lake: Lake) -> None:
-        """
-        The official source reads them.
-        """
+        """The official source reads them."""
         reader = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
         reader = reader.option("kafka.bootstrap.servers", lake.broker.bootstrap)
         with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
             reader.load().count()
 
     def test_continuous_mode(self, lake: Lake) -> None:
-        """
-        Nothing is planned there.
-        """
+        """Nothing is planned there."""
         frame = lake.stream({}).select("value")
         query = frame.writeStream.format("noop").trigger(continuous="1 second")
         query = query.option("checkpointLocation", str(lake.checkpoint))
@@ -50,9 +42,7 @@ class TestOnSpark:
             query.start().awaitTermination(60)
 
     def test_real_time_mode(self, lake: Lake) -> None:
-        """
-        Nothing is planned there either; Spark names the source that cannot do it.
-        """
+        """Nothing is planned there either; Spark names the source that cannot do it."""
         frame = lake.stream({}).select("value")
         query = frame.writeStream.format("kafka").option("topic", lake.returns)
         query = query.option("kafka.bootstrap.servers", lake.broker.bootstrap)
@@ -66,18 +56,14 @@ class TestOnSpark:
     def test_a_bad_option_is_refused_when_the_stream_is_described(
         self, lake: Lake
     ) -> None:
-        """
-        Not only when it is started.
-        """
+        """Not only when it is started."""
         with pytest.raises(Exception, match=r"no option holds\.fille"):
             lake.stream({"holds.fille": "x"})
 
     def test_official_options_are_refused_as_before(
         self, lake: Lake, controller: safe.Controller
     ) -> None:
-        """
-        In the official source's own words.
-        """
+        """In the official source's own words."""
         before = controller.bridge.streams()
         frame = lake.spark.readStream.format("safekafka").option("subscribe", "x")
         query = frame.load().writeStream.format("noop").start()
@@ -86,9 +72,7 @@ class TestOnSpark:
         assert controller.bridge.streams() == before
 
     def test_secrets_do_not_reach_errors(self, lake: Lake) -> None:
-        """
-        Not even when the option beside them is wrong.
-        """
+        """Not even when the option beside them is wrong."""
         options = {"kafka.sasl.jaas.config": "password='hunter2'", "holds": "a b:c"}
         with pytest.raises(Exception, match="option holds") as caught:
             lake.stream(options)
@@ -97,34 +81,26 @@ class TestOnSpark:
     def test_a_second_registration_is_the_same(
         self, lake: Lake, controller: safe.Controller
     ) -> None:
-        """
-        Its holds are not forgotten.
-        """
+        """Its holds are not forgotten."""
         assert safe.register(lake.spark) is controller
 
 
 def test_spark_connect_has_no_way_back() -> None:
-    """
-    The server cannot call this client.
-    """
+    """The server cannot call this client."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
 
 
 def test_what_is_no_session() -> None:
-    """
-    Said at once.
-    """
+    """Said at once."""
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
 
 @pytest.fixture
 def spark_420(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Let the installed Spark be 4.2.0.
-    """
+    """Let the installed Spark be 4.2.0."""
     known = platforms.Version.parse("4.2.0")
     monkeypatch.setattr(platforms, "spark_version", lambda: known)
     monkeypatch.setattr(platforms, "scala", lambda: "2.13")
@@ -146,9 +122,7 @@ COMPLETE = (
 
 @pytest.mark.usefixtures("spark_420")
 def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
-    """
-    Four jars, or coordinates for Maven.
-    """
+    """Four jars, or coordinates for Maven."""
     folder = folder_with(tmp_path, *COMPLETE)
     found = provision.connector_jars(folder)
     assert [jar.stem for jar in found] == list(COMPLETE)
@@ -157,9 +131,7 @@ def test_the_connector_is_named_for_the_installed_spark(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark_420")
 def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
-    """
-    It is named.
-    """
+    """It is named."""
     folder = folder_with(tmp_path, *COMPLETE[:3])
     with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
         provision.connector_jars(folder)
@@ -167,9 +139,7 @@ def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark_420")
 def test_a_connector_of_another_spark(tmp_path: Path) -> None:
-    """
-    Both versions are named.
-    """
+    """Both versions are named."""
     folder = folder_with(tmp_path, "spark-sql-kafka-0-10_2.13-4.1.1", *COMPLETE[1:])
     with pytest.raises(SparkSetupError, match=r"is 4\.1\.1 .* Spark is 4\.2\.0"):
         provision.connector_jars(folder)
@@ -177,9 +147,7 @@ def test_a_connector_of_another_spark(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("spark_420")
 def test_no_javac_and_no_jar(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """
-    A checkout, or a wheel that was built so, says it, and what to install.
-    """
+    """A checkout, or a wheel that was built so, says it, and what to install."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(provision, "_BUILT", tmp_path / "none.jar")
@@ -201,9 +169,7 @@ def with_jar(path: Path, text: bytes | None) -> Path:
 def test_a_built_shim_of_these_sources_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """
-    As a wheel has it.
-    """
+    """As a wheel has it."""
     jar = with_jar(tmp_path, None)
     monkeypatch.setattr(provision, "_BUILT", jar)
     assert provision.shim() == jar
@@ -216,9 +182,7 @@ def test_a_stale_shim_in_a_checkout_is_noticed(
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    """
-    It was built from other sources: said, and compiled anew instead.
-    """
+    """It was built from other sources: said, and compiled anew instead."""
     jar = with_jar(tmp_path, b"class Old {}")
     if how == "without":
         with zipfile.ZipFile(jar, "w"):
@@ -246,9 +210,7 @@ def test_the_shim_stays_small() -> None:
 def test_without_pyspark_the_line_that_installs_it_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[], object]
 ) -> None:
-    """
-    Also where the wheel has brought the shim, and nothing must be compiled.
-    """
+    """Also where the wheel has brought the shim, and nothing must be compiled."""
     monkeypatch.setattr(provision, "_BUILT", with_jar(tmp_path, None))
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match="pip install"):
@@ -259,9 +221,7 @@ def test_without_pyspark_the_line_that_installs_it_is_said(
 def test_a_config_that_cannot_be_read_is_an_error_of_usage(
     tmp_path: Path, kind: str
 ) -> None:
-    """
-    One line that names it.
-    """
+    """One line that names it."""
     file = tmp_path / "client.properties"
     file.mkdir() if kind == "folder" else file.write_bytes(b"a=\xff")
     needed = ["orders", "--bootstrap", "b", "--to", "d", "--checkpoint", "c"]
@@ -272,9 +232,7 @@ def test_a_config_that_cannot_be_read_is_an_error_of_usage(
 
 
 def test_importing_needs_no_pyspark() -> None:
-    """
-    The package and its decision load without it.
-    """
+    """The package and its decision load without it."""
     import subprocess  # noqa: PLC0415
 
     code = (

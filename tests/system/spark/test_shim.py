@@ -1,6 +1,4 @@
-"""
-The shim is compiled against declarations of our own, which must be Spark's.
-"""
+"""The shim is compiled against declarations of our own, which must be Spark's."""
 
 from pathlib import Path
 
@@ -18,9 +16,7 @@ def classes_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.spark
 def test_spark_itself_gives_the_same_classes(tmp_path: Path) -> None:
-    """
-    Byte for byte: a wheel that was built without Spark is no other than one with it.
-    """
+    """Byte for byte: a wheel that was built without Spark is no other than one with it."""
     declared = list(compiling._declarations(tmp_path / "api"))
     files = compiling.java_files()
     jars = f"{platforms.spark_jars()}/*"
@@ -32,9 +28,7 @@ def test_spark_itself_gives_the_same_classes(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_the_same_sources_make_the_same_jar(tmp_path: Path) -> None:
-    """
-    It can be built again and compared; and it is known as one of these sources.
-    """
+    """It can be built again and compared; and it is known as one of these sources."""
     first, second = tmp_path / "a" / "x.jar", tmp_path / "b" / "x.jar"
     compiling.make_jar(first)
     compiling.make_jar(second)

@@ -1,6 +1,4 @@
-"""
-What executors are sent, which have nothing of this package.
-"""
+"""What executors are sent, which have nothing of this package."""
 
 import subprocess
 import sys
@@ -30,9 +28,7 @@ print(*(one.check for one in rows if one.violations), batched.__file__)
 
 
 def test_what_is_sent_is_all_that_judging_needs(tmp_path: Path) -> None:
-    """
-    A3: a Python with nothing but that and pyarrow judges a delivery without ownership.
-    """
+    """A3: a Python with nothing but that and pyarrow judges a delivery without ownership."""
     import pyarrow as pa  # noqa: PLC0415 - only where it is installed
 
     archive = tmp_path / "judge.zip"

@@ -1,6 +1,4 @@
-"""
-S1 by the dozen: no batch that is planned after a pause moves what is held.
-"""
+"""S1 by the dozen: no batch that is planned after a pause moves what is held."""
 
 import json
 import threading
@@ -21,9 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(60
 
 @frozen
 class Planned:
-    """
-    One plan: during which hold it began, and how far it moved what was held.
-    """
+    """One plan: during which hold it began, and how far it moved what was held."""
 
     toggle: int | None
     moved: int
@@ -31,9 +27,7 @@ class Planned:
 
 
 class Log:
-    """
-    Every plan, seen from where Python is asked.
-    """
+    """Every plan, seen from where Python is asked."""
 
     def __init__(self, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.topic = topic
@@ -82,9 +76,7 @@ def test_no_later_plan_moves_what_is_held(
     monkeypatch: pytest.MonkeyPatch,
     pytestconfig: pytest.Config,
 ) -> None:
-    """
-    Under load, each time with records waiting; nothing is lost or twice in the end.
-    """
+    """Under load, each time with records waiting; nothing is lost or twice in the end."""
     toggles = 100 if pytestconfig.option.spark_long else 15
     log = Log(lake.orders, monkeypatch)
     loading = threading.Event()

@@ -1,6 +1,4 @@
-"""
-Two Python processes in one JVM: each decides for its own streams, and only for those.
-"""
+"""Two Python processes in one JVM: each decides for its own streams, and only for those."""
 
 import json
 from collections.abc import Iterator
@@ -22,9 +20,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 class Host:
-    """
-    The process of the tests, with a guest in its JVM.
-    """
+    """The process of the tests, with a guest in its JVM."""
 
     def __init__(self, lake: Lake) -> None:
         gateway = lake.spark.sparkContext._gateway
@@ -88,9 +84,7 @@ def options(lake: Lake) -> dict[str, str]:
 def test_a_second_process_neither_takes_over_nor_is_taken_over(
     lake: Lake, controller: Controller, guest: Host, tmp_path: Path
 ) -> None:
-    """
-    S1, S4: a stream that runs goes on obeying the process that started it.
-    """
+    """S1, S4: a stream that runs goes on obeying the process that started it."""
     lake.produce(lake.orders, 25)
     controller.pause(lake.orders)
     query = lake.start(trigger=EVERY)
@@ -109,9 +103,7 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
 
 
 def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> None:
-    """
-    With the way out in the words.
-    """
+    """With the way out in the words."""
     said = guest.ask("register", is_new=False)
     assert "another process decides for the streams of this session" in said
     assert "spark.newSession()" in said
@@ -120,9 +112,7 @@ def test_a_session_that_another_process_decides_for_is_refused(guest: Host) -> N
 def test_a_process_that_hangs_hangs_nobody_else(
     lake: Lake, guest: Host, tmp_path: Path
 ) -> None:
-    """
-    S4: whoever asks it is told so in time, and it is not taken for one that has ended.
-    """
+    """S4: whoever asks it is told so in time, and it is not taken for one that has ended."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""
@@ -145,9 +135,7 @@ def test_a_process_that_hangs_hangs_nobody_else(
 def test_streams_of_a_process_that_died_are_held(
     lake: Lake, controller: Controller, guest: Host, tmp_path: Path
 ) -> None:
-    """
-    S4; and the other one's new streams start as if it had never been there.
-    """
+    """S4; and the other one's new streams start as if it had never been there."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

@@ -1,6 +1,4 @@
-"""
-What is held is looked after: loss is noticed while it is held, and warned of before.
-"""
+"""What is held is looked after: loss is noticed while it is held, and warned of before."""
 
 import threading
 import time
@@ -35,9 +33,7 @@ HOUR = 3600.0
     ],
 )
 def test_a_loss_is_told(seen: Seen, said: str | None) -> None:
-    """
-    What begins after the frozen offset has lost it.
-    """
+    """What begins after the frozen offset has lost it."""
     loss = seen.loss()
     assert (loss is None) if said is None else (said in str(loss))
 
@@ -58,17 +54,13 @@ def test_a_loss_is_told(seen: Seen, said: str | None) -> None:
     ],
 )
 def test_retention_that_is_near_is_warned_of(seen: Seen, said: str | None) -> None:
-    """
-    By time and by size; what is lost needs no warning.
-    """
+    """By time and by size; what is lost needs no warning."""
     warning = seen.warning()
     assert (warning is None) if said is None else (said in str(warning))
 
 
 class Watched:
-    """
-    A topic of its own, and a watch that looks every 50 ms.
-    """
+    """A topic of its own, and a watch that looks every 50 ms."""
 
     def __init__(self, broker: Any) -> None:  # noqa: ANN401 - any kind
         self.broker = broker
@@ -120,14 +112,10 @@ def said(watched: Watched) -> Callable[[str], bool]:
 
 @pytest.mark.real_broker
 class TestOnABroker:
-    """
-    The watch alone, on a real broker.
-    """
+    """The watch alone, on a real broker."""
 
     def test_retention_that_passes_a_frozen_offset(self, watched: Watched) -> None:
-        """
-        Noticed while nobody reads; forgotten once nothing is held.
-        """
+        """Noticed while nobody reads; forgotten once nothing is held."""
         watched.create()
         watched.produce(10)
         watched.watch.look_at({watched.tp: 5})
@@ -137,9 +125,7 @@ class TestOnABroker:
         assert watched.watch.losses() == ()
 
     def test_a_topic_that_is_made_again(self, watched: Watched) -> None:
-        """
-        Even if it is longer than before: its identity tells.
-        """
+        """Even if it is longer than before: its identity tells."""
         watched.create()
         watched.produce(3)
         watched.watch.look_at({watched.tp: 2})
@@ -150,9 +136,7 @@ class TestOnABroker:
         until(lambda: said(watched)("deleted and made again"))
 
     def test_an_old_record_is_warned_of_once(self, watched: Watched) -> None:
-        """
-        While it is still there.
-        """
+        """While it is still there."""
         watched.create(retention_ms=str(int(HOUR * 1000)))
         watched.produce(2, age=0.9 * HOUR)
         watched.produce(2)
@@ -169,9 +153,7 @@ class TestOnABroker:
         assert "older than 75%" in str(event)
 
     def test_an_unreachable_broker_is_told_once(self, watched: Watched) -> None:
-        """
-        The stream goes on.
-        """
+        """The stream goes on."""
         options = SourceOptions(
             watch_interval=0.05, client={"bootstrap.servers": "127.0.0.1:1"}
         )
@@ -185,16 +167,12 @@ class TestOnABroker:
 @pytest.mark.real_broker
 @pytest.mark.timeout(400)
 class TestOnSpark:
-    """
-    In a stream: data loss by failOnDataLoss, as the official source has it.
-    """
+    """In a stream: data loss by failOnDataLoss, as the official source has it."""
 
     def test_a_held_topic_that_loses_records_fails_the_query(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        It is said which records, and what to do.
-        """
+        """It is said which records, and what to do."""
         lake.produce(lake.orders, 10)
         controller.pause(lake.orders)
         query = lake.start(
@@ -209,9 +187,7 @@ class TestOnSpark:
     def test_a_held_topic_that_is_deleted_is_noticed(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        The query does not live on as if nothing had happened, whoever sees it first.
-        """
+        """The query does not live on as if nothing had happened, whoever sees it first."""
         lake.produce(lake.orders, 10)
         controller.pause(lake.orders)
         query = lake.start(trigger={"processingTime": "100 milliseconds"})
@@ -223,9 +199,7 @@ class TestOnSpark:
     def test_a_held_topic_that_is_deleted_while_a_batch_is_planned_is_named(
         self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        The official source sees it first then, and its words name no topic.
-        """
+        """The official source sees it first then, and its words name no topic."""
         real, doomed = Stream.plan, threading.Event()
 
         def plan(self: Stream, facts: Any) -> Any:  # noqa: ANN401 - pairs of text
@@ -248,9 +222,7 @@ class TestOnSpark:
     def test_a_run_that_ends_by_itself_looks_before_it_ends(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        A watch that looks every 30 s would come too late.
-        """
+        """A watch that looks every 30 s would come too late."""
         lake.produce(lake.orders, 10)
         controller.pause(lake.orders)
         lake.run()
@@ -263,9 +235,7 @@ class TestOnSpark:
     def test_a_held_topic_that_is_made_again_shorter_lets_others_go_on(
         self, lake: Lake, controller: Controller
     ) -> None:
-        """
-        With failOnDataLoss=false; AvailableNow refuses ends beyond what is there.
-        """
+        """With failOnDataLoss=false; AvailableNow refuses ends beyond what is there."""
         lake.produce(lake.orders, 10)
         lake.run()
         lake.broker.delete_topic(lake.orders)

@@ -1,6 +1,4 @@
-"""
-What a hold does to event time, and the remedy.
-"""
+"""What a hold does to event time, and the remedy."""
 
 import time
 from typing import Any

@@ -34,9 +34,7 @@ _PATIENCE = 120
 
 
 def main() -> int:
-    """
-    Return 0 if everything that was asked for was shown.
-    """
+    """Return 0 if everything that was asked for was shown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*SCRIPTS, []], default=[])
     parser.add_argument("--here", help=argparse.SUPPRESS)

@@ -25,18 +25,14 @@ def shown() -> str | None:
 
 
 class Quiet:
-    """
-    Answers whatever else is asked with nothing.
-    """
+    """Answers whatever else is asked with nothing."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever is asked
         return lambda *_args, **_kwargs: None
 
 
 class Consumer(Quiet):
-    """
-    Rebalances once, in the first poll while it is paused; nothing is committed then.
-    """
+    """Rebalances once, in the first poll while it is paused; nothing is committed then."""
 
     def __init__(self) -> None:
         from arroyo.types import Partition, Topic
@@ -76,9 +72,7 @@ class Consumer(Quiet):
 
 
 class Seen(Quiet):
-    """
-    Makes strategies; the first is full, the next ones take everything.
-    """
+    """Makes strategies; the first is full, the next ones take everything."""
 
     def __init__(self) -> None:
         self.offsets: list[int] = []
@@ -91,9 +85,7 @@ class Seen(Quiet):
 
 
 class Full(Quiet):
-    """
-    Takes nothing.
-    """
+    """Takes nothing."""
 
     def submit(self, message: Any) -> None:  # noqa: ANN401 - arroyo's
         from arroyo.processing.strategies import MessageRejected
@@ -102,9 +94,7 @@ class Full(Quiet):
 
 
 class Taking(Quiet):
-    """
-    Notes what it is given.
-    """
+    """Notes what it is given."""
 
     def __init__(self, offsets: list[int]) -> None:
         self.offsets = offsets

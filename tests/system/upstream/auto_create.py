@@ -1,6 +1,4 @@
-"""
-kafka-python: allow_auto_create_topics=False is ignored; the broker may create topics.
-"""
+"""kafka-python: allow_auto_create_topics=False is ignored; the broker may create topics."""
 
 import logging
 from logging.handlers import BufferingHandler

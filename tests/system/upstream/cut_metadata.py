@@ -1,6 +1,4 @@
-"""
-kafka-python: poll raises when a connection breaks before a pattern subscriber joins.
-"""
+"""kafka-python: poll raises when a connection breaks before a pattern subscriber joins."""
 
 from kafka.errors import KafkaConnectionError
 

@@ -1,6 +1,4 @@
-"""
-kafka-python: after a deserializer has raised, the next poll never returns.
-"""
+"""kafka-python: after a deserializer has raised, the next poll never returns."""
 
 import threading
 from contextlib import suppress
@@ -12,9 +10,7 @@ from tests.system.upstream.stage import a_topic, stock, tp
 
 
 class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Can make nothing of any record.
-    """
+    """Can make nothing of any record."""
 
     def deserialize(self, topic: str, headers: Any, data: bytes) -> bytes:  # noqa: ANN401 - untyped
         del headers, data

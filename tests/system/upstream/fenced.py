@@ -1,6 +1,4 @@
-"""
-kafka-python: a static member whose place was taken polls on, and nothing tells it.
-"""
+"""kafka-python: a static member whose place was taken polls on, and nothing tells it."""
 
 import time
 

@@ -1,6 +1,4 @@
-"""
-kafka-python: a join that outlasts its poll is forgotten; two members work on the same.
-"""
+"""kafka-python: a join that outlasts its poll is forgotten; two members work on the same."""
 
 from tests.system.upstream.stage import played
 

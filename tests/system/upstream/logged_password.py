@@ -1,6 +1,4 @@
-"""
-kafka-python: at level DEBUG the password of a SASL login is in the log, twice over.
-"""
+"""kafka-python: at level DEBUG the password of a SASL login is in the log, twice over."""
 
 import logging
 from contextlib import suppress

@@ -1,6 +1,4 @@
-"""
-kafka-python: a member that missed a generation goes on where it was itself.
-"""
+"""kafka-python: a member that missed a generation goes on where it was itself."""
 
 from kafka import OffsetAndMetadata
 

@@ -1,6 +1,4 @@
-"""
-librdkafka's mock: two members with different first assignors abort the process.
-"""
+"""librdkafka's mock: two members with different first assignors abort the process."""
 
 import subprocess
 import sys

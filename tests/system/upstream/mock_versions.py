@@ -1,6 +1,4 @@
-"""
-librdkafka's mock: its answer to a newer ApiVersions request cannot be decoded.
-"""
+"""librdkafka's mock: its answer to a newer ApiVersions request cannot be decoded."""
 
 import logging
 from logging.handlers import BufferingHandler

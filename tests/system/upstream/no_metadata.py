@@ -1,6 +1,4 @@
-"""
-kafka-python: subscribed while a metadata answer is on its way, it reads nothing.
-"""
+"""kafka-python: subscribed while a metadata answer is on its way, it reads nothing."""
 
 from tests.system.upstream.stage import a_topic, stock
 

@@ -1,6 +1,4 @@
-"""
-kafka-python: a paused partition flows once it went to another member and came back.
-"""
+"""kafka-python: a paused partition flows once it went to another member and came back."""
 
 from tests.system.upstream.stage import a_topic, stock, until
 

@@ -1,6 +1,4 @@
-"""
-kafka-python: what was paused in the middle of a batch never comes after the resume.
-"""
+"""kafka-python: what was paused in the middle of a batch never comes after the resume."""
 
 from tests.system.upstream.stage import played
 

@@ -1,6 +1,4 @@
-"""
-kafka-python: unsubscribe() in a listener changes half of it, and then raises.
-"""
+"""kafka-python: unsubscribe() in a listener changes half of it, and then raises."""
 
 from typing import Any
 
@@ -10,9 +8,7 @@ from tests.system.upstream.stage import a_topic, stock, until
 
 
 class Leaving(ConsumerRebalanceListener):  # type: ignore[misc]  # upstream is untyped
-    """
-    Leaves as soon as it has got something.
-    """
+    """Leaves as soon as it has got something."""
 
     consumer: Any = None
     said = ""

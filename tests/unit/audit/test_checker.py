@@ -1,6 +1,4 @@
-"""
-The reference checker: rejects every bad fleet for its one fault, passes the good ones.
-"""
+"""The reference checker: rejects every bad fleet for its one fault, passes the good ones."""
 
 import sys
 from collections.abc import Callable
@@ -36,33 +34,25 @@ def expected(make: Callable[[], Fleet]) -> str:
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
 def test_a_bad_fleet_is_rejected_for_its_one_fault(make: Callable[[], Fleet]) -> None:
-    """
-    No other check is touched by it.
-    """
+    """No other check is touched by it."""
     assert broken(make()) == {expected(make)}
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
 def test_a_good_fleet_passes(make: Callable[[], Fleet]) -> None:
-    """
-    Compaction, transactions, crashes, seeks and threads are no faults.
-    """
+    """Compaction, transactions, crashes, seeks and threads are no faults."""
     assert broken(make()) == set()
 
 
 @pytest.mark.contract("S5")
 def test_every_check_has_a_bad_fleet() -> None:
-    """
-    A check that nothing can fail is worth nothing.
-    """
+    """A check that nothing can fail is worth nothing."""
     assert {expected(make) for make in BAD} == set(checker.CHECKS)
 
 
 def test_what_is_not_delivered_yet_is_lost_only_when_drained() -> None:
-    """
-    A held partition's records wait.
-    """
+    """A held partition's records wait."""
     fleet = [
         Telling("producer").then("acked", tp=TP, first=0, last=9),
         Telling("a").assigned(TP).poll(TP, 0, 5),
@@ -72,9 +62,7 @@ def test_what_is_not_delivered_yet_is_lost_only_when_drained() -> None:
 
 
 def test_what_no_handler_completed_is_missing_once_drained() -> None:
-    """
-    W5: delivered is not enough where there are workers; members that are none, are.
-    """
+    """W5: delivered is not enough where there are workers; members that are none, are."""
     fleet = [
         Telling("producer").then("acked", tp=TP, first=0, last=9),
         Telling("a").then("working", order="key").assigned(TP).poll(TP, 0, 9),
@@ -98,9 +86,7 @@ def test_what_came_and_no_handler_completed_is_missing_once_drained() -> None:
 
 
 def test_partitions_do_not_touch_each_other() -> None:
-    """
-    Each is judged alone.
-    """
+    """Each is judged alone."""
     told = Telling().assigned(TP, "returns:1").pause("returns")
     told.poll(TP, 0, 5).poll("returns:1", 0, 3)
     judged = check([told.journal()])
@@ -582,9 +568,7 @@ def test_where_commits_are_unseen_nobody_calls_the_next_owner_wrong() -> None:
 
 
 def test_time_grows_with_ownerships_not_with_their_square() -> None:
-    """
-    A group that rebalances for weeks has thousands of them of each partition.
-    """
+    """A group that rebalances for weeks has thousands of them of each partition."""
     for flows in (True, False):  # or it is held all the time
         spent = [_steps_for_starts(count, flows=flows) for count in (100, 400)]
         assert spent[1] < 5 * spent[0]
@@ -593,9 +577,7 @@ def test_time_grows_with_ownerships_not_with_their_square() -> None:
 def test_time_grows_with_partitions_that_a_lift_is_about_not_with_their_square() -> (
     None
 ):
-    """
-    Each departure is looked at once for each lift, not once more for each partition.
-    """
+    """Each departure is looked at once for each lift, not once more for each partition."""
     spent = [_steps_for_lifts(count) for count in (50, 200)]
     assert spent[1] < 5 * spent[0]
 

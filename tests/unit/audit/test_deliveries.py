@@ -1,6 +1,4 @@
-"""
-How a journal tells of what a call returned: nothing that is missing looks whole.
-"""
+"""How a journal tells of what a call returned: nothing that is missing looks whole."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,15 +44,11 @@ def told(folder: Path, *calls: list[int], end: int | None = None) -> list[object
 def test_what_is_left_out_or_comes_twice_is_told(
     tmp_path: Path, calls: list[list[int]], runs: list[object], broken: set[str]
 ) -> None:
-    """
-    Between two calls, within one, and where as many came twice as are missing.
-    """
+    """Between two calls, within one, and where as many came twice as are missing."""
     assert told(tmp_path, *calls) == [runs, broken]
 
 
 def test_a_position_beyond_the_last_record_covers_nothing(tmp_path: Path) -> None:
-    """
-    It is where the next run begins, and no proof that no record was there.
-    """
+    """It is where the next run begins, and no proof that no record was there."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]

@@ -1,6 +1,4 @@
-"""
-Reading journals: a cut last line is forgiven, everything else is named.
-"""
+"""Reading journals: a cut last line is forgiven, everything else is named."""
 
 from pathlib import Path
 
@@ -15,9 +13,7 @@ HEAD = '{"journal": 1, "member": "a", "group": "g", "at": 1.0}\n'
 
 
 def test_a_journal_is_read_as_it_was_written() -> None:
-    """
-    In order, with who wrote it.
-    """
+    """In order, with who wrote it."""
     journal = Telling("a", "billing").assigned("orders:0").poll().journal()
     assert (journal.member, journal.group, journal.is_cut) == ("a", "billing", False)
     assert [one.event for one in journal.entries] == ["assigned", "call", "return"]
@@ -26,9 +22,7 @@ def test_a_journal_is_read_as_it_was_written() -> None:
 
 
 def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
-    """
-    What it had finished counts.
-    """
+    """What it had finished counts."""
     text = Telling().assigned("orders:0").poll().text()
     journal = parse("a", text[:-9])
     assert (len(journal.entries), journal.is_cut) == (2, True)
@@ -47,18 +41,14 @@ def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
     ],
 )
 def test_what_is_broken_is_named(text: str, said: str) -> None:
-    """
-    The file, the line, and what is wrong with it.
-    """
+    """The file, the line, and what is wrong with it."""
     with pytest.raises(JournalError, match=said) as caught:
         parse("a.journal", text)
     assert "a.journal" in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """
-    It is named.
-    """
+    """It is named."""
     with pytest.raises(JournalError, match=r"none\.journal cannot be read"):
         read(tmp_path / "none.journal")
 

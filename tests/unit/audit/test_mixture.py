@@ -1,6 +1,4 @@
-"""
-Several groups, hosts whose clocks differ, and a producer: each fault is found, no more.
-"""
+"""Several groups, hosts whose clocks differ, and a producer: each fault is found, no more."""
 
 import json
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""
-What operators' journals say, also where something went wrong: then nobody knows.
-"""
+"""What operators' journals say, also where something went wrong: then nobody knows."""
 
 import sys
 from typing import Any

@@ -1,6 +1,4 @@
-"""
-Operators whose commands overlap, and whose answers are lost, against what was so.
-"""
+"""Operators whose commands overlap, and whose answers are lost, against what was so."""
 
 import random
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,4 @@
-"""
-Packs, for which pyarrow is needed: the same verdict, and nothing missing unseen.
-"""
+"""Packs, for which pyarrow is needed: the same verdict, and nothing missing unseen."""
 
 import shutil
 import signal
@@ -52,9 +50,7 @@ def polls(writer: JournalWriter, start: int, end: int) -> None:
 def test_what_is_packed_gives_the_same_verdict(
     tmp_path: Path, make: Callable[[], Fleet]
 ) -> None:
-    """
-    As the journals that it was packed from, evidence and all.
-    """
+    """As the journals that it was packed from, evidence and all."""
     folder = written(tmp_path / "fleet", make())
     expected = papers([folder]).judged(Settings())
     packed(folder, tmp_path / "pack")
@@ -62,9 +58,7 @@ def test_what_is_packed_gives_the_same_verdict(
 
 
 def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:
-    """
-    What an operator says of a group, and a producer of all, beside the rest.
-    """
+    """What an operator says of a group, and a producer of all, beside the rest."""
     reader = Telling("a", "bil/ling").assigned(TP).poll(TP, 0, 5)
     said = {"scope": "orders", "owner": "eve", "group": "bil/ling"}
     operator = Telling("o").then("group-hold", **said)
@@ -86,9 +80,7 @@ def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:
 
 
 def test_packing_again_adds_what_is_new(tmp_path: Path) -> None:
-    """
-    What went on replaces what it said before; the rest is left as it is.
-    """
+    """What went on replaces what it said before; the rest is left as it is."""
     folder, pack = tmp_path / "journals", tmp_path / "pack"
     writers = [JournalWriter(folder, member=f"m{n}", group="g") for n in range(3)]
     for number, one in enumerate(writers):
@@ -108,9 +100,7 @@ def test_packing_again_adds_what_is_new(tmp_path: Path) -> None:
 
 
 def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
-    """
-    Others are judged beside the pack; a journal that went on is read as it is now.
-    """
+    """Others are judged beside the pack; a journal that went on is read as it is now."""
     folder, pack = tmp_path / "journals", tmp_path / "pack"
     first = JournalWriter(folder, member="a", group="g")
     first.write("assigned", {"partitions": [TP], "generation": 1})
@@ -134,9 +124,7 @@ def test_journals_that_are_packed_may_go(tmp_path: Path) -> None:
 
 
 def test_an_older_copy_of_what_is_packed_is_passed_over(tmp_path: Path) -> None:
-    """
-    A backup of a journal before it went on: what is packed has more.
-    """
+    """A backup of a journal before it went on: what is packed has more."""
     told = Telling("a").assigned(TP).poll(TP, 0, 5)
     backup = written(tmp_path / "backup", [told])
     told.pause("orders", assigned=[TP], paused=[TP]).poll(TP, 5, 9)
@@ -148,9 +136,7 @@ def test_an_older_copy_of_what_is_packed_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_broken_copy_of_what_is_packed_is_said(tmp_path: Path) -> None:
-    """
-    What is packed counts all the same.
-    """
+    """What is packed counts all the same."""
     told = Telling("a").assigned(TP).poll(TP, 0, 5).pause("orders").poll(TP, 5, 9)
     folder = written(tmp_path / "fleet", [told])
     packed(folder, tmp_path / "pack")
@@ -161,9 +147,7 @@ def test_a_broken_copy_of_what_is_packed_is_said(tmp_path: Path) -> None:
 
 
 def test_parts_are_packed_as_one_journal(tmp_path: Path) -> None:
-    """
-    Some of them are no journal: nothing is packed, and it is said why.
-    """
+    """Some of them are no journal: nothing is packed, and it is said why."""
     folder, pack = tmp_path / "journals", tmp_path / "pack"
     writer = JournalWriter(folder, member="a", part_bytes=300)
     writer.write("assigned", {"partitions": [TP]})
@@ -180,9 +164,7 @@ def test_parts_are_packed_as_one_journal(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
-    """
-    Nothing is overwritten, and nothing is written into it.
-    """
+    """Nothing is overwritten, and nothing is written into it."""
     folder = written(tmp_path / "fleet", bad.a1())
     before = sorted(folder.iterdir())
     done = run(folder, "--pack", folder)
@@ -192,9 +174,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_lost_something_is_refused(tmp_path: Path) -> None:
-    """
-    What is packed is more than that.
-    """
+    """What is packed is more than that."""
     told = Telling().assigned(TP).poll(TP, 0, 5)
     folder = written(tmp_path / "fleet", [told])
     packed(folder, tmp_path / "pack")
@@ -214,9 +194,7 @@ def test_two_processes_of_one_name_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["first", "last", "twice", "index", "facts", "broken"])
 def test_what_a_pack_has_lost_is_said(tmp_path: Path, lost: str) -> None:
-    """
-    Status 2, never clean.
-    """
+    """Status 2, never clean."""
     folder, pack = tmp_path / "fleet", tmp_path / "pack"
     written(folder, [Telling().assigned(TP, "audit:0").poll(TP, 0, 5)])
     packed(folder, pack)
@@ -240,9 +218,7 @@ def test_what_a_pack_has_lost_is_said(tmp_path: Path, lost: str) -> None:
 
 
 def test_somebody_else_may_not_pack_there(tmp_path: Path) -> None:
-    """
-    Two at a time would take each other's files for leftovers.
-    """
+    """Two at a time would take each other's files for leftovers."""
     folder = written(tmp_path / "fleet", bad.a1())
     found, _ = sources(sorted(folder.iterdir()))
     said: list[str] = []
@@ -280,9 +256,7 @@ packs.pack(found, Path(sys.argv[2]))
 
 
 def test_whoever_is_killed_packs_on(tmp_path: Path) -> None:
-    """
-    At any file: what is packed until then is whole, and packing again does the rest.
-    """
+    """At any file: what is packed until then is whole, and packing again does the rest."""
     folder, pack = tmp_path / "fleet", tmp_path / "pack"
     fleet = [
         Telling(f"m{n}").assigned(f"orders:{n}", f"audit:{n}").poll(f"orders:{n}", 0, 5)
@@ -307,9 +281,7 @@ def test_whoever_is_killed_packs_on(tmp_path: Path) -> None:
 
 
 def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
-    """
-    A2: each machine packs its own; a process that is in two counts once.
-    """
+    """A2: each machine packs its own; a process that is in two counts once."""
     one = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 8, 9)
     for name, fleet in (("x", [one]), ("y", [two]), ("z", [one, two])):
@@ -321,9 +293,7 @@ def test_packs_of_several_machines_are_read_together(tmp_path: Path) -> None:
 
 
 def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
-    """
-    A file of the index may turn up again, and the journal itself may be gone.
-    """
+    """A file of the index may turn up again, and the journal itself may be gone."""
     pack, away = tmp_path / "pack", tmp_path / "away.parquet"
     folder = written(tmp_path / "one", bad.a1())
     packed(folder, pack)
@@ -347,9 +317,7 @@ def test_facts_whose_index_is_away_are_kept(tmp_path: Path) -> None:
 def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
     tmp_path: Path,
 ) -> None:
-    """
-    What came meanwhile is not taken for packed.
-    """
+    """What came meanwhile is not taken for packed."""
 
     class Living(Joined):
         @property
@@ -370,9 +338,7 @@ def test_a_journal_that_goes_on_while_it_is_packed_is_packed_again(
 
 
 def test_what_a_whole_pack_proves_is_said_beside_a_broken_one(tmp_path: Path) -> None:
-    """
-    The broken one is named, and it alone.
-    """
+    """The broken one is named, and it alone."""
     good = Telling("b").assigned("audit:0").poll("audit:0", 0, 5)
     for name, fleet in (("proves", bad.a1()), ("lacks", [good])):
         packed(written(tmp_path / f"{name}-fleet", fleet), tmp_path / name)
@@ -384,9 +350,7 @@ def test_what_a_whole_pack_proves_is_said_beside_a_broken_one(tmp_path: Path) ->
 
 
 def test_a_pack_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> None:
-    """
-    As copies of journals do.
-    """
+    """As copies of journals do."""
     pack, copy = tmp_path / "pack", tmp_path / "copy"
     packed(written(tmp_path / "fleet", bad.a1()), pack)
     shutil.copytree(pack, copy)
@@ -397,9 +361,7 @@ def test_a_pack_that_is_named_twice_or_copied_counts_once(tmp_path: Path) -> Non
 
 
 def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) -> None:
-    """
-    One with a folder "journals" in it, and a pack into which somebody laid a journal.
-    """
+    """One with a folder "journals" in it, and a pack into which somebody laid a journal."""
     folder, pack = written(tmp_path / "fleet", bad.a1()), tmp_path / "pack"
     (folder / JOURNALS).mkdir()
     assert run(folder).exit_code == 1
@@ -412,9 +374,7 @@ def test_journals_in_a_folder_that_looks_like_a_pack_are_read(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", ["\u8ba2" * 85, "g" * 300, "%" * 249])
 def test_a_group_of_any_name_can_be_packed(tmp_path: Path, name: str) -> None:
-    """
-    The folder has as much of it as fits; another group has another folder.
-    """
+    """The folder has as much of it as fits; another group has another folder."""
     fleet = [
         Telling(f"m{n}", group=f"{name}{n}").assigned(TP).poll(TP, 0, 5)
         for n in range(2)
@@ -428,9 +388,7 @@ def test_a_group_of_any_name_can_be_packed(tmp_path: Path, name: str) -> None:
 def test_a_topic_that_kafka_does_not_allow_is_in_no_pack(
     tmp_path: Path, topic: str
 ) -> None:
-    """
-    Its journal is broken, and nothing is written, inside or outside.
-    """
+    """Its journal is broken, and nothing is written, inside or outside."""
     told = Telling().then("assigned", partitions=[f"{topic}:0"])
     folder = written(tmp_path / "fleet", [told])
     done = run(folder, "--pack", tmp_path / "pack")
@@ -440,9 +398,7 @@ def test_a_topic_that_kafka_does_not_allow_is_in_no_pack(
 
 
 def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
-    """
-    Whatever another pack has that is read as evidence; and the verdict comes first.
-    """
+    """Whatever another pack has that is read as evidence; and the verdict comes first."""
     folder = written(tmp_path / "fleet", bad.a1())
     one, two = tmp_path / "one", tmp_path / "two"
     packed(folder, one)
@@ -463,9 +419,7 @@ def test_each_pack_gets_what_it_lacks(tmp_path: Path) -> None:
 def test_an_excerpt_of_a_pack_shows_what_one_of_journals_does(
     tmp_path: Path, make: Callable[[], Fleet]
 ) -> None:
-    """
-    Operators' holds too, which are of no partition.
-    """
+    """Operators' holds too, which are of no partition."""
     folder = written(tmp_path / "fleet", make())
     packed(folder, tmp_path / "pack")
     here = run(folder, "--partition", TP).stdout
@@ -483,9 +437,7 @@ def marked(text: str) -> list[list[str]]:
 def test_a_copy_of_what_is_packed_that_went_on_by_itself_is_said(
     tmp_path: Path, more: int
 ) -> None:
-    """
-    An operators' journal goes on wherever it lies: packed here, and longer there.
-    """
+    """An operators' journal goes on wherever it lies: packed here, and longer there."""
     here, there = tmp_path / "here.journal", tmp_path / "there.journal"
     hold(here, "returns")
     shutil.copy(here, there)

@@ -1,6 +1,4 @@
-"""
-Journals in parts: nothing is lost where one begins, and what is missing is said.
-"""
+"""Journals in parts: nothing is lost where one begins, and what is missing is said."""
 
 import json
 import os
@@ -62,9 +60,7 @@ def run(*arguments: object) -> Result:
 
 
 def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
-    """
-    Whatever they are called, and in whatever order they are given.
-    """
+    """Whatever they are called, and in whatever order they are given."""
     parts = written(tmp_path)
     for number, path in enumerate(reversed(parts)):
         path.rename(tmp_path / f"{number:03}.journal")
@@ -75,9 +71,7 @@ def test_parts_are_read_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [0, 1, 2, -1])
 def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
-    """
-    Status 2, whichever it is: never clean.
-    """
+    """Status 2, whichever it is: never clean."""
     parts = written(tmp_path)
     parts[missing].unlink()
     done = run(tmp_path)
@@ -86,9 +80,7 @@ def test_a_part_that_is_missing_is_said(tmp_path: Path, missing: int) -> None:
 
 
 def test_the_parts_at_the_end_are_missed_too(tmp_path: Path) -> None:
-    """
-    Also if all are gone but the first.
-    """
+    """Also if all are gone but the first."""
     first, *others = written(tmp_path)
     for path in others:
         path.unlink()
@@ -110,9 +102,7 @@ def test_one_part_alone_is_no_journal(tmp_path: Path) -> None:
 
 
 def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
-    """
-    What is cut off at the end of a part is missed: only of the last one can it be new.
-    """
+    """What is cut off at the end of a part is missed: only of the last one can it be new."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
@@ -125,9 +115,7 @@ def test_lines_that_a_part_has_lost_are_said(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_a_part_counts_once(tmp_path: Path) -> None:
-    """
-    It may have been copied before the part was over.
-    """
+    """It may have been copied before the part was over."""
     parts = written(tmp_path)
     shutil.copy(parts[1], tmp_path / "copy.journal")
     early = parts[2].read_text().splitlines(keepends=True)[:-2]
@@ -163,9 +151,7 @@ def shared(path: Path, *said: str) -> None:
 
 
 def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
-    """
-    They began at other times: no entry of one stands for one of the other.
-    """
+    """They began at other times: no entry of one stands for one of the other."""
     for number in range(2):
         head = {"journal": 1, "member": "a", "group": "g", "at": 1.0 + number}
         entry = {"n": 1, "at": 2.0, "e": "call", "op": "poll", "id": 1}
@@ -176,9 +162,7 @@ def test_journals_of_one_name_are_journals_apart(tmp_path: Path) -> None:
 
 
 def test_holds_reach_over_parts(tmp_path: Path) -> None:
-    """
-    A1: the pause stands in the first part, and what broke it in a later one.
-    """
+    """A1: the pause stands in the first part, and what broke it in a later one."""
     writer = JournalWriter(tmp_path, member="a", part_bytes=SIZE)
     said = {"op": "pause", "id": 1, "scopes": ["orders"], "owner": "alice"}
     writer.write("assigned", {"partitions": ["orders:0"]})
@@ -194,9 +178,7 @@ def test_holds_reach_over_parts(tmp_path: Path) -> None:
 
 
 def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
-    """
-    When something is written: nobody waits for the time to pass.
-    """
+    """When something is written: nobody waits for the time to pass."""
     now = [0.0]
     writer = JournalWriter(
         tmp_path,
@@ -236,9 +218,7 @@ def failing(name: str) -> Callable[..., object]:
 def test_a_journal_that_cannot_go_on_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    It is longer than it should be, that is said, and tried again.
-    """
+    """It is longer than it should be, that is said, and tried again."""
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", failing("full"))
@@ -307,9 +287,7 @@ for number in range(1000):
 def test_a_process_killed_in_the_middle_of_beginning_a_part(
     tmp_path: Path, step: int, when: str
 ) -> None:
-    """
-    At each step: whatever was written is read, and nothing is said to be missing.
-    """
+    """At each step: whatever was written is read, and nothing is said to be missing."""
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(step), when]
     done = subprocess.run(  # noqa: S603 - our own
         command, check=False, capture_output=True, text=True

@@ -1,6 +1,4 @@
-"""
-A journal that short processes append to, one after the other.
-"""
+"""A journal that short processes append to, one after the other."""
 
 import fcntl
 import importlib

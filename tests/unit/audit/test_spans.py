@@ -1,6 +1,4 @@
-"""
-Stretches of offsets, compared with what sets of offsets say.
-"""
+"""Stretches of offsets, compared with what sets of offsets say."""
 
 import random
 from collections.abc import Iterator

@@ -1,6 +1,4 @@
-"""
-Journals read as streams: the same verdict, little memory, and what is around a finding.
-"""
+"""Journals read as streams: the same verdict, little memory, and what is around a finding."""
 
 import tracemalloc
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""
-What a picture tells of journals, before anything is drawn.
-"""
+"""What a picture tells of journals, before anything is drawn."""
 
 from collections.abc import Sequence
 
@@ -44,9 +42,7 @@ def spans(lane: Lane) -> list[tuple[float, float]]:
     ],
 )
 def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
-    """
-    And lasts from the return of pause to the call of resume.
-    """
+    """And lasts from the return of pause to the call of resume."""
     told = Telling(at=0).assigned(TP).pause(scope).poll().resume(scope).poll()
     lane = only_lane(told)
     assert [one.level for one in lane.held] == [level]
@@ -54,17 +50,13 @@ def test_a_hold_has_the_level_that_was_paused(scope: str, level: Level) -> None:
 
 
 def test_a_partition_of_a_topic_that_is_called_re_is_no_pattern() -> None:
-    """
-    A journal names it as everybody does.
-    """
+    """A journal names it as everybody does."""
     lane = only_lane(Telling().assigned("re:0").pause("re:re:0").poll())
     assert [one.level for one in lane.held] == [Level.PARTITION]
 
 
 def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
-    """
-    Whether a member or the operator's own journal tells of it, it is drawn once.
-    """
+    """Whether a member or the operator's own journal tells of it, it is drawn once."""
     member = Telling("a", at=0).assigned(TP)
     member.then("hold", scope="orders", owner="eve").poll()
     operator = Telling("o", at=0).then(
@@ -76,9 +68,7 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
 
 
 def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
-    """
-    Who was there before delivers until it hears of it; nothing of that is a fault.
-    """
+    """Who was there before delivers until it hears of it; nothing of that is a fault."""
     operator = Telling("o", at=0).then("group-hold", scope="orders", group="g")
     operator.at = 9.0
     operator.then("group-lift", scope="orders", group="g")
@@ -90,16 +80,12 @@ def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
 
 
 def test_a_hold_of_another_topic_is_not_in_the_lane() -> None:
-    """
-    Only what covers the partition.
-    """
+    """Only what covers the partition."""
     assert only_lane(Telling().assigned(TP).pause("returns")).held == []
 
 
 def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
-    """
-    Between two ownerships nobody can deliver.
-    """
+    """Between two ownerships nobody can deliver."""
     one = Telling("a", at=0).assigned(TP).pause("orders").revoked(TP)
     one.assigned(TP, generation=2).revoked(TP).poll().poll()
     assert spans(only_lane(one)) == [(0.3, 0.4), (0.5, 0.6)]
@@ -108,9 +94,7 @@ def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
 
 
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
-    """
-    It stands until the member hears that it lost the partition, for that member alone.
-    """
+    """It stands until the member hears that it lost the partition, for that member alone."""
     frozen = Telling("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0
     after = Telling("b", at=4).assigned(TP).poll(TP, 0, 5)
@@ -120,9 +104,7 @@ def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> No
 
 
 def test_a_hold_whose_end_was_told_late_ended_when_it_did() -> None:
-    """
-    As the judge takes back what it suspected of the deliveries between.
-    """
+    """As the judge takes back what it suspected of the deliveries between."""
     told = Telling(at=0).assigned(TP).then("hold", scope="orders", owner="eve")
     told.poll(TP, 0, 5).then("lift", scope="orders", owner="eve", since=0.3)
     assert spans(only_lane(told.poll())) == [(0.2, 0.3)]
@@ -130,25 +112,19 @@ def test_a_hold_whose_end_was_told_late_ended_when_it_did() -> None:
 
 
 def test_a_hold_that_expires_ends_by_itself() -> None:
-    """
-    At the moment that the pause named.
-    """
+    """At the moment that the pause named."""
     told = Telling(at=1).assigned(TP)
     told.call("pause", scopes=["orders"], until=1.5).poll().poll().poll()
     assert spans(only_lane(told)) == [(1.3, 1.5)]
 
 
 def test_a_pause_that_failed_holds_nothing() -> None:
-    """
-    ``ok`` is false.
-    """
+    """``ok`` is false."""
     assert only_lane(Telling().assigned(TP).pause("orders", ok=False)).held == []
 
 
 def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
-    """
-    What is red is what the checker found, no more and no less.
-    """
+    """What is red is what the checker found, no more and no less."""
     lane = only_lane(*bad.a1())
     assert (lane.records, lane.violations) == (7, {"A1": 1})
     assert sum(run.count for run in lane.runs if run.is_wrong) == 2
@@ -158,9 +134,7 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
 
 @pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
 def test_every_broken_promise_is_told(make: object) -> None:
-    """
-    Of whatever kind.
-    """
+    """Of whatever kind."""
     fleet = make()  # type: ignore[operator]  # a fleet's maker
     verdicts = check([one.journal() for one in fleet])
     expected = {case: one.findings for case, one in verdicts.items()}
@@ -170,9 +144,7 @@ def test_every_broken_promise_is_told(make: object) -> None:
 
 
 def test_a_restarted_member_goes_on_in_its_lane() -> None:
-    """
-    Its process and what was added by chance do not name it.
-    """
+    """Its process and what was added by chance do not name it."""
     one = Telling("m1-71-00c0ffee").assigned(TP).poll()
     two = Telling("m1-99-0badcafe", at=2000).assigned(TP).poll()
     (member,) = told_of(one, two).members
@@ -180,26 +152,20 @@ def test_a_restarted_member_goes_on_in_its_lane() -> None:
 
 
 def test_members_stand_as_people_count() -> None:
-    """
-    The tenth after the second, whatever else is in their names.
-    """
+    """The tenth after the second, whatever else is in their names."""
     fleet = [Telling(name).assigned(TP) for name in ("m10", "m2", "9-x", "m", "m2b")]
     names = [one.name for one in told_of(*fleet).members]
     assert names == ["9-x", "m", "m2", "m2b", "m10"]
 
 
 def test_producers_and_operators_are_no_members() -> None:
-    """
-    They have no row.
-    """
+    """They have no row."""
     producer = Telling("p").then("acked", tp=TP, first=0, last=9)
     assert [one.name for one in told_of(producer, *bad.a4()).members] == ["a"]
 
 
 def test_a_fault_ends_when_it_is_healed() -> None:
-    """
-    Otherwise as planned.
-    """
+    """Otherwise as planned."""
     said = {"kind": "freeze", "targets": ["m1"], "seconds": 9}
     nemesis = Telling("n", at=0).then("fault", id=1, **said).then("heal", id=1)
     nemesis.then("fault", id=2, **said)
@@ -211,9 +177,7 @@ def test_a_fault_ends_when_it_is_healed() -> None:
 
 
 def test_lost_purged_and_parked_are_told() -> None:
-    """
-    Each at its moment, in its lane.
-    """
+    """Each at its moment, in its lane."""
     told = Telling().assigned(TP).then("parked", tp=TP, bytes=70, limit=90)
     told.then("purged", tp=TP, count=5, why="revoked").then("lost", partitions=[TP])
     lane = only_lane(told)
@@ -231,9 +195,7 @@ def _places(timeline: Timeline) -> Sequence[tuple[str, str, int]]:
 
 
 def test_each_group_has_lanes_of_its_own() -> None:
-    """
-    Two groups read one topic; each has its own verdict, and one may be chosen.
-    """
+    """Two groups read one topic; each has its own verdict, and one may be chosen."""
     one = Telling("a", group="billing").assigned(TP).poll(TP, 0, 5)
     one.pause("orders").poll(TP, 5, 7)
     two = Telling("b", group="audit").assigned(TP).poll(TP, 0, 9)
@@ -250,9 +212,7 @@ def test_each_group_has_lanes_of_its_own() -> None:
 
 
 def test_it_can_be_narrowed() -> None:
-    """
-    To topics, to partitions, and in time.
-    """
+    """To topics, to partitions, and in time."""
     fleet = Telling(at=0).assigned(TP, OTHER, "returns:0").poll(TP, 0, 5)
     fleet.poll(TP, 5, 9)
     assert _names(told_of(fleet)) == [TP, OTHER, "returns:0"]
@@ -276,34 +236,26 @@ def test_it_can_be_narrowed() -> None:
     ],
 )
 def test_nothing_to_draw_is_an_error(wanted: Wanted, said: str) -> None:
-    """
-    It says what there would be.
-    """
+    """It says what there would be."""
     with pytest.raises(JournalError, match=said):
         told_of(Telling(at=0).assigned(TP).poll(TP, 0, 5), wanted=wanted)
 
 
 def test_journals_without_entries() -> None:
-    """
-    There is nothing to draw.
-    """
+    """There is nothing to draw."""
     with pytest.raises(JournalError, match="no entries"):
         told_of(Telling())
 
 
 @pytest.mark.parametrize("at", [-1e11, 1e12])
 def test_times_that_no_calendar_has(at: float) -> None:
-    """
-    An error that says so, not one of the library that draws.
-    """
+    """An error that says so, not one of the library that draws."""
     with pytest.raises(JournalError, match="years 1900 to 9000"):
         told_of(Telling(at=at).assigned(TP).poll(TP, 0, 5))
 
 
 def test_a_day_of_pauses_that_expire_is_told_in_time() -> None:
-    """
-    Each end is compared with what may still be cut, not with every hold before it.
-    """
+    """Each end is compared with what may still be cut, not with every hold before it."""
     compared = 0
     is_ended_by = Placed.is_ended_by
 
@@ -331,9 +283,7 @@ def test_a_day_of_pauses_that_expire_is_told_in_time() -> None:
 
 
 def test_members_that_are_called_alike_and_live_at_one_time_have_lanes() -> None:
-    """
-    As all are whose client_id is kafka-python's; a restarted one goes on in its lane.
-    """
+    """As all are whose client_id is kafka-python's; a restarted one goes on in its lane."""
     fleet = [
         Telling("kafka-python-11-0123abcd", at=0).assigned(TP).poll().revoked(TP),
         Telling("kafka-python-12-0123abce", at=0.1).assigned(OTHER).poll().poll(),

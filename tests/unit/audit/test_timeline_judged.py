@@ -1,6 +1,4 @@
-"""
-The picture shows what the judge judged by: on random journals, moment by moment.
-"""
+"""The picture shows what the judge judged by: on random journals, moment by moment."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -27,9 +25,7 @@ LATER = 0.04
 
 @frozen
 class Step:
-    """
-    What one process does next, and how many tenths of a second it waits before.
-    """
+    """What one process does next, and how many tenths of a second it waits before."""
 
     event: str
     scope: str
@@ -60,9 +56,7 @@ OPERATORS = steps("group-hold", "group-hold", "group-lift", "limited")
 
 
 def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 - one kind of step each
-    """
-    Return a journal of a plan; generations go up, what ends is of what began.
-    """
+    """Return a journal of a plan; generations go up, what ends is of what began."""
     placed: list[tuple[str, str]] = []
     telling = Telling(member, at=1000)
     generation, departed = 0, (0, telling.at)
@@ -112,9 +106,7 @@ def told(member: str, plan: Sequence[Step]) -> Telling:  # noqa: C901, PLR0912 -
 
 
 def probed(telling: Telling, after: int) -> tuple[Journal, float, int]:
-    """
-    Return the journal with a poll after an entry: when it delivers, and its entry.
-    """
+    """Return the journal with a poll after an entry: when it delivers, and its entry."""
     lines = [json.loads(line) for line in telling.lines]
     at = lines[after]["at"] + LATER
     run = {"tp": TP, "from": 0, "next": 1, "first": 0, "last": 0, "count": 1}
@@ -201,9 +193,7 @@ def test_what_is_drawn_as_held_is_what_is_judged_as_held(
 
 
 def test_the_probes_find_holds_and_their_absence() -> None:
-    """
-    The test above would also pass if nothing were ever drawn and nothing ever found.
-    """
+    """The test above would also pass if nothing were ever drawn and nothing ever found."""
     seen: set[tuple[bool, bool]] = set()
     fleet = [Telling("a", at=1000).assigned(TP).pause("orders").resume("orders")]
     every_probe(

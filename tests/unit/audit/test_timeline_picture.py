@@ -1,6 +1,4 @@
-"""
-The picture itself: legal, safe whatever the names, small, and not by colour alone.
-"""
+"""The picture itself: legal, safe whatever the names, small, and not by colour alone."""
 
 import io
 import json
@@ -59,9 +57,7 @@ def texts(root: ET.Element) -> list[str]:
 
 @pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
 def test_a_broken_promise_is_seen(make: object) -> None:
-    """
-    In the verdict, in the legend, and with its number beside the lane.
-    """
+    """In the verdict, in the legend, and with its number beside the lane."""
     root = svg(of_fleet(*make()))  # type: ignore[operator]  # a fleet's maker
     name = make.__name__.partition("_")[0].upper()  # type: ignore[attr-defined]
     assert any("broken promise" in text for text in texts(root))
@@ -71,9 +67,7 @@ def test_a_broken_promise_is_seen(make: object) -> None:
 
 @pytest.mark.parametrize("make", bad.GOOD, ids=lambda make: make.__name__)
 def test_a_good_fleet_is_called_good(make: object) -> None:
-    """
-    No number of a check is anywhere, but of what could not be judged.
-    """
+    """No number of a check is anywhere, but of what could not be judged."""
     timeline = of_fleet(*make())  # type: ignore[operator]  # a fleet's maker
     root = svg(timeline)
     limits = f", not judged: {', '.join(timeline.unjudged)}"
@@ -95,9 +89,7 @@ def untold() -> Telling:
 
 
 def test_what_could_not_be_judged_is_not_called_good() -> None:
-    """
-    Not in the verdict, and the lane, the notes and the table say what and why.
-    """
+    """Not in the verdict, and the lane, the notes and the table say what and why."""
     timeline = of_fleet(untold())
     for kind in (texts(svg(timeline)), [page(timeline)]):
         said = "\n".join(kind)
@@ -109,9 +101,7 @@ def test_what_could_not_be_judged_is_not_called_good() -> None:
 
 
 def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
-    """
-    A window, or a choice of partitions: the verdict is of what is shown.
-    """
+    """A window, or a choice of partitions: the verdict is of what is shown."""
     (told,) = bad.a1()
     other = Telling("z").assigned("other:0").poll("other:0", 0, 5)
     fleet = [told.journal(), other.journal()]
@@ -124,9 +114,7 @@ def test_what_stands_beside_a_part_that_is_shown_is_not_denied() -> None:
 
 
 def test_what_came_against_a_hold_of_the_group_is_red() -> None:
-    """
-    As what came against a hold of the consumer.
-    """
+    """As what came against a hold of the consumer."""
     for make in (bad.g2, bad.a1):
         (lane,) = of_fleet(*make()).lanes
         assert any(run.is_wrong for run in lane.runs)
@@ -135,9 +123,7 @@ def test_what_came_against_a_hold_of_the_group_is_red() -> None:
 
 
 def test_levels_differ_without_colour() -> None:
-    """
-    Each has dashes of its own, and holds at one time have rows of their own.
-    """
+    """Each has dashes of its own, and holds at one time have rows of their own."""
     assert len({dashes for _, dashes in LEVELS.values()}) == len(LEVELS)
     told = Telling().assigned("orders:0")
     for scope in ("orders:0", "orders", "re:ord.*", "@all"):
@@ -151,9 +137,7 @@ def test_levels_differ_without_colour() -> None:
 
 
 def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
-    """
-    Whatever the user's own pictures look like, and without a date.
-    """
+    """Whatever the user's own pictures look like, and without a date."""
     timeline = of_fleet(*bad.a1())
     first = drawn(timeline, "svg")
     (tmp_path / "other").write_text("")
@@ -165,9 +149,7 @@ def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_it_is_said_to_those_who_do_not_see() -> None:
-    """
-    A title, and what is shown, in the picture and in the page.
-    """
+    """A title, and what is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.a1())
     root = svg(timeline, "Stock")
     assert (root.get("role"), root.get("aria-labelledby")) == ("img", "title desc")
@@ -180,9 +162,7 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
 
 
 def test_each_colour_has_one_for_a_dark_ground() -> None:
-    """
-    A viewer that knows of none shows the light ones.
-    """
+    """A viewer that knows of none shows the light ones."""
     text = drawn(of_fleet(*bad.a1()), "svg").decode()
     used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text))
     assert used <= DARK.keys()
@@ -215,9 +195,7 @@ def hostile() -> Timeline:
 
 
 def test_hostile_names_stay_text() -> None:
-    """
-    Of topics, members, owners and faults; what XML cannot hold is replaced.
-    """
+    """Of topics, members, owners and faults; what XML cannot hold is replaced."""
     root = svg(hostile(), title=EVIL, trouble=EVIL)
     names = {one.tag.rpartition("}")[2] for one in root.iter()}
     assert not names & {"script", "a", "foreignObject", "image"}
@@ -231,9 +209,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_the_page_runs_its_own_scripts_and_no_others() -> None:
-    """
-    Its policy names both by their hashes, and nothing may be loaded from anywhere.
-    """
+    """Its policy names both by their hashes, and nothing may be loaded from anywhere."""
     text = page(hostile(), EVIL, EVIL)
     (policy,) = re.findall(r'Security-Policy" content="([^"]*)"', text)
     scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
@@ -260,9 +236,7 @@ def browser_page() -> Iterator[Page]:
 def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     browser_page: Page, tmp_path: Path, *, is_hostile: bool
 ) -> None:
-    """
-    No other request, no refused one, no error, no script of a name; pointing tells.
-    """
+    """No other request, no refused one, no error, no script of a name; pointing tells."""
     timeline = hostile() if is_hostile else of_fleet(*bad.a1())
     path = tmp_path / "out.html"
     path.write_text(page(timeline, EVIL if is_hostile else None), "utf-8")
@@ -289,9 +263,7 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
 
 
 def a_long_run(partitions: int, seconds: int, records: int) -> list[Journal]:
-    """
-    Return what three members and a nemesis wrote, with a poll ten times a second.
-    """
+    """Return what three members and a nemesis wrote, with a poll ten times a second."""
     journals = []
     per_poll = records // (seconds * 10 * 3)
     for number in range(3):
@@ -318,9 +290,7 @@ def a_long_run(partitions: int, seconds: int, records: int) -> list[Journal]:
 
 
 def test_a_million_records_are_a_small_picture() -> None:
-    """
-    12 partitions for 10 minutes: under 300 KB, and drawn in a few seconds.
-    """
+    """12 partitions for 10 minutes: under 300 KB, and drawn in a few seconds."""
     timeline = story(*a_long_run(12, 600, 1_000_000))
     began = time.process_time()
     text = drawn(timeline, "svg")
@@ -341,9 +311,7 @@ def a_crowd(rows: int) -> Timeline:
 
 
 def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
-    """
-    None over another; long names are shortened in their middle.
-    """
+    """None over another; long names are shortened in their middle."""
     timeline = a_crowd(200)
     plan = planned(timeline)
     tops = [row.top for row in plan.rows]
@@ -358,18 +326,14 @@ def test_two_hundred_members_and_partitions_have_a_row_each() -> None:
 
 
 def test_what_a_png_cannot_hold_is_said() -> None:
-    """
-    Before it is drawn at length, and with what to do.
-    """
+    """Before it is drawn at length, and with what to do."""
     with pytest.raises(JournalError, match="too tall: choose partitions"):
         drawn(a_crowd(900), "png")
 
 
 @pytest.mark.parametrize("length", [0.002, 0.5, 59, 600, 86_400, 20 * 86_400, 1e8])
 def test_the_axis_fits_milliseconds_and_years(length: float) -> None:
-    """
-    It has a few ticks, and their texts do not lie over each other.
-    """
+    """It has a few ticks, and their texts do not lie over each other."""
     head = {"journal": 1, "member": "m", "group": "g", "at": 1.7e9}
     told = [
         {"n": 1, "at": 1.7e9, "e": "assigned", "partitions": ["orders:0"]},
@@ -389,9 +353,7 @@ def test_the_axis_fits_milliseconds_and_years(length: float) -> None:
 
 
 def test_what_is_not_drawn_is_said() -> None:
-    """
-    What was left out, what lies over other things, what has no moment.
-    """
+    """What was left out, what lies over other things, what has no moment."""
     told = Telling(at=1000).assigned("orders:0", "orders:1").poll("orders:0", 0, 5)
     for number in range(7):
         told.pause("orders", owner=f"o{number}")
@@ -421,24 +383,18 @@ def test_what_is_not_drawn_is_said() -> None:
     ],
 )
 def test_durations_are_said_in_words(seconds: float, said: str) -> None:
-    """
-    With as much as matters.
-    """
+    """With as much as matters."""
     assert lasting(seconds) == said
 
 
 def test_members_have_letters() -> None:
-    """
-    However many there are.
-    """
+    """However many there are."""
     assert [letter(n) for n in (0, 25, 26, 52, 701, 702)] == [
         *("A", "Z", "AA", "BA", "ZZ", "AAA")
     ]
 
 
 def test_what_distinguishes_names_stays() -> None:
-    """
-    Often that is their end.
-    """
+    """Often that is their end."""
     assert shortened("billing-eu-west-production-17", 16) == "billing-\u2026tion-17"
     assert shortened("m1", 16) == "m1"

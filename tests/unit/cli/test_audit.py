@@ -1,6 +1,4 @@
-"""
-``safeconsumer audit``: its lines, its report and its exit status.
-"""
+"""``safeconsumer audit``: its lines, its report and its exit status."""
 
 import errno
 import json
@@ -31,9 +29,7 @@ def run(*arguments: object) -> Result:
 
 
 def test_a_clean_fleet(tmp_path: Path) -> None:
-    """
-    Status 0, and one row per check and partition in the report.
-    """
+    """Status 0, and one row per check and partition in the report."""
     report = tmp_path / "report"
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     done = run(folder, "--report", report)
@@ -44,9 +40,7 @@ def test_a_clean_fleet(tmp_path: Path) -> None:
 
 
 def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
-    """
-    Status 1.
-    """
+    """Status 1."""
     done = run(written(tmp_path, bad.a1()))
     assert done.exit_code == 1
     assert "A1  orders:0 of g  1 x, first by a: entry 8" in done.output
@@ -63,9 +57,7 @@ def test_a_violation_is_named_with_its_evidence(tmp_path: Path) -> None:
     ],
 )
 def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
-    """
-    Status 2: what is not seen proves nothing, however clean the rest.
-    """
+    """Status 2: what is not seen proves nothing, however clean the rest."""
     folder = written(tmp_path, bad.held_and_let_go())
     (folder / "x.journal").write_text(text)
     done = run(folder)
@@ -75,18 +67,14 @@ def test_a_journal_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_an_empty_folder_proves_nothing(tmp_path: Path) -> None:
-    """
-    Status 2.
-    """
+    """Status 2."""
     assert run(tmp_path).exit_code == 2
 
 
 def test_an_empty_name_is_not_the_folder_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Status 2: a variable of a script has no value.
-    """
+    """Status 2: a variable of a script has no value."""
     written(tmp_path, bad.held_and_let_go())
     monkeypatch.chdir(tmp_path)
     done = run("")
@@ -97,18 +85,14 @@ def test_an_empty_name_is_not_the_folder_of_now(
 
 
 def test_a_check_that_is_left_out_twice_is_named_once(tmp_path: Path) -> None:
-    """
-    Beside another one, in order.
-    """
+    """Beside another one, in order."""
     left = [word for name in ("W4", "A1", "W4") for word in ("--without", name)]
     done = run(written(tmp_path, bad.held_and_let_go()), *left)
     assert done.stdout.endswith("1 partition, without A1, W4\n")
 
 
 def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
-    """
-    Status 2: they may lie a folder deeper, or on another host.
-    """
+    """Status 2: they may lie a folder deeper, or on another host."""
     folder = written(tmp_path / "one", bad.held_and_let_go())
     written(tmp_path / "two", []).joinpath("deeper").mkdir()
     done = run(folder, tmp_path / "two")
@@ -118,9 +102,7 @@ def test_a_folder_without_journals_is_no_proof(tmp_path: Path) -> None:
 
 
 def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
-    """
-    Status 2: they are not read, and may have what is missing; those given are read.
-    """
+    """Status 2: they are not read, and may have what is missing; those given are read."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     (folder / "host").mkdir()
     written(folder / "host" / "day", bad.a1())
@@ -138,9 +120,7 @@ def test_journals_a_folder_deeper_are_named(tmp_path: Path) -> None:
 
 
 def test_journals_behind_links_are_read(tmp_path: Path) -> None:
-    """
-    The folder of the links was given; where the files really are does not matter.
-    """
+    """The folder of the links was given; where the files really are does not matter."""
     real = written(tmp_path / "fleet", bad.held_and_let_go())
     given = tmp_path / "logs"
     given.mkdir()
@@ -156,9 +136,7 @@ def test_journals_behind_links_are_read(tmp_path: Path) -> None:
 def test_a_folder_inside_that_cannot_be_listed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Nobody knows what it has. It may be another user's, or gone by then.
-    """
+    """Nobody knows what it has. It may be another user's, or gone by then."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     (folder / "host").mkdir()
     listing = os.scandir
@@ -175,9 +153,7 @@ def test_a_folder_inside_that_cannot_be_listed_is_named(
 
 
 def test_journals_of_no_partition_are_packed(tmp_path: Path) -> None:
-    """
-    That they name none is no trouble: they could be read to their ends.
-    """
+    """That they name none is no trouble: they could be read to their ends."""
     idle = [Telling("a").then("call", op="poll", id=1)]
     done = run(written(tmp_path / "fleet", idle), "--pack", tmp_path / "pack")
     assert (done.exit_code, "not packed" in done.stderr) == (2, False)
@@ -185,9 +161,7 @@ def test_journals_of_no_partition_are_packed(tmp_path: Path) -> None:
 
 
 def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
-    """
-    Status 2, with its reason: a consumer that never got a partition.
-    """
+    """Status 2, with its reason: a consumer that never got a partition."""
     done = run(written(tmp_path, [Telling("a").then("call", op="poll", id=1)]))
     assert (done.exit_code, done.stdout) == (
         2,
@@ -197,9 +171,7 @@ def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
 
 
 def test_a_clean_end_takes_who_tells_what_was_written(tmp_path: Path) -> None:
-    """
-    Status 2: --drained without producers' journals, or the topic, knows of no record.
-    """
+    """Status 2: --drained without producers' journals, or the topic, knows of no record."""
     folder = written(tmp_path, [Telling("a").assigned(TP).poll(TP, 0, 5)])
     assert run(folder).exit_code == 0
     done = run(folder, "--drained")
@@ -218,9 +190,7 @@ def test_a_clean_end_takes_who_tells_what_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_journal_that_was_moved_away_is_named(tmp_path: Path, name: str) -> None:
-    """
-    It is not read, and may have what is missing; what it is called by others is.
-    """
+    """It is not read, and may have what is missing; what it is called by others is."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     (folder / "0.svg").touch()
     (folder / "0.journals").touch()
@@ -232,18 +202,14 @@ def test_a_journal_that_was_moved_away_is_named(tmp_path: Path, name: str) -> No
 
 
 def test_producers_alone_prove_nothing(tmp_path: Path) -> None:
-    """
-    Status 2: nobody read what was acknowledged, or no journal says so.
-    """
+    """Status 2: nobody read what was acknowledged, or no journal says so."""
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
     done = run(written(tmp_path, [producer]))
     assert (done.exit_code, "A2  orders:0  could not be" in done.output) == (2, True)
 
 
 def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
-    """
-    Status 2: which of them had a partition cannot be told.
-    """
+    """Status 2: which of them had a partition cannot be told."""
     one = Telling("worker").assigned(TP).poll(TP, 0, 9).commit(TP, 9)
     other = Telling("worker", at=2000).poll().poll(TP, 9, 12)
     done = run(written(tmp_path, [one, other]))
@@ -257,9 +223,7 @@ def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
 def test_an_allowance_is_a_number_of_seconds(
     tmp_path: Path, command: str, option: str, seconds: str
 ) -> None:
-    """
-    Neither below zero nor without end: with those everything is clean, or wrong.
-    """
+    """Neither below zero nor without end: with those everything is clean, or wrong."""
     written(tmp_path, bad.a1())
     told = [command, str(tmp_path), option, seconds]
     done = CliRunner().invoke(safeconsumer, told)
@@ -267,9 +231,7 @@ def test_an_allowance_is_a_number_of_seconds(
 
 
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> None:
-    """
-    Status 2; leaving the check out is said as well.
-    """
+    """Status 2; leaving the check out is said as well."""
     told = Telling().assigned(TP).poll(TP, 0, 5).pause("orders").resume("orders")
     folder = written(tmp_path / "fleet", [told.poll(TP, 5, 7)])
     done = run(folder, "--report", tmp_path / "report")
@@ -288,18 +250,14 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
 def test_a_former_name_of_a_check_is_answered_with_the_new_one(
     tmp_path: Path, number: int
 ) -> None:
-    """
-    S is Spark's: what was S1 is A1.
-    """
+    """S is Spark's: what was S1 is A1."""
     done = run(tmp_path, "--without", f"S{number}")
     said = f"S{number} is called A{number} now."
     assert (done.exit_code, said in done.output) == (2, True)
 
 
 def test_an_operators_hold_needs_an_operators_journal(tmp_path: Path) -> None:
-    """
-    Members heard of a hold; since when it bound new owners nobody says.
-    """
+    """Members heard of a hold; since when it bound new owners nobody says."""
     told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     done = run(written(tmp_path / "without", [told]))
@@ -311,9 +269,7 @@ def test_an_operators_hold_needs_an_operators_journal(tmp_path: Path) -> None:
 
 
 def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> None:
-    """
-    Status 2: who delivered what is missing may have written it there.
-    """
+    """Status 2: who delivered what is missing may have written it there."""
     folder = written(tmp_path, bad.a2())
     assert run(folder).exit_code == 1
     (folder / "x.journal").write_text('{"journal": 9}\n')
@@ -326,9 +282,7 @@ def test_what_may_stand_in_a_broken_journal_is_no_violation(tmp_path: Path) -> N
 
 
 def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
-    """
-    Two correct ones are clean; a loss is named with its group.
-    """
+    """Two correct ones are clean; a loss is named with its group."""
     one = Telling("a", group="one").assigned(TP).poll(TP, 0, 100).commit(TP, 100)
     two = Telling("b", group="two", at=1010).assigned(TP).poll(TP, 0, 100)
     folder = written(tmp_path, [one, two.commit(TP, 100)])
@@ -343,9 +297,7 @@ def test_two_groups_are_judged_apart(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_listed_is_not_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Status 2, and it is named.
-    """
+    """Status 2, and it is named."""
     good = written(tmp_path / "mine", bad.held_and_let_go())
     theirs = written(tmp_path / "theirs", bad.a1())
     listed = os.scandir
@@ -361,9 +313,7 @@ def test_a_folder_that_may_not_be_listed_is_not_empty(
 
 
 def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -> None:
-    """
-    The verdict comes first; 1 is for violations alone.
-    """
+    """The verdict comes first; 1 is for violations alone."""
     good = written(tmp_path / "good", bad.held_and_let_go())
     wrong = written(tmp_path / "wrong", bad.a1())
     (tmp_path / "file").write_text("")
@@ -377,9 +327,7 @@ def test_what_cannot_be_written_is_no_violation_and_hides_none(tmp_path: Path) -
 
 
 def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
-    """
-    Whoever reads the rows alone must not take them for clean.
-    """
+    """Whoever reads the rows alone must not take them for clean."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     for is_complete in (True, False):
         run(folder, "--report", tmp_path / "report")
@@ -389,9 +337,7 @@ def test_a_report_says_whether_all_was_read(tmp_path: Path) -> None:
 
 
 def test_an_excerpt_is_of_the_group_that_is_judged(tmp_path: Path) -> None:
-    """
-    With what producers wrote; another group's entries show nothing of it.
-    """
+    """With what producers wrote; another group's entries show nothing of it."""
     producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
     one = Telling("one-a", group="one").assigned(TP).poll(TP, 0, 4).revoked(TP)
     two = Telling("one-b", group="one", at=2000).assigned(TP, generation=2)
@@ -404,9 +350,7 @@ def test_an_excerpt_is_of_the_group_that_is_judged(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
-    """
-    Status 2 with the reason; and which there are.
-    """
+    """Status 2 with the reason; and which there are."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     done = run(folder, "--partition", "nowhere:7")
     assert done.exit_code == 2
@@ -421,9 +365,7 @@ def test_a_partition_that_is_nowhere_is_said(tmp_path: Path) -> None:
 def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(
     tmp_path: Path,
 ) -> None:
-    """
-    However many of its parts are broken; another one is another.
-    """
+    """However many of its parts are broken; another one is another."""
     kept = JournalWriter(tmp_path, member="a", group="g", part_bytes=1)
     for partition in range(4):
         kept.write("assigned", {"partitions": [f"orders:{partition}"]})
@@ -442,9 +384,7 @@ def test_a_journal_with_a_part_that_cannot_be_read_is_one_journal(
 
 
 def test_an_excerpt_shows_the_hold_that_was_not_obeyed(tmp_path: Path) -> None:
-    """
-    What operators said until then, and of this group; the last hold is marked.
-    """
+    """What operators said until then, and of this group; the last hold is marked."""
     said = {"scope": "orders", "owner": "alice", "group": "g"}
     other = Telling("others", at=1000).then("group-hold", **{**said, "group": "x"})
     folder = written(tmp_path, [*bad.g2(), other])

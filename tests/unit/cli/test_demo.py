@@ -1,6 +1,4 @@
-"""
-The command: its options, its exit statuses, its output.
-"""
+"""The command: its options, its exit statuses, its output."""
 
 import json
 import socket

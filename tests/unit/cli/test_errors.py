@@ -1,6 +1,4 @@
-"""
-What went wrong at a cluster, as commands say it: the status, and the broker's words.
-"""
+"""What went wrong at a cluster, as commands say it: the status, and the broker's words."""
 
 import errno
 import ssl
@@ -97,9 +95,7 @@ def test_one_table_tells_errors_apart(
 @click.option("--interrupted", is_flag=True)
 @click.pass_context
 def breaking(context: click.Context, *, interrupted: bool) -> None:
-    """
-    End as kafka-python's event loop does, interrupted or not.
-    """
+    """End as kafka-python's event loop does, interrupted or not."""
     task = Task(lambda: None)
     loop = NetworkSelector()
     with closing(loop), explained(context):
@@ -111,9 +107,7 @@ def breaking(context: click.Context, *, interrupted: bool) -> None:
 
 
 def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
-    """
-    130 and a line, where "Task is not done yet!" took its place.
-    """
+    """130 and a line, where "Task is not done yet!" took its place."""
     runner = CliRunner()
     ended = runner.invoke(breaking, ["--interrupted"])
     assert (ended.exit_code, ended.output) == (
@@ -126,15 +120,11 @@ def test_an_interrupt_that_the_event_loop_hides_is_one() -> None:
 @click.command()
 @click.pass_context
 def full(context: click.Context) -> None:
-    """
-    Print to a full disk.
-    """
+    """Print to a full disk."""
     with explained(context):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_output_that_the_system_refuses_is_no_outcome() -> None:
-    """
-    The program ends with 70; 1 would say that letters failed, or that nothing is quiet.
-    """
+    """The program ends with 70; 1 would say that letters failed, or that nothing is quiet."""
     assert isinstance(CliRunner().invoke(full).exception, OSError)

@@ -1,6 +1,4 @@
-"""
-Results as a table, as lines and as JSON.
-"""
+"""Results as a table, as lines and as JSON."""
 
 import io
 import json

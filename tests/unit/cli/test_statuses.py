@@ -1,6 +1,4 @@
-"""
-Exit statuses: one meaning each, in the program and in its help.
-"""
+"""Exit statuses: one meaning each, in the program and in its help."""
 
 import re
 
@@ -25,9 +23,7 @@ def every_command() -> dict[str, click.Command]:
 
 
 def test_every_help_says_what_the_table_says() -> None:
-    """
-    No command has statuses of its own.
-    """
+    """No command has statuses of its own."""
     meanings = {int(one): MEANINGS[one] for one in Status}
     for name in every_command():
         help_ = CliRunner().invoke(safeconsumer, [*name.split(), "--help"]).stdout
@@ -41,18 +37,14 @@ def test_every_help_says_what_the_table_says() -> None:
 
 
 def test_a_command_that_reads_journals_says_that_it_can_be_interrupted() -> None:
-    """
-    With many of them it takes minutes.
-    """
+    """With many of them it takes minutes."""
     for name in ("audit", "timeline"):
         help_ = CliRunner().invoke(safeconsumer, [name, "--help"]).stdout
         assert f"  {Status.INTERRUPTED}  Interrupted." in help_, name
 
 
 def test_a_command_that_asks_no_broker_has_none_of_its_statuses() -> None:
-    """
-    A script that waits for a broker would look for them.
-    """
+    """A script that waits for a broker would look for them."""
     help_ = CliRunner().invoke(safeconsumer, ["control", "acls", "--help"]).stdout
     told = {int(one) for one in re.findall(r"^ {2,6}(\d+)  ", help_, re.MULTILINE)}
     usual = {Status.BROKEN, Status.INTERRUPTED, Status.CLOSED}
@@ -60,9 +52,7 @@ def test_a_command_that_asks_no_broker_has_none_of_its_statuses() -> None:
 
 
 def test_every_option_says_what_it_is_for() -> None:
-    """
-    A bare name would have to be guessed.
-    """
+    """A bare name would have to be guessed."""
     for name, command in every_command().items():
         bare = [
             one.opts[-1]
@@ -73,9 +63,7 @@ def test_every_option_says_what_it_is_for() -> None:
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
-    """
-    It is written without importing them. Nothing is cut, at eighty columns either.
-    """
+    """It is written without importing them. Nothing is cut, at eighty columns either."""
     context = click.Context(safeconsumer)
     for path in ([], ["control"], ["dead-letters"]):
         group: click.Command | None = safeconsumer

@@ -1,6 +1,4 @@
-"""
-The referee: judges deliveries by what the program asked for.
-"""
+"""The referee: judges deliveries by what the program asked for."""
 
 import pytest
 from kafka import TopicPartition

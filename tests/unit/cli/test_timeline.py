@@ -1,6 +1,4 @@
-"""
-The command ``safeconsumer timeline``.
-"""
+"""The command ``safeconsumer timeline``."""
 
 import sys
 import xml.etree.ElementTree as ET
@@ -20,9 +18,7 @@ def run(*arguments: object) -> Result:
 
 
 def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
-    """
-    Status 0, also with violations: to judge is the audit's.
-    """
+    """Status 0, also with violations: to judge is the audit's."""
     out = tmp_path / "out.svg"
     done = run(written(tmp_path / "fleet", bad.a1()), "-o", out, "--title", "Stock")
     said = f"{out}: 1 partition, 1 journal, 1 violation, not judged: A7\n"
@@ -35,18 +31,14 @@ def test_a_folder_becomes_a_picture(tmp_path: Path) -> None:
     ("name", "begin"), [("out.HTML", b"<!doctype html>"), ("out.png", b"\x89PNG")]
 )
 def test_it_can_be_a_page_or_an_image(tmp_path: Path, name: str, begin: bytes) -> None:
-    """
-    By the ending of its name.
-    """
+    """By the ending of its name."""
     out = tmp_path / name
     assert run(written(tmp_path / "fleet", bad.a1()), "-o", out).exit_code == 0
     assert out.read_bytes().startswith(begin)
 
 
 def test_a_group_can_be_chosen(tmp_path: Path) -> None:
-    """
-    Without that each has lanes of its own; one that is not there is an error.
-    """
+    """Without that each has lanes of its own; one that is not there is an error."""
     fleet = [*bad.a1(), Telling("b", "audit").assigned(bad.TP).poll(bad.TP, 0, 9)]
     folder, out = written(tmp_path / "fleet", fleet), tmp_path / "out.svg"
     assert "2 partitions, 2 journals, 1 violation" in run(folder, "-o", out).output
@@ -72,9 +64,7 @@ def test_without_the_extra_the_install_line_is_said(
     library: str,
     module: str,
 ) -> None:
-    """
-    Status 2, before anything is read.
-    """
+    """Status 2, before anything is read."""
     monkeypatch.delitem(
         sys.modules, f"safeconsumer.audit.timeline.{module}", raising=False
     )
@@ -89,9 +79,7 @@ def test_without_the_extra_the_install_line_is_said(
 
 
 def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
-    """
-    But for what packs do not know, which it says.
-    """
+    """But for what packs do not know, which it says."""
     folder = written(tmp_path / "fleet", [*bad.a1(), *bad.held_for_the_group()[2:]])
     pack = tmp_path / "pack"
     run_audit = CliRunner().invoke(
@@ -117,9 +105,7 @@ def test_a_pack_becomes_the_same_picture(tmp_path: Path) -> None:
 
 
 def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
-    """
-    The picture lacks it, and a misspelt name must not look like silence.
-    """
+    """The picture lacks it, and a misspelt name must not look like silence."""
     folder, out = written(tmp_path / "fleet", bad.a1()), tmp_path / "out.svg"
     there = ("--topic", "orders", "--partition", bad.TP, "--group", "g")
     assert run(folder, "-o", out, *there).stderr == ""
@@ -151,9 +137,7 @@ def test_what_cannot_be_drawn_is_said(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    """
-    Status 2, no picture, no traceback.
-    """
+    """Status 2, no picture, no traceback."""
     monkeypatch.chdir(tmp_path)
     done = run(written(tmp_path / "fleet", bad.a1()), *arguments)
     assert done.exit_code == 2
@@ -164,9 +148,7 @@ def test_what_cannot_be_drawn_is_said(
 def test_where_it_cannot_be_written_is_said_before_journals_are_read(
     tmp_path: Path,
 ) -> None:
-    """
-    That may take minutes.
-    """
+    """That may take minutes."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     (folder / "x.journal").write_text('{"journal": 2}\n')
     done = run(folder, "-o", tmp_path / "nowhere" / "out.svg")
@@ -177,9 +159,7 @@ def test_where_it_cannot_be_written_is_said_before_journals_are_read(
 
 
 def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
-    """
-    Status 2; the others are drawn, and the picture says that it is not complete.
-    """
+    """Status 2; the others are drawn, and the picture says that it is not complete."""
     folder = written(tmp_path / "fleet", bad.held_and_let_go())
     (folder / "x.journal").write_text('{"journal": 2}\n')
     done = run(folder, "-o", tmp_path / "out.svg")
@@ -194,8 +174,6 @@ def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder(tmp_path: Path) -> None:
-    """
-    Status 2.
-    """
+    """Status 2."""
     done = run(tmp_path, "-o", tmp_path / "out.svg")
     assert (done.exit_code, "no entries" in done.output) == (2, True)

@@ -1,6 +1,4 @@
-"""
-Commands that read topics, at a cluster that does not answer.
-"""
+"""Commands that read topics, at a cluster that does not answer."""
 
 from typing import NoReturn
 
@@ -23,9 +21,7 @@ class _Asked:
 def test_letters_wait_no_longer_than_other_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    By kafka-python's default it was half a minute, for a mistyped address.
-    """
+    """By kafka-python's default it was half a minute, for a mistyped address."""
     asked = _Asked()
     monkeypatch.setattr(letters, "KafkaConsumer", asked)
     with pytest.raises(KafkaTimeoutError):
@@ -36,9 +32,7 @@ def test_letters_wait_no_longer_than_other_commands(
 def test_an_audit_against_topics_waits_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A wait that was chosen counts more.
-    """
+    """A wait that was chosen counts more."""
     asked = _Asked()
     monkeypatch.setattr(against, "KafkaConsumer", asked)
     for base in ({}, {"bootstrap_timeout_ms": 60_000}):

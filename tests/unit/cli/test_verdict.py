@@ -1,6 +1,4 @@
-"""
-What results mean: the exit status and the sentence.
-"""
+"""What results mean: the exit status and the sentence."""
 
 import pytest
 

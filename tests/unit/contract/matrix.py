@@ -24,16 +24,12 @@ _PROMISE = re.compile(r"^### ([A-Z]\d+): (.+)$", re.MULTILINE)
 
 
 def promises() -> dict[str, str]:
-    """
-    Return each promise's id and title, in the order of the page.
-    """
+    """Return each promise's id and title, in the order of the page."""
     return dict(_PROMISE.findall(CONTRACT.read_text(encoding="utf-8")))
 
 
 def proofs() -> dict[str, list[str]]:
-    """
-    Return the tests of each id that a test names, as pytest calls them.
-    """
+    """Return the tests of each id that a test names, as pytest calls them."""
     found: dict[str, list[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -64,9 +60,7 @@ Each promise of [the contract](design/contract.md), and the tests that are marke
 
 
 def page() -> str:
-    """
-    Return the matrix as a page.
-    """
+    """Return the matrix as a page."""
     tests = proofs()
     rows = []
     for one, title in promises().items():

@@ -1,6 +1,4 @@
-"""
-One changed import line: every name, signature, default and key of upstream works.
-"""
+"""One changed import line: every name, signature, default and key of upstream works."""
 
 import inspect
 import re
@@ -23,9 +21,7 @@ VARARGS = {"pause", "resume"}
 
 
 def test_the_class_under_upstreams_name_is_ours() -> None:
-    """
-    ``from safeconsumer import KafkaConsumer``.
-    """
+    """``from safeconsumer import KafkaConsumer``."""
     assert safeconsumer.KafkaConsumer is SafeConsumer
     assert issubclass(SafeConsumer, kafka.KafkaConsumer)
 
@@ -33,9 +29,7 @@ def test_the_class_under_upstreams_name_is_ours() -> None:
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_signature_is_upstreams(name: str) -> None:
-    """
-    The same parameters with the same defaults; more only by keyword.
-    """
+    """The same parameters with the same defaults; more only by keyword."""
     theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
     ours = inspect.signature(getattr(SafeConsumer, name)).parameters
     shared = [one for one in ours.values() if one.kind is not one.KEYWORD_ONLY]
@@ -49,9 +43,7 @@ def test_a_signature_is_upstreams(name: str) -> None:
 
 
 def test_the_constructor_takes_upstreams_arguments() -> None:
-    """
-    Topics and keys; ours are keyword-only, with defaults.
-    """
+    """Topics and keys; ours are keyword-only, with defaults."""
     ours = inspect.signature(SafeConsumer).parameters
     kinds = {one.name: one.kind for one in ours.values()}
     assert inspect.Parameter.VAR_POSITIONAL is kinds.pop("topics")
@@ -61,26 +53,20 @@ def test_the_constructor_takes_upstreams_arguments() -> None:
 
 
 def test_the_defaults_are_upstreams() -> None:
-    """
-    Also those of configuration.
-    """
+    """Also those of configuration."""
     assert kafka.KafkaConsumer.DEFAULT_CONFIG is SafeConsumer.DEFAULT_CONFIG
 
 
 @pytest.fixture
 def safe() -> Iterator[SafeConsumer]:
-    """
-    One that needs no answer.
-    """
+    """One that needs no answer."""
     with offline(SafeConsumer) as consumer:
         yield consumer
 
 
 @pytest.mark.contract("P13")
 def test_every_key_is_accepted_with_its_default() -> None:
-    """
-    All of them at once, but for where to connect and what to assume there.
-    """
+    """All of them at once, but for where to connect and what to assume there."""
     configs = {**kafka.KafkaConsumer.DEFAULT_CONFIG}
     del configs["bootstrap_servers"], configs["api_version"]
     with offline(SafeConsumer, **configs) as consumer:
@@ -88,9 +74,7 @@ def test_every_key_is_accepted_with_its_default() -> None:
 
 
 def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
-    """
-    The same class, the same words.
-    """
+    """The same class, the same words."""
     messages = []
     for kind in (kafka.KafkaConsumer, SafeConsumer):
         with pytest.raises(KafkaConfigurationError) as caught:
@@ -102,9 +86,7 @@ def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
 
 @pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"])
 def test_a_reset_that_is_unknown(value: object) -> None:
-    """
-    It is refused, before a thread is started; upstream takes it for ``"none"``.
-    """
+    """It is refused, before a thread is started; upstream takes it for ``"none"``."""
     before = set(threading.enumerate())
     with pytest.raises(KafkaConfigurationError, match=re.escape(repr(value))):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", auto_offset_reset=value)
@@ -113,9 +95,7 @@ def test_a_reset_that_is_unknown(value: object) -> None:
 
 @pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
 def test_a_reset_that_upstream_knows(value: object) -> None:
-    """
-    It is taken as upstream takes it, its old names too.
-    """
+    """It is taken as upstream takes it, its old names too."""
     with (
         offline(SafeConsumer, auto_offset_reset=value) as ours,
         offline(kafka.KafkaConsumer, auto_offset_reset=value) as stock,
@@ -126,18 +106,14 @@ def test_a_reset_that_upstream_knows(value: object) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_documented(name: str) -> None:
-    """
-    ``help()`` goes on working.
-    """
+    """``help()`` goes on working."""
     assert inspect.getdoc(getattr(SafeConsumer, name))
 
 
 def test_upstreams_pause_of_something_unassigned_is_no_bare_key_error(
     safe: SafeConsumer,
 ) -> None:
-    """
-    Upstream raises ``KeyError``; ours is what its other calls raise.
-    """
+    """Upstream raises ``KeyError``; ours is what its other calls raise."""
     tp = kafka.TopicPartition("orders", 0)
     safe.assign([tp])
     with pytest.raises(IllegalStateError, match="audit:0"):
@@ -145,9 +121,7 @@ def test_upstreams_pause_of_something_unassigned_is_no_bare_key_error(
 
 
 def test_names_that_are_ours_alone_are_not_upstreams() -> None:
-    """
-    A later upstream that uses one of them is noticed here.
-    """
+    """A later upstream that uses one of them is noticed here."""
     ours = {
         name
         for name in dir(SafeConsumer)

@@ -1,6 +1,4 @@
-"""
-Each name of kafka-python's inside that we rely on is there, listed and really used.
-"""
+"""Each name of kafka-python's inside that we rely on is there, listed and really used."""
 
 import inspect
 from collections.abc import Iterator
@@ -38,9 +36,7 @@ BATCH = bytes(DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1024).build())
 
 @pytest.fixture(scope="module")
 def stock() -> Iterator[KafkaConsumer]:
-    """
-    Make a live consumer of upstream's.
-    """
+    """Make a live consumer of upstream's."""
     with offline(KafkaConsumer) as consumer:
         yield consumer
 
@@ -53,9 +49,7 @@ def stock() -> Iterator[KafkaConsumer]:
 def test_a_method_is_there_with_its_parameters(
     owner: type, name: str, parameters: tuple[str, ...]
 ) -> None:
-    """
-    We call it, or override it and are called with them.
-    """
+    """We call it, or override it and are called with them."""
     found = tuple(inspect.signature(getattr(owner, name)).parameters)
     assert found[: len(parameters)] == parameters
 
@@ -64,17 +58,13 @@ def test_a_method_is_there_with_its_parameters(
     ("owner", "name"), [*compat.COROUTINES, *compat.RECEIVING_COROUTINES]
 )
 def test_a_coroutine_is_one(owner: type, name: str) -> None:
-    """
-    We await it on the IO thread.
-    """
+    """We await it on the IO thread."""
     assert inspect.iscoroutinefunction(getattr(owner, name))
 
 
 @pytest.mark.parametrize("kind", compat.ATTRIBUTES, ids=lambda kind: kind.__name__)
 def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) -> None:
-    """
-    On those that a real constructor made.
-    """
+    """On those that a real constructor made."""
     parts = [
         stock,
         stock._subscription,
@@ -94,17 +84,13 @@ def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) 
 
 @pytest.mark.parametrize("kind", compat.FIELDS, ids=lambda kind: kind.__name__)
 def test_fields_are_those_that_we_give(kind: type) -> None:
-    """
-    And in this order: we make such tuples, too.
-    """
+    """And in this order: we make such tuples, too."""
     assert kind._fields == compat.FIELDS[kind]  # type: ignore[attr-defined]  # a namedtuple
 
 
 @pytest.mark.parametrize("name", sorted({name for _, name in listed()}))
 def test_a_listed_name_is_used(name: str) -> None:
-    """
-    No entry is stale: the guard refuses no kafka-python for nothing.
-    """
+    """No entry is stale: the guard refuses no kafka-python for nothing."""
     assert name in used_names()
 
 
@@ -141,9 +127,7 @@ def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
 def test_a_name_that_looks_public_is_found(
     of: str, name: str, kind: type | None, stock: KafkaConsumer
 ) -> None:
-    """
-    By what it is an attribute of, or, where that says nothing, by itself.
-    """
+    """By what it is an attribute of, or, where that says nothing, by itself."""
     use = Use(name=name, place="", of=of, within=None)
     assert must_be_listed(use, held_by(stock)) == {kind}
 
@@ -159,17 +143,13 @@ def test_a_name_that_looks_public_is_found(
 def test_a_name_of_our_own_class_is_looked_up_in_its_parents(
     name: str, kinds: set[type], stock: KafkaConsumer
 ) -> None:
-    """
-    It must be listed if upstream's part of the class has it.
-    """
+    """It must be listed if upstream's part of the class has it."""
     use = Use(name=name, place="", of="self", within=CompiledRecords)
     assert must_be_listed(use, held_by(stock)) == kinds
 
 
 def test_a_documented_call_need_not_be_listed(stock: KafkaConsumer) -> None:
-    """
-    Of a consumer; the same name of a part inside is not documented.
-    """
+    """Of a consumer; the same name of a part inside is not documented."""
     held = held_by(stock)
     documented = Use(name="position", place="", of="consumer", within=None)
     inside = Use(name="position", place="", of="consumer._subscription", within=None)
@@ -179,18 +159,14 @@ def test_a_documented_call_need_not_be_listed(stock: KafkaConsumer) -> None:
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE))
 def test_a_name_that_means_something_else_is_used_and_upstreams(name: str) -> None:
-    """
-    No exception is stale, and none hides a name that is listed.
-    """
+    """No exception is stale, and none hides a name that is listed."""
     assert name in upstreams()
     assert name in used_names()
     assert not is_listed(name)
 
 
 def test_every_private_name_is_upstreams_or_ours() -> None:
-    """
-    Neither means: misspelt, or gone.
-    """
+    """Neither means: misspelt, or gone."""
     unknown = {
         use.name: use.place
         for use in uses()

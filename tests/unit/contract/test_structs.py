@@ -1,6 +1,4 @@
-"""
-The types that we give kafka-python's values are theirs, field by field.
-"""
+"""The types that we give kafka-python's values are theirs, field by field."""
 
 import ast
 from pathlib import Path
@@ -12,9 +10,7 @@ from safeconsumer._kafka import structs
 
 @pytest.mark.parametrize("name", structs.__all__)
 def test_the_fields_are_upstreams(name: str) -> None:
-    """
-    A type checker reads ours; what runs is kafka-python's.
-    """
+    """A type checker reads ours; what runs is kafka-python's."""
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
     (ours,) = (
         one

@@ -17,9 +17,7 @@ import safeconsumer
 
 
 def imported() -> set[tuple[str, str]]:
-    """
-    Return each module, and each name of it, that the package imports from kafka-python.
-    """
+    """Return each module, and each name of it, that the package imports from kafka-python."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -32,8 +30,6 @@ def imported() -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), sorted(imported()))
 def test_an_imported_name_is_there(module: str, name: str) -> None:
-    """
-    In its module, or as a module below it.
-    """
+    """In its module, or as a module below it."""
     if not hasattr(import_module(module), name):
         import_module(f"{module}.{name}")

@@ -1,6 +1,4 @@
-"""
-A kafka-python whose modules stand elsewhere is refused by name (P13).
-"""
+"""A kafka-python whose modules stand elsewhere is refused by name (P13)."""
 
 import subprocess
 import sys
@@ -65,9 +63,7 @@ def _message(root: Path) -> str:
 def test_missing_modules_are_a_typed_error(
     tmp_path: Path, version: str, modules: tuple[str, ...]
 ) -> None:
-    """
-    Never a bare ``ModuleNotFoundError``: what was found, and what to install.
-    """
+    """Never a bare ``ModuleNotFoundError``: what was found, and what to install."""
     _fake(tmp_path, version, modules)
     message = _message(tmp_path)
     assert f"kafka-python {version} is not supported" in message
@@ -75,9 +71,7 @@ def test_missing_modules_are_a_typed_error(
 
 
 def test_another_package_of_that_name_is_told_too(tmp_path: Path) -> None:
-    """
-    An application's own directory ``kafka``, say.
-    """
+    """An application's own directory ``kafka``, say."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "__init__.py").write_text("")
     assert "what is installed as 'kafka' is not supported" in _message(tmp_path)
@@ -86,9 +80,7 @@ def test_another_package_of_that_name_is_told_too(tmp_path: Path) -> None:
 def test_an_import_that_fails_for_another_reason_stays_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    A dependency that is missing is not kafka-python's fault.
-    """
+    """A dependency that is missing is not kafka-python's fault."""
     monkeypatch.setitem(sys.modules, "safeconsumer.holds.hold", None)
     monkeypatch.delitem(vars(safeconsumer), "Hold", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"holds\.hold"):
@@ -97,9 +89,7 @@ def test_an_import_that_fails_for_another_reason_stays_as_it_is(
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["pause", "x"]])
 def test_the_command_says_it_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
-    """
-    No traceback of whichever name it misses first; only the list needs no Kafka.
-    """
+    """No traceback of whichever name it misses first; only the list needs no Kafka."""
     _fake(tmp_path, "2.3.3", TWO)
     ours = str(Path(safeconsumer.__file__).parents[1])
     path = f"import sys; sys.path[:0] = {[str(tmp_path), ours]!r}"

@@ -1,6 +1,4 @@
-"""
-Which names the package uses, and which of them are kafka-python's, by reading both.
-"""
+"""Which names the package uses, and which of them are kafka-python's, by reading both."""
 
 import ast
 import collections
@@ -87,9 +85,7 @@ class Use:
 
     @property
     def holder(self) -> str:
-        """
-        The last name of what it is an attribute of: ``_net`` of ``self._net``.
-        """
+        """The last name of what it is an attribute of: ``_net`` of ``self._net``."""
         return self.of.rpartition(".")[2]
 
     @property
@@ -106,9 +102,7 @@ def is_private(name: str) -> bool:
 
 @cache
 def uses() -> tuple[Use, ...]:
-    """
-    Return every use of a name as an attribute or method in the modules that are read.
-    """
+    """Return every use of a name as an attribute or method in the modules that are read."""
     return tuple(
         use for module, tree in _ours() for use in _used(tree, module, within=None)
     )
@@ -116,9 +110,7 @@ def uses() -> tuple[Use, ...]:
 
 @cache
 def used_names() -> frozenset[str]:
-    """
-    Return the names alone.
-    """
+    """Return the names alone."""
     return frozenset(use.name for use in uses())
 
 
@@ -160,9 +152,7 @@ def _names(node: ast.AST, within: type | None) -> Iterator[tuple[str, str]]:
 
 @cache
 def own_names() -> frozenset[str]:
-    """
-    Return the names that our own classes define: methods, fields, attributes.
-    """
+    """Return the names that our own classes define: methods, fields, attributes."""
     return frozenset(
         name
         for _, tree in _ours()
@@ -177,9 +167,7 @@ def own_names() -> frozenset[str]:
 
 @cache
 def upstreams() -> frozenset[str]:
-    """
-    Return every name that a class of upstream's parts of a consumer defines.
-    """
+    """Return every name that a class of upstream's parts of a consumer defines."""
     (root,) = map(Path, kafka.__path__)
     paths = [path for part in PARTS for path in _files(root / part)]
     return frozenset(
@@ -197,9 +185,7 @@ def _files(path: Path) -> list[Path]:
 
 @cache
 def names_of(kind: type) -> frozenset[str]:
-    """
-    Return every name that a class has of upstream's, inherited ones included.
-    """
+    """Return every name that a class has of upstream's, inherited ones included."""
     theirs = [each for each in kind.__mro__ if is_upstreams(each)]
     return frozenset(
         name
@@ -223,9 +209,7 @@ def _source_of(module: str) -> ast.Module:
 
 
 def _defined(node: ast.AST) -> Iterator[str]:
-    """
-    Yield the methods, attributes and fields that a class or a namedtuple defines.
-    """
+    """Yield the methods, attributes and fields that a class or a namedtuple defines."""
     if isinstance(node, ast.ClassDef):
         for statement in node.body:
             yield from _stated(statement)
@@ -257,9 +241,7 @@ def _stated(statement: ast.stmt) -> Iterator[str]:
 
 @cache
 def listed() -> frozenset[tuple[type, str]]:
-    """
-    Return every class and name in the tables of ``compat``, but for fields of tuples.
-    """
+    """Return every class and name in the tables of ``compat``, but for fields of tuples."""
     tables = (compat.ATTRIBUTES, compat.RECEIVING_ATTRIBUTES)
     return frozenset(
         {(kind, name) for kind, name, _ in (*compat.METHODS, *compat.RECEIVING_METHODS)}
@@ -270,9 +252,7 @@ def listed() -> frozenset[tuple[type, str]]:
 
 @cache
 def is_listed(name: str, kind: type | None = None) -> bool:
-    """
-    Tell whether a name is listed: of a class, of a parent or child of it, or of any.
-    """
+    """Tell whether a name is listed: of a class, of a parent or child of it, or of any."""
     fields = {(owner, each) for owner in compat.FIELDS for each in compat.FIELDS[owner]}
     return any(
         name == each
@@ -285,9 +265,7 @@ def is_listed(name: str, kind: type | None = None) -> bool:
 
 
 def held_by(live: object) -> dict[str, set[type]]:
-    """
-    Return which attribute holds which kind of upstream's objects, from a live one on.
-    """
+    """Return which attribute holds which kind of upstream's objects, from a live one on."""
     found: dict[str, set[type]] = collections.defaultdict(set)
     seen, todo = {id(live)}, [live]
     while todo:

@@ -78,9 +78,7 @@ _FEWEST_WORDS = 3
 
 
 def files() -> list[Path]:
-    """
-    Return the files that are to have no fault.
-    """
+    """Return the files that are to have no fault."""
     pages = (one for one in (ROOT / "docs").rglob("*.md") if _MADE not in one.parents)
     modules = (ROOT / "safeconsumer").rglob("*.py")
     contract = ROOT / "design" / "contract.md"
@@ -88,17 +86,13 @@ def files() -> list[Path]:
 
 
 def faults_of(file: Path) -> list[str]:
-    """
-    Return the faults of a page, or of a Python file's docstrings.
-    """
+    """Return the faults of a page, or of a Python file's docstrings."""
     find = docstring_faults if file.suffix == ".py" else faults
     return list(find(file.read_text(encoding="utf-8")))
 
 
 def faults(text: str) -> Iterator[str]:
-    """
-    Yield each fault of a page, with the sentence in which it is.
-    """
+    """Yield each fault of a page, with the sentence in which it is."""
     for sentence in sentences(text):
         for phrase, better in PHRASES.items():
             found = re.search(rf"\b{phrase}\b", sentence, re.IGNORECASE)
@@ -109,9 +103,7 @@ def faults(text: str) -> Iterator[str]:
 
 
 def docstring_faults(source: str) -> Iterator[str]:
-    """
-    Yield each fault in the docstrings of a Python file, with its sentence.
-    """
+    """Yield each fault in the docstrings of a Python file, with its sentence."""
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
             yield f"say what the module does: {text.splitlines()[0]}"
@@ -128,9 +120,7 @@ def docstring_faults(source: str) -> Iterator[str]:
 
 
 def docstrings(source: str) -> Iterator[tuple[str, bool]]:
-    """
-    Yield the docstrings of a Python file, each with whether it is the module's.
-    """
+    """Yield the docstrings of a Python file, each with whether it is the module's."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -141,9 +131,7 @@ def docstrings(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """
-    Yield the sentences of running text and of lists, each on one line.
-    """
+    """Yield the sentences of running text and of lists, each on one line."""
     bare = _LINK.sub(r"\1", _COMMENT.sub("", _FENCE.sub("", text)))
     for block in re.split(r"\n\s*\n", _blocks(bare)):
         line = " ".join(_CODE.sub("`x`", block).split())
@@ -160,9 +148,7 @@ def _blocks(text: str) -> str:
 
 
 def has_verb(sentence: str) -> bool:
-    """
-    Tell whether one of its words may be a verb; True of what is no sentence.
-    """
+    """Tell whether one of its words may be a verb; True of what is no sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())
@@ -175,9 +161,7 @@ def has_verb(sentence: str) -> bool:
 
 
 def main(names: list[str]) -> int:
-    """
-    Print the faults of these files, or of all; return 1 if there are any.
-    """
+    """Print the faults of these files, or of all; return 1 if there are any."""
     read = [Path(name) for name in names] or files()
     found = [f"{file}: {fault}" for file in read for fault in faults_of(file)]
     print("\n".join(found), end="\n" if found else "")  # noqa: T201 - for people

@@ -1,6 +1,4 @@
-"""
-The page about internals names files, classes and methods that there are.
-"""
+"""The page about internals names files, classes and methods that there are."""
 
 import ast
 import re
@@ -14,9 +12,7 @@ PACKAGE = ROOT / "safeconsumer"
 
 
 def classes() -> dict[str, set[str]]:
-    """
-    Return the classes of the package, and the names in each.
-    """
+    """Return the classes of the package, and the names in each."""
     found: dict[str, set[str]] = {}
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -36,9 +32,7 @@ def _names(node: ast.ClassDef) -> Iterator[str]:
 
 
 def test_methods_that_it_names_are_there() -> None:
-    """
-    Also those that are named behind a method of the same class, as `_safe_lift` is.
-    """
+    """Also those that are named behind a method of the same class, as `_safe_lift` is."""
     known = classes()
     code = " ".join(re.findall(r"`([^`\n]+)`", PAGE))
     named = set(re.findall(r"\b([A-Z]\w+)\.([a-z_]\w*)", code))
@@ -53,9 +47,7 @@ def test_methods_that_it_names_are_there() -> None:
 
 
 def test_files_that_it_names_are_there() -> None:
-    """
-    A name without a folder stands behind one of the same folder.
-    """
+    """A name without a folder stands behind one of the same folder."""
     lost, count = [], 0
     for line in PAGE.splitlines():
         cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()

@@ -1,6 +1,4 @@
-"""
-The pages are written in sentences that a colleague would say aloud.
-"""
+"""The pages are written in sentences that a colleague would say aloud."""
 
 from pathlib import Path
 
@@ -19,9 +17,7 @@ from tests.unit.docs.prose import (
 
 @pytest.mark.parametrize("file", files(), ids=lambda one: str(one.relative_to(ROOT)))
 def test_a_file_has_none_of_the_commonest_faults(file: Path) -> None:
-    """
-    Words that nobody says, sentences of pages without a verb, modules with a riddle.
-    """
+    """Words that nobody says, sentences of pages without a verb, modules with a riddle."""
     assert faults_of(file) == []
 
 
@@ -40,18 +36,14 @@ def test_a_file_has_none_of_the_commonest_faults(file: Path) -> None:
     ],
 )
 def test_faults_of_a_docstring(text: str, found: list[str]) -> None:
-    """
-    How a module begins, and words; code and names of arguments are not read.
-    """
+    """How a module begins, and words; code and names of arguments are not read."""
     said = list(docstring_faults(f'"""\n{text}\n"""\n'))
     assert len(said) == len(found)
     assert all(one.startswith(start) for one, start in zip(said, found, strict=True))
 
 
 def test_the_command_fails_if_there_is_a_fault(tmp_path: Path) -> None:
-    """
-    So that a step of CI does.
-    """
+    """So that a step of CI does."""
     (tmp_path / "good.md").write_text("It waits.\n", encoding="utf-8")
     (tmp_path / "bad.py").write_text('"""\nWhat is told.\n"""\n', encoding="utf-8")
     assert main([str(tmp_path / "good.md")]) == 0
@@ -70,9 +62,7 @@ def test_the_command_fails_if_there_is_a_fault(tmp_path: Path) -> None:
     ],
 )
 def test_a_fault_is_found(text: str) -> None:
-    """
-    In paragraphs and in lists.
-    """
+    """In paragraphs and in lists."""
     assert len(list(faults(text))) == 1
 
 
@@ -92,15 +82,11 @@ def test_a_fault_is_found(text: str) -> None:
     ],
 )
 def test_what_is_no_fault_is_left_alone(text: str) -> None:
-    """
-    Code, tables, headings, comments and labels are not read as sentences.
-    """
+    """Code, tables, headings, comments and labels are not read as sentences."""
     assert list(faults(text)) == []
 
 
 def test_most_verbs_are_known_by_their_end() -> None:
-    """
-    So that a new one need not be listed.
-    """
+    """So that a new one need not be listed."""
     assert has_verb("A hold covers it all.")
     assert not has_verb("Late by one look.")

@@ -1,6 +1,4 @@
-"""
-The tables of the reference say what the package's metadata say.
-"""
+"""The tables of the reference say what the package's metadata say."""
 
 import sys
 from typing import Any
@@ -12,9 +10,7 @@ from tests.unit.docs.prose import ROOT
 
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
-    """
-    Lend the module, which stands beside the pages and not in a package.
-    """
+    """Lend the module, which stands beside the pages and not in a package."""
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     monkeypatch.delitem(sys.modules, "reference_tables", raising=False)
     import reference_tables  # noqa: PLC0415 - found from here on only
@@ -23,9 +19,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a module
 
 
 def test_what_only_some_pythons_need_says_which(tables: Any) -> None:  # noqa: ANN401
-    """
-    Two versions of one package, side by side, would say that both are needed.
-    """
+    """Two versions of one package, side by side, would say that both are needed."""
     lines = [
         "attrs>=24.1",
         "pyarrow>=18; (python_version < '3.14') and extra == 'spark'",
@@ -44,7 +38,5 @@ def test_what_only_this_projects_own_work_needs_is_left_out(
     tables: Any,  # noqa: ANN401 - a module
     extra: str,
 ) -> None:
-    """
-    Nobody who uses the package installs it.
-    """
+    """Nobody who uses the package installs it."""
     assert list(tables._extras([f"mutmut>=3.8; extra == '{extra}'"])) == []

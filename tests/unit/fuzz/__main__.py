@@ -21,9 +21,7 @@ _COVERED = re.compile(r"cov: (\d+) ft: (\d+)")
 
 
 def main() -> int:
-    """
-    Return 0 if no target failed; one line says how each ended.
-    """
+    """Return 0 if no target failed; one line says how each ended."""
     given = _arguments()
     if given.replay is not None:
         BY_NAME[given.target].feed(given.replay.read_bytes())

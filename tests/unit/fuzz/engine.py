@@ -18,9 +18,7 @@ _LONGEST = 4096
 
 
 def main() -> None:
-    """
-    Feed the target so many inputs, or until one of them fails.
-    """
+    """Feed the target so many inputs, or until one of them fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target")
     parser.add_argument("--executions", type=int, required=True)

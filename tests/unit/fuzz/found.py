@@ -1,6 +1,4 @@
-"""
-Inputs that broke a promise once; each target is fed them in every test run.
-"""
+"""Inputs that broke a promise once; each target is fed them in every test run."""
 
 FOUND: dict[str, tuple[bytes, ...]] = {
     # An endless expiry was infinity seconds.

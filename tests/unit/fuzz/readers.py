@@ -48,9 +48,7 @@ def _text(data: bytes) -> str:
 
 
 def scope(data: bytes) -> None:
-    """
-    A scope that is read is written in the one notation, and read the same again.
-    """
+    """A scope that is read is written in the one notation, and read the same again."""
     text = _text(data)
     with suppress(ScopeSyntaxError):
         read = scopes.parse(text)
@@ -59,27 +57,21 @@ def scope(data: bytes) -> None:
 
 
 def control_key(data: bytes) -> None:
-    """
-    A key that is read is written the same, and read the same again.
-    """
+    """A key that is read is written the same, and read the same again."""
     read = wire.decode_key(data)
     if read is not None:
         assert wire.decode_key(wire.encode_key(read)) == read
 
 
 def control_hold(data: bytes) -> None:
-    """
-    A hold of our version is read the same after it was written again.
-    """
+    """A hold of our version is read the same after it was written again."""
     read = wire.decode_hold(data)
     if read is not None and read.version == wire.VERSION:
         assert wire.decode_hold(wire.encode_hold(read)) == read
 
 
 def report(data: bytes) -> None:
-    """
-    A report never raises.
-    """
+    """A report never raises."""
     read = reports.decode_report(data)
     if read is not None:
         reports.encode_report(read)
@@ -88,9 +80,7 @@ def report(data: bytes) -> None:
 
 
 def mark(data: bytes) -> None:
-    """
-    A mark and the user's metadata are what was there; a repeated one as well.
-    """
+    """A mark and the user's metadata are what was there; a repeated one as well."""
     text = _text(data)
     found, user = marks.split(text)
     assert text.endswith(user)
@@ -100,9 +90,7 @@ def mark(data: bytes) -> None:
 
 
 def carried(data: bytes) -> None:
-    """
-    What is taken off the tail leaves the inner assignor's bytes.
-    """
+    """What is taken off the tail leaves the inner assignor's bytes."""
     inner, found = envelope.unwrap(data)
     assert data.startswith(inner)
     assert found is None or len(found.marks) <= envelope.MAX_PARTITIONS
@@ -120,9 +108,7 @@ def _enveloped(payload: bytes) -> bytes:
 
 
 def control_records(data: bytes) -> None:
-    """
-    Whatever stands on the control topics, the ledger goes on, and obeys what it knows.
-    """
+    """Whatever stands on the control topics, the ledger goes on, and obeys what it knows."""
     lab = ControlLab()
     lab.hear(written("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
@@ -135,9 +121,7 @@ def control_records(data: bytes) -> None:
 
 
 def journals(data: bytes) -> None:
-    """
-    A journal is refused with a reason, or judged, told of and laid out.
-    """
+    """A journal is refused with a reason, or judged, told of and laid out."""
     _told_of(_text(data))
     # The same with a head and numbers that are right, so that entries are reached.
     lines = [b'{"journal":1,"member":"a","group":"g","at":1}']
@@ -156,9 +140,7 @@ def _told_of(text: str) -> None:
 
 
 def batches(data: bytes) -> None:
-    """
-    Both decoders say the same of a fetched answer, a broken one too.
-    """
+    """Both decoders say the same of a fetched answer, a broken one too."""
     flags, body = data[:1] or b"\0", data[1:]
     if flags[0] & 1 and len(body) > _BATCH_HEADER:
         body = bytes(sealed(body))  # so that damage is met behind the checksum
@@ -166,9 +148,7 @@ def batches(data: bytes) -> None:
 
 
 def connection(data: bytes) -> None:
-    """
-    A properties file is carried over or refused, and no error repeats a secret.
-    """
+    """A properties file is carried over or refused, and no error repeats a secret."""
     secret = "Tr0ub4dor"  # noqa: S105 - to be found if it leaks
     text = _text(data).replace("SECRET", secret)
     try:
@@ -182,9 +162,7 @@ def connection(data: bytes) -> None:
 
 
 def spark_options(data: bytes) -> None:
-    """
-    Options are strings with names; what is wrong is named.
-    """
+    """Options are strings with names; what is wrong is named."""
     pairs = (line.partition("=") for line in _text(data).split("\n"))
     with suppress(SparkSettingError):
         read = options.parse({name: value for name, _, value in pairs})
@@ -192,9 +170,7 @@ def spark_options(data: bytes) -> None:
 
 
 def holds_file(data: bytes) -> None:
-    """
-    A file of holds is read or refused; the caller catches ValueError alone.
-    """
+    """A file of holds is read or refused; the caller catches ValueError alone."""
     with suppress(ValueError):
         for hold in hold_file.parse(_text(data)):
             assert math.isfinite(hold.placed_at)
@@ -211,9 +187,7 @@ _KINDS: Mapping[str, tuple[Any, type[Exception]]] = {
 
 
 def settings(data: bytes) -> None:
-    """
-    Settings of any JSON values are made, or refused by their own error.
-    """
+    """Settings of any JSON values are made, or refused by their own error."""
     try:
         document = json.loads(_text(data))
     except (ValueError, RecursionError):
@@ -229,9 +203,7 @@ def settings(data: bytes) -> None:
 
 
 def duration(data: bytes) -> None:
-    """
-    A duration is a finite time, or refused by ValueError; it can be said again.
-    """
+    """A duration is a finite time, or refused by ValueError; it can be said again."""
     with suppress(ValueError):
         seconds = durations.seconds_of(_text(data))
         assert 0 < seconds < math.inf

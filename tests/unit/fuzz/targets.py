@@ -1,6 +1,4 @@
-"""
-What is fuzzed, and what the fuzzer begins with.
-"""
+"""What is fuzzed, and what the fuzzer begins with."""
 
 from collections.abc import Callable
 
@@ -15,9 +13,7 @@ from tests.unit.kafka.decoding.batches import Frame, Row, written
 
 @frozen(kw_only=True)
 class Target:
-    """
-    A reader, and inputs to begin with.
-    """
+    """A reader, and inputs to begin with."""
 
     name: str
     feed: Callable[[bytes], None]

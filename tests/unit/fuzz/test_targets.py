@@ -1,6 +1,4 @@
-"""
-The fuzz targets by Hypothesis: the share of every test run, without the fuzzer.
-"""
+"""The fuzz targets by Hypothesis: the share of every test run, without the fuzzer."""
 
 import warnings
 
@@ -16,9 +14,7 @@ _BYTES = st.binary(max_size=40)
 
 
 def damaged(target: Target) -> st.SearchStrategy[bytes]:
-    """
-    Return seeds of a target with a piece replaced, and bytes of any kind.
-    """
+    """Return seeds of a target with a piece replaced, and bytes of any kind."""
 
     def replaced(seed: bytes, at: int, length: int, piece: bytes) -> bytes:
         at %= len(seed) + 1
@@ -31,9 +27,7 @@ def damaged(target: Target) -> st.SearchStrategy[bytes]:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_seeds_are_good(target: Target) -> None:
-    """
-    What the fuzzer begins with.
-    """
+    """What the fuzzer begins with."""
     for seed in target.seeds:
         target.feed(seed)
 
@@ -42,9 +36,7 @@ def test_seeds_are_good(target: Target) -> None:
     ("name", "data"), [(name, data) for name, own in FOUND.items() for data in own]
 )
 def test_what_was_found_once(name: str, data: bytes) -> None:
-    """
-    It stays repaired.
-    """
+    """It stays repaired."""
     BY_NAME[name].feed(data)
 
 
@@ -53,9 +45,7 @@ def test_what_was_found_once(name: str, data: bytes) -> None:
 @settings(patient, max_examples=150)
 @given(drawn=st.data())
 def test_hostile_bytes_break_no_promise(target: Target, drawn: st.DataObject) -> None:
-    """
-    Only documented errors, and what is read is what was written.
-    """
+    """Only documented errors, and what is read is what was written."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what re says of odd patterns
         target.feed(drawn.draw(damaged(target)))

@@ -1,6 +1,4 @@
-"""
-Hypothesis without a stop-watch: a loaded machine is no fault of a decoder.
-"""
+"""Hypothesis without a stop-watch: a loaded machine is no fault of a decoder."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,6 +1,4 @@
-"""
-Gate first, then ask, open when read up to there; never early, whatever comes between.
-"""
+"""Gate first, then ask, open when read up to there; never early, whatever comes between."""
 
 from collections.abc import Callable
 
@@ -16,9 +14,7 @@ TP = (OPS, 0)
 
 
 class BarrierLab(ControlLab):
-    """
-    A lab whose control topic answers when the test says so.
-    """
+    """A lab whose control topic answers when the test says so."""
 
     def __init__(self, run_after: float | None = None) -> None:
         super().__init__()

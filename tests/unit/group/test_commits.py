@@ -1,6 +1,4 @@
-"""
-Committed offsets from look to look: what moves though nobody reports of it.
-"""
+"""Committed offsets from look to look: what moves though nobody reports of it."""
 
 from typing import Any
 
@@ -24,9 +22,7 @@ OWNED = frozenset({TP})
 
 
 class Looker:
-    """
-    Looks at one group once a second.
-    """
+    """Looks at one group once a second."""
 
     def __init__(self) -> None:
         self.now = 100.0

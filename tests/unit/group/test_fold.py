@@ -1,6 +1,4 @@
-"""
-The one fold: by offset, whatever the order and the times; tombstones are forgotten.
-"""
+"""The one fold: by offset, whatever the order and the times; tombstones are forgotten."""
 
 import tracemalloc
 

@@ -1,6 +1,4 @@
-"""
-What is said of members and partitions, from one picture: unknown is never quiet.
-"""
+"""What is said of members and partitions, from one picture: unknown is never quiet."""
 
 from typing import Any
 

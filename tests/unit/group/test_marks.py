@@ -1,6 +1,4 @@
-"""
-Pauses that travel: read back as written, bounded, and never an exception.
-"""
+"""Pauses that travel: read back as written, bounded, and never an exception."""
 
 import time
 import zlib
@@ -209,9 +207,7 @@ def test_too_many_marks_are_left_out() -> None:
 
 
 def ranges_of(*ranges: tuple[int, int]) -> bytes:
-    """
-    One section, held in generation 5, with these ranges of the topic ``a``.
-    """
+    """One section, held in generation 5, with these ranges of the topic ``a``."""
     head = bytes([1, 1, 5, 1, 1]) + b"a" + bytes([len(ranges)])
     numbers = [number for one in ranges for number in one]
     return head + b"".join(map(varint, numbers))

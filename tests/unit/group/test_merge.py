@@ -1,6 +1,4 @@
-"""
-Merging is commutative, associative and idempotent: order and repetition cannot matter.
-"""
+"""Merging is commutative, associative and idempotent: order and repetition cannot matter."""
 
 from hypothesis import given
 from hypothesis import strategies as st

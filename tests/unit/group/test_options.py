@@ -1,6 +1,4 @@
-"""
-Options of the commands that need no broker.
-"""
+"""Options of the commands that need no broker."""
 
 import socket
 from pathlib import Path
@@ -421,9 +419,7 @@ def test_a_prefix_is_text(prefix: object) -> None:
 def kept(
     tmp_path: Path, profiles: str, arguments: list[str], **environment: str
 ) -> tuple[str, str]:
-    """
-    Return the journal that a command would keep, and what it says and ends with.
-    """
+    """Return the journal that a command would keep, and what it says and ends with."""
     given: list[object] = []
 
     @click.command()

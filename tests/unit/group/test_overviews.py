@@ -1,6 +1,4 @@
-"""
-What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture.
-"""
+"""What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
 
 import time
 from typing import Any
@@ -207,9 +205,7 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
 
 
 def over(*seen: Any) -> Picture:  # noqa: ANN401 - as picture
-    """
-    Return a picture of a hold that was over five seconds ago; members allow for 30.
-    """
+    """Return a picture of a hold that was over five seconds ago; members allow for 30."""
     made = commits(held(*seen), ZERO)
     return evolve(made, standing=(hold(ttl_ms=10_000),), now=115.0, skew=30.0)
 

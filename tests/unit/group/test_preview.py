@@ -1,6 +1,4 @@
-"""
-What placing and lifting would do, from one picture: unknown is said.
-"""
+"""What placing and lifting would do, from one picture: unknown is said."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -34,9 +32,7 @@ NOW = 1_800_000_000.0
 
 @frozen
 class Asked:
-    """
-    A cluster that is known by heart.
-    """
+    """A cluster that is known by heart."""
 
     waiting: Mapping[TopicPartition, int] = {}
     kept: Mapping[str, float | None] = {}

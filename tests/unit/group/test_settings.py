@@ -1,6 +1,4 @@
-"""
-Settings that cannot work are refused when they are made.
-"""
+"""Settings that cannot work are refused when they are made."""
 
 import re
 import subprocess

@@ -1,6 +1,4 @@
-"""
-What control records mean for the ledger.
-"""
+"""What control records mean for the ledger."""
 
 import sys
 from itertools import permutations

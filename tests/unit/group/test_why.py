@@ -1,6 +1,4 @@
-"""
-Why a partition is quiet or flows: every answer, and which of two comes first.
-"""
+"""Why a partition is quiet or flows: every answer, and which of two comes first."""
 
 from typing import Any
 

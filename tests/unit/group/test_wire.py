@@ -1,6 +1,4 @@
-"""
-What control topics carry: read back as written; garbage never raises.
-"""
+"""What control topics carry: read back as written; garbage never raises."""
 
 import json
 import random

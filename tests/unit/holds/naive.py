@@ -18,9 +18,7 @@ from safeconsumer.holds.scope import (
 
 
 def covers(scope: Scope, tp: TopicPartition) -> bool:
-    """
-    Tell whether a scope covers a partition, from the definition.
-    """
+    """Tell whether a scope covers a partition, from the definition."""
     match scope:
         case Partition(topic, number):
             return (topic, number) == tp
@@ -33,9 +31,7 @@ def covers(scope: Scope, tp: TopicPartition) -> bool:
 
 
 class NaiveLedger:
-    """
-    Holds by scope and owner; every question looks at all of them.
-    """
+    """Holds by scope and owner; every question looks at all of them."""
 
     def __init__(self) -> None:
         self.holds: dict[tuple[str, str], Hold] = {}

@@ -1,6 +1,4 @@
-"""
-Real signal handlers, for the time of a test.
-"""
+"""Real signal handlers, for the time of a test."""
 
 import signal
 from collections.abc import Iterator
@@ -13,9 +11,7 @@ SIGNAL = signal.SIGUSR1
 
 @contextmanager
 def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: ANN401 - any shape of handler
-    """
-    Install a handler for the block.
-    """
+    """Install a handler for the block."""
     before = signal.signal(number, handler)
     try:
         yield
@@ -24,7 +20,5 @@ def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: A
 
 
 def send() -> None:
-    """
-    Have the handler run before this returns.
-    """
+    """Have the handler run before this returns."""
     signal.raise_signal(SIGNAL)

@@ -1,6 +1,4 @@
-"""
-Which gained partitions a call gates, and what the gates stand in for.
-"""
+"""Which gained partitions a call gates, and what the gates stand in for."""
 
 from collections.abc import Iterable
 
@@ -30,9 +28,7 @@ HELD = _view([APP], A, B)
 
 
 def test_what_is_gained_is_gated_if_all_was_held() -> None:
-    """
-    Until the call ends.
-    """
+    """Until the call ends."""
     gates = CallGates()
     gates = gates.begin(HELD)
     assert gates.is_gating
@@ -46,9 +42,7 @@ def test_what_is_gained_is_gated_if_all_was_held() -> None:
 
 
 def test_nothing_is_gated_if_something_flowed() -> None:
-    """
-    Or if nothing was assigned, ever, or outside of a call.
-    """
+    """Or if nothing was assigned, ever, or outside of a call."""
     gates = CallGates()
     for view in (_view([APP], A, C), _view([], A), _view([APP])):
         gates = gates.begin(view)
@@ -60,9 +54,7 @@ def test_nothing_is_gated_if_something_flowed() -> None:
 
 
 def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
-    """
-    Until the application chooses anew, outside of a call.
-    """
+    """Until the application chooses anew, outside of a call."""
     empty = _view([APP])
     gates = CallGates().begin(HELD).choose_anew(empty).end()  # in the middle of it
     gates = gates.begin(empty)
@@ -73,9 +65,7 @@ def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
 
 
 def test_a_hold_that_was_lifted_in_one_call_does_not_stand_in_the_next() -> None:
-    """
-    With nothing assigned between, the next call goes by what is left of the last.
-    """
+    """With nothing assigned between, the next call goes by what is left of the last."""
     nothing = _view([OPS])
     gates = CallGates().begin(_view([APP, OPS], A))
     gates = gates.lifted([APP], _view([OPS], A)).end().begin(nothing).end()
@@ -84,18 +74,14 @@ def test_a_hold_that_was_lifted_in_one_call_does_not_stand_in_the_next() -> None
 
 
 def test_what_was_resumed_by_name_in_one_call_is_not_gated_in_the_next() -> None:
-    """
-    While the holds of the first still stand.
-    """
+    """While the holds of the first still stand."""
     gates = CallGates().begin(HELD).lifted([(scopes.of(C), "app")], HELD)
     gates = gates.end().begin(_view([APP])).reassign([C, ("audit", 1)], [])
     assert set(gates.closed) == {("audit", 1)}
 
 
 def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
-    """
-    By whoever had placed them; what was placed since does not count.
-    """
+    """By whoever had placed them; what was placed since does not count."""
     gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
     gates = gates.lifted([APP], HELD)
     assert gates.closed
@@ -105,9 +91,7 @@ def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
 
 
 def test_an_owner_that_lifts_all_it_has() -> None:
-    """
-    Counts as if it had named everything, and speaks for itself only.
-    """
+    """Counts as if it had named everything, and speaks for itself only."""
     gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
     gates = gates.given_up("ops")
     assert set(gates.closed) == {C}
@@ -115,9 +99,7 @@ def test_an_owner_that_lifts_all_it_has() -> None:
 
 
 def test_a_resume_by_name_opens_the_gate_if_nobody_else_stands() -> None:
-    """
-    Before or after the partition is gained.
-    """
+    """Before or after the partition is gained."""
     gates = CallGates().begin(_view([APP], A, B))
     after = gates.reassign([C], [])
     assert after.closed
@@ -126,27 +108,21 @@ def test_a_resume_by_name_opens_the_gate_if_nobody_else_stands() -> None:
 
 
 def test_a_resume_by_another_owner_opens_none() -> None:
-    """
-    It speaks for itself only.
-    """
+    """It speaks for itself only."""
     gates = CallGates().begin(HELD).reassign([C], [])
     gates = gates.lifted([(AUDIT, "ops")], _view([APP], A, B, C))
     assert set(gates.closed) == {C}
 
 
 def test_a_gate_leaves_with_its_partition() -> None:
-    """
-    And the holds that ended with theirs still stand.
-    """
+    """And the holds that ended with theirs still stand."""
     gates = CallGates().begin(HELD).reassign([C], [A, B]).reassign([A], [C])
     assert set(gates.closed) == {A}
     assert not gates.lifted([APP], _view([], A)).closed
 
 
 def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() -> None:
-    """
-    Ten thousand paused partitions are resumed in a loop while a poll waits.
-    """
+    """Ten thousand paused partitions are resumed in a loop while a poll waits."""
     looks: list[str] = []
     many = [("orders", number) for number in range(500)]
     keys: list[HoldKey] = [(scopes.partition(*tp), "app") for tp in many]
@@ -168,9 +144,7 @@ def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() 
 
 
 def test_what_is_noted_twice_changes_nothing_more() -> None:
-    """
-    A signal handler looks ahead to a change that has been applied in part.
-    """
+    """A signal handler looks ahead to a change that has been applied in part."""
     view = _view([APP, OPS], A, B)
     gates = CallGates().begin(view)
     for change in (

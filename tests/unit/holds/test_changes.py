@@ -1,6 +1,4 @@
-"""
-What a change will mean, before it is applied, and which patterns it asks first.
-"""
+"""What a change will mean, before it is applied, and which patterns it asks first."""
 
 import re
 
@@ -54,9 +52,7 @@ def test_what_is_placed_is_quiet_and_opens_no_gate() -> None:
 
 
 def test_what_is_lifted_flows_unless_somebody_else_holds_it() -> None:
-    """
-    Its gates open with the last of the holds that they stand in for.
-    """
+    """Its gates open with the last of the holds that they stand in for."""
     view, gates = previewed(GAINED, GATED, Remove(((ORDERS, "app"),)))
     assert quiet(view) == {A, B}
     assert set(gates.closed) == {C}
@@ -96,18 +92,14 @@ def test_the_end_of_a_poll_opens_its_gates_and_lifts_nothing() -> None:
     ids=["deadlines", "gates of control topics"],
 )
 def test_what_changes_no_partition_is_left_out(change: Move | OpenGates) -> None:
-    """
-    Gates of control topics are the ledger's own, and are not in this picture.
-    """
+    """Gates of control topics are the ledger's own, and are not in this picture."""
     view, gates = previewed(GAINED, GATED, change)
     assert view is GAINED
     assert gates is GATED
 
 
 def test_a_change_that_was_applied_already_is_the_same_again() -> None:
-    """
-    An interrupt may come between applying it and taking it out of the inbox.
-    """
+    """An interrupt may come between applying it and taking it out of the inbox."""
     for change in (
         Place((Hold(scope=AUDIT),)),
         Remove(((ORDERS, "app"),)),
@@ -131,9 +123,7 @@ def asked(questions: list[tuple[Pattern, str]]) -> set[tuple[str, str]]:
 
 
 def test_a_new_pattern_is_asked_about_every_name_that_may_be_looked_up() -> None:
-    """
-    Assigned topics, the names of holds, those of the same change, and given ones.
-    """
+    """Assigned topics, the names of holds, those of the same change, and given ones."""
     fresh = scopes.pattern(re.compile("o.*"))
     view = view_of([Hold(scope=AUDIT), Hold(scope=scopes.of(("eu", 0)))], A)
     questions = open_questions(view, [fresh, scopes.topic("bills")], ["given"])
@@ -143,9 +133,7 @@ def test_a_new_pattern_is_asked_about_every_name_that_may_be_looked_up() -> None
 
 
 def test_a_pattern_in_force_is_asked_about_new_names_only() -> None:
-    """
-    About assigned topics the change that brought them has asked it.
-    """
+    """About assigned topics the change that brought them has asked it."""
     standing = scopes.pattern(re.compile("o.*"))
     view = view_of([Hold(scope=standing), Hold(scope=AUDIT)], A)
     questions = open_questions(view, [scopes.topic("bills")], ["given", "orders"])

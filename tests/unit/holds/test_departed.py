@@ -1,6 +1,4 @@
-"""
-What left quiet is remembered until it is back, or nothing holds it any more.
-"""
+"""What left quiet is remembered until it is back, or nothing holds it any more."""
 
 from rpds import HashTrieMap
 
@@ -25,9 +23,7 @@ def _view(state: LedgerState, *assigned: TopicPartition) -> PauseView:
 
 
 def test_what_left_quiet_and_is_held_when_it_returns() -> None:
-    """
-    With the holds that cover it; once.
-    """
+    """With the holds that cover it; once."""
     memory, state = DepartedQuiet(), _state(OF_A)
     memory.leave([A, C], _view(state, A, B, C))
     assert memory.returned([A, B, C], state) == {A: (OF_A,)}
@@ -36,9 +32,7 @@ def test_what_left_quiet_and_is_held_when_it_returns() -> None:
 
 
 def test_what_nothing_holds_any_more_is_forgotten() -> None:
-    """
-    A member that sees many partitions come and go remembers the held ones only.
-    """
+    """A member that sees many partitions come and go remembers the held ones only."""
     memory, state = DepartedQuiet(), _state(OF_A, ORDERS)
     memory.leave([A, B], _view(state, A, B))
     memory.settle([], state)
@@ -49,8 +43,6 @@ def test_what_nothing_holds_any_more_is_forgotten() -> None:
 
 
 def test_only_the_applications_own_pause_of_a_partition_stays_behind() -> None:
-    """
-    Wider holds are meant for what comes; other owners have their own ways.
-    """
+    """Wider holds are meant for what comes; other owners have their own ways."""
     state = _state(OF_A, ORDERS, Hold(scope=scopes.partition(*B), owner="ops"))
     assert staying_behind([A, B, C], state) == {A: OF_A}

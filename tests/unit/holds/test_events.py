@@ -46,9 +46,7 @@ def _sample(kind: type[events.Event]) -> events.Event:
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
-    """
-    With a key per field, and partitions as ``orders:3``.
-    """
+    """With a key per field, and partitions as ``orders:3``."""
     plain = _sample(kind).as_dict()
     assert plain == json.loads(json.dumps(plain))
     assert set(plain) == {one.name for one in fields(kind)}
@@ -58,9 +56,7 @@ def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
 
 @pytest.mark.parametrize("kind", EVERY)
 def test_an_event_never_changes(kind: type[events.Event]) -> None:
-    """
-    Several hooks may keep it; equal by content.
-    """
+    """Several hooks may keep it; equal by content."""
     event = _sample(kind)
     with pytest.raises(FrozenInstanceError):
         event.at = 2.0  # type: ignore[misc]  # that is the test
@@ -69,9 +65,7 @@ def test_an_event_never_changes(kind: type[events.Event]) -> None:
 
 
 def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
-    """
-    Log lines and metrics are told apart by it.
-    """
+    """Log lines and metrics are told apart by it."""
     names = [kind.name for kind in EVERY]
     assert len(set(names)) == len(names)
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
@@ -82,9 +76,7 @@ def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
     [(("orders", 0),), (("orders", 0), ("audit", 1)), (("a", 0), ("b", 1), ("c", 2))],
 )
 def test_any_number_of_partitions_is_a_list(value: events.Partitions) -> None:
-    """
-    Two partitions are not taken for one.
-    """
+    """Two partitions are not taken for one."""
     event = events.PauseForgotten(partitions=value)
     assert event.as_dict()["partitions"] == [
         f"{topic}:{number}" for topic, number in value
@@ -92,9 +84,7 @@ def test_any_number_of_partitions_is_a_list(value: events.Partitions) -> None:
 
 
 def test_partitions_come_in_the_order_people_expect() -> None:
-    """
-    By topic, then by number and not by its digits.
-    """
+    """By topic, then by number and not by its digits."""
     mixed = [("b", 1), ("a", 10), ("a", 9)]
     assert events.sorted_partitions(mixed) == (("a", 9), ("a", 10), ("b", 1))
 
@@ -114,9 +104,7 @@ BASES = {
 def test_an_event_has_one_subject_and_fields_to_match(
     kind: type[events.Event],
 ) -> None:
-    """
-    ``case HoldEvent():`` is every event about holds; positions are named fields.
-    """
+    """``case HoldEvent():`` is every event about holds; positions are named fields."""
     if kind is not events.Event:
         assert len([base for base in BASES if issubclass(kind, base)]) == 1
     event = _sample(kind)
@@ -125,9 +113,7 @@ def test_an_event_has_one_subject_and_fields_to_match(
 
 
 def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    As it stands in the docstring.
-    """
+    """As it stands in the docstring."""
     text = (events.__doc__ or "").split("::\n\n", 1)[1].split("\n\nEvery hook")[0]
     names: dict[str, object] = {}
     exec(textwrap.dedent(text), names)  # noqa: S102 - our own docstring
@@ -142,9 +128,7 @@ def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_lists_are_cut_on_request_only() -> None:
-    """
-    The value keeps everything; what people read names the first few.
-    """
+    """The value keeps everything; what people read names the first few."""
     many = tuple(("orders", number) for number in range(200))
     event = events.HoldsPlaced(holds=(HOLD,) * 7, quiet=many)
     assert len(event.as_dict()["quiet"]) == 200  # type: ignore[arg-type]  # a list
@@ -172,9 +156,7 @@ def test_lists_are_cut_on_request_only() -> None:
 def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
     owner: str, expected: str
 ) -> None:
-    """
-    By the call, or the command, that does it.
-    """
+    """By the call, or the command, that does it."""
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
     assert events.HoldsBit(holds=(hold,), partitions=tps).advice == expected

@@ -11,9 +11,7 @@ ORD = scopes.pattern(re.compile("ord.*"))
 
 @pytest.mark.contract("P14")
 def test_placing_several_holds_is_one_event() -> None:
-    """
-    One per call, naming what became quiet by it.
-    """
+    """One per call, naming what became quiet by it."""
     lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(ORDERS)
@@ -27,9 +25,7 @@ def test_placing_several_holds_is_one_event() -> None:
 
 
 def test_an_unchanged_hold_emits_nothing() -> None:
-    """
-    A loop that pauses again and again is not heard.
-    """
+    """A loop that pauses again and again is not heard."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, reason="full")
@@ -41,9 +37,7 @@ def test_an_unchanged_hold_emits_nothing() -> None:
 
 
 def test_lifting_several_holds_is_one_event() -> None:
-    """
-    It names what flows by it and what still holds.
-    """
+    """It names what flows by it and what still holds."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)
@@ -58,9 +52,7 @@ def test_lifting_several_holds_is_one_event() -> None:
 
 
 def test_lifting_what_is_not_held_emits_nothing() -> None:
-    """
-    A no-op is silent.
-    """
+    """A no-op is silent."""
     lab = LedgerLab()
     lab.assign(A)
     lab.lift(ORDERS)
@@ -69,9 +61,7 @@ def test_lifting_what_is_not_held_emits_nothing() -> None:
 
 @pytest.mark.contract("P6")
 def test_a_bound_hold_that_ends_is_told() -> None:
-    """
-    An event says so.
-    """
+    """An event says so."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -84,9 +74,7 @@ def test_a_bound_hold_that_ends_is_told() -> None:
 
 
 def test_a_bound_hold_of_a_kept_partition_does_not_end() -> None:
-    """
-    Decided when the new assignment is applied, whatever was revoked before it.
-    """
+    """Decided when the new assignment is applied, whatever was revoked before it."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -96,9 +84,7 @@ def test_a_bound_hold_of_a_kept_partition_does_not_end() -> None:
 
 
 def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
-    """
-    A warning, so that nobody wonders why nothing arrives.
-    """
+    """A warning, so that nobody wonders why nothing arrives."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, reason="full")
@@ -112,9 +98,7 @@ def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
 
 
 def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
-    """
-    Paused before it was assigned: that is what was asked for.
-    """
+    """Paused before it was assigned: that is what was asked for."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -124,9 +108,7 @@ def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
 
 
 def test_a_hold_placed_while_away_is_no_warning() -> None:
-    """
-    Only what was quiet when it left, and still is, surprises anybody.
-    """
+    """Only what was quiet when it left, and still is, surprises anybody."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.assign(C)
@@ -136,9 +118,7 @@ def test_a_hold_placed_while_away_is_no_warning() -> None:
 
 
 def test_the_same_assignment_emits_nothing() -> None:
-    """
-    A rebalance that changes nothing here is told by the join's own event.
-    """
+    """A rebalance that changes nothing here is told by the join's own event."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.told.events.clear()
@@ -147,9 +127,7 @@ def test_the_same_assignment_emits_nothing() -> None:
 
 
 def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
-    """
-    Among the assigned and the known topics; none is a warning.
-    """
+    """Among the assigned and the known topics; none is a warning."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
@@ -162,9 +140,7 @@ def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
 
 
 def test_a_slow_pattern_is_reported_by_name() -> None:
-    """
-    ``re`` holds the interpreter lock; heartbeats stop with it.
-    """
+    """``re`` holds the interpreter lock; heartbeats stop with it."""
     lab = LedgerLab()
 
     class Slow:
@@ -182,9 +158,7 @@ def test_a_slow_pattern_is_reported_by_name() -> None:
 
 
 def test_nothing_is_delivered_under_the_lock() -> None:
-    """
-    A hook may ask, place and lift.
-    """
+    """A hook may ask, place and lift."""
     lab = LedgerLab()
 
     def hook(event: events.Event) -> None:
@@ -200,9 +174,7 @@ def test_nothing_is_delivered_under_the_lock() -> None:
 
 
 def test_a_pause_that_stays_behind_is_told_when_its_partition_departs() -> None:
-    """
-    Once per departure; only the application's own pause of the partition.
-    """
+    """Once per departure; only the application's own pause of the partition."""
     lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(scopes.partition(*A), scopes.partition(*C))
@@ -218,9 +190,7 @@ def test_a_pause_that_stays_behind_is_told_when_its_partition_departs() -> None:
 
 
 def test_what_ends_with_its_partition_or_its_consumer_does_not_stay_behind() -> None:
-    """
-    ``WHILE_ASSIGNED``, ``close()``, and what is handed over.
-    """
+    """``WHILE_ASSIGNED``, ``close()``, and what is handed over."""
     lab = LedgerLab()
     lab.assign(A, B, C)
     lab.hold(scopes.partition(*A), lifetime=Lifetime.WHILE_ASSIGNED)
@@ -233,9 +203,7 @@ def test_what_ends_with_its_partition_or_its_consumer_does_not_stay_behind() -> 
 
 
 def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
-    """
-    Wherever its holds are; those of others stay and are named.
-    """
+    """Wherever its holds are; those of others stay and are named."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, ALL, ORD, scopes.partition("gone", 3))

@@ -15,9 +15,7 @@ from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("before", [0.0, 4.0, 4.999])
 def test_a_hold_is_never_lifted_early(before: float) -> None:
-    """
-    ``for_`` is a promise.
-    """
+    """``for_`` is a promise."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5.0)
@@ -27,9 +25,7 @@ def test_a_hold_is_never_lifted_early(before: float) -> None:
 
 @pytest.mark.contract("P3")
 def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
-    """
-    No timer thread: late by one look-up.
-    """
+    """No timer thread: late by one look-up."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5.0)
@@ -52,9 +48,7 @@ def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
     ids=["quiet", "view", "place", "remove"],
 )
 def test_every_look_up_lifts_what_is_due(look: object) -> None:
-    """
-    Whichever way the ledger is asked.
-    """
+    """Whichever way the ledger is asked."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)
@@ -63,9 +57,7 @@ def test_every_look_up_lifts_what_is_due(look: object) -> None:
 
 
 def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
-    """
-    It caps the wait of a fetch.
-    """
+    """It caps the wait of a fetch."""
     lab = LedgerLab()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
     lab.hold(ORDERS, for_=9.0)
@@ -81,9 +73,7 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
 
 
 def test_a_hold_that_is_placed_again_expires_by_its_new_limit() -> None:
-    """
-    Longer, shorter, and none at all.
-    """
+    """Longer, shorter, and none at all."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT, for_=5.0)
@@ -96,9 +86,7 @@ def test_a_hold_that_is_placed_again_expires_by_its_new_limit() -> None:
 
 
 def test_an_expiry_leaves_other_holds_of_the_partition() -> None:
-    """
-    What still covers it keeps it quiet, so nothing begins to flow.
-    """
+    """What still covers it keeps it quiet, so nothing begins to flow."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)
@@ -110,9 +98,7 @@ def test_an_expiry_leaves_other_holds_of_the_partition() -> None:
 
 
 def test_a_hold_expires_also_while_it_covers_nothing_here() -> None:
-    """
-    Its owner may be dead, its partition elsewhere.
-    """
+    """Its owner may be dead, its partition elsewhere."""
     lab = LedgerLab()
     lab.hold(ORDERS, for_=5.0, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.clock.now += 5.0
@@ -122,9 +108,7 @@ def test_a_hold_expires_also_while_it_covers_nothing_here() -> None:
 
 
 def test_an_expired_hold_does_not_bite_at_assignment() -> None:
-    """
-    The assignment is a look-up too.
-    """
+    """The assignment is a look-up too."""
     lab = LedgerLab()
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
@@ -133,9 +117,7 @@ def test_an_expired_hold_does_not_bite_at_assignment() -> None:
 
 
 def test_a_hold_that_is_renewed_all_the_time_takes_no_more_room() -> None:
-    """
-    Backpressure renews its hold at every turn of its loop, for days.
-    """
+    """Backpressure renews its hold at every turn of its loop, for days."""
     lab = LedgerLab()
     lab.assign(A)
     for _ in range(2000):
@@ -145,9 +127,7 @@ def test_a_hold_that_is_renewed_all_the_time_takes_no_more_room() -> None:
 
 
 def test_a_thousand_limits_that_were_lifted_take_no_room() -> None:
-    """
-    Also if nothing at all is left in force.
-    """
+    """Also if nothing at all is left in force."""
     lab = LedgerLab()
     for round_ in range(200):
         lab.hold(ORDERS, AUDIT, ALL, for_=60.0, owner=f"deploy-{round_}")
@@ -158,9 +138,7 @@ def test_a_thousand_limits_that_were_lifted_take_no_room() -> None:
 
 
 def test_limits_that_stand_are_looked_through_only_when_they_have_doubled() -> None:
-    """
-    Ten thousand partitions are paused one by one, each for an hour.
-    """
+    """Ten thousand partitions are paused one by one, each for an hour."""
     looks: list[object] = []
 
     class Seen(LedgerState):
@@ -179,9 +157,7 @@ def test_limits_that_stand_are_looked_through_only_when_they_have_doubled() -> N
 
 
 def test_a_hold_that_was_lifted_leaves_no_expiry() -> None:
-    """
-    Nobody is woken for it.
-    """
+    """Nobody is woken for it."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5.0)

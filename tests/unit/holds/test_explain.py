@@ -43,24 +43,18 @@ AT = 1714979289.0
     ],
 )
 def test_one_line_about_one_hold(hold: Hold, line: str) -> None:
-    """
-    Who, why, since when, until when.
-    """
+    """Who, why, since when, until when."""
     assert hold_line(hold) == line
 
 
 def test_a_time_that_no_calendar_knows() -> None:
-    """
-    ``for_`` may be any number of seconds; asking about it must not raise.
-    """
+    """``for_`` may be any number of seconds; asking about it must not raise."""
     hold = Hold(scope=ORDERS, placed_at=AT, expires_at=AT + 1e300)
     assert hold_line(hold).startswith("orders held by app")
 
 
 def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
-    """
-    One line each, and none for others.
-    """
+    """One line each, and none for others."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ALL, owner="ops")
@@ -70,9 +64,7 @@ def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
 
 
 def test_a_closed_gate_has_a_line() -> None:
-    """
-    It is no hold, but it keeps the partition quiet.
-    """
+    """It is no hold, but it keeps the partition quiet."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS)
@@ -83,9 +75,7 @@ def test_a_closed_gate_has_a_line() -> None:
 
 
 def test_a_flowing_partition_has_nothing_to_explain() -> None:
-    """
-    An empty answer.
-    """
+    """An empty answer."""
     lab = LedgerLab()
     lab.assign(A)
     assert explain_lines(lab.ledger.view(), A) == ()

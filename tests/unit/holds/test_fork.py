@@ -1,6 +1,4 @@
-"""
-A ledger in a forked child, where only the thread that forked goes on.
-"""
+"""A ledger in a forked child, where only the thread that forked goes on."""
 
 import threading
 
@@ -18,9 +16,7 @@ pytestmark = [
 
 
 def test_a_child_forked_while_another_thread_changes_the_ledger() -> None:
-    """
-    The lock of that thread is not taken in the child.
-    """
+    """The lock of that thread is not taken in the child."""
     lab = LedgerLab()
     lab.assign(A, C)
     inside, release = threading.Event(), threading.Event()
@@ -46,9 +42,7 @@ def test_a_child_forked_while_another_thread_changes_the_ledger() -> None:
 
 
 def test_a_child_forked_while_another_thread_tells_hooks() -> None:
-    """
-    What the parent tells is told there; the child tells what happens in it.
-    """
+    """What the parent tells is told there; the child tells what happens in it."""
     slow = Slow()
     lab = LedgerLab(slow)
     other = threading.Thread(target=lab.hold, args=(ORDERS,))
@@ -69,9 +63,7 @@ def test_a_child_forked_while_another_thread_tells_hooks() -> None:
 
 
 def test_a_hook_that_forks_goes_on_in_both_processes() -> None:
-    """
-    The thread that hands out is there in the child; only its event is.
-    """
+    """The thread that hands out is there in the child; only its event is."""
     answers: list[bool] = []
 
     def hook(event: events.Event) -> None:

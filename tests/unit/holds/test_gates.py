@@ -1,6 +1,4 @@
-"""
-The loop of KAFKA-13463: what is gained during a poll that began all paused.
-"""
+"""The loop of KAFKA-13463: what is gained during a poll that began all paused."""
 
 from collections.abc import Callable
 from unittest import mock
@@ -20,9 +18,7 @@ HOLD_A = scopes.partition(*A)
 
 
 def test_what_is_gained_is_gated_until_the_poll_returns() -> None:
-    """
-    Whoever paused all of it had no chance yet to pause the rest.
-    """
+    """Whoever paused all of it had no chance yet to pause the rest."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -33,9 +29,7 @@ def test_what_is_gained_is_gated_until_the_poll_returns() -> None:
 
 
 def test_what_is_gained_while_something_flows_is_not_gated() -> None:
-    """
-    A plain consumer is not slowed.
-    """
+    """A plain consumer is not slowed."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A)
@@ -43,17 +37,13 @@ def test_what_is_gained_while_something_flows_is_not_gated() -> None:
 
 
 def test_an_empty_assignment_is_not_all_paused() -> None:
-    """
-    ``pause(*assignment())`` before the first assignment asked for nothing.
-    """
+    """``pause(*assignment())`` before the first assignment asked for nothing."""
     lab = LedgerLab()
     assert lab.poll([A]) == [set()]
 
 
 def test_a_gate_survives_a_second_rebalance_in_the_same_poll() -> None:
-    """
-    Gates are not opened by being looked at again.
-    """
+    """Gates are not opened by being looked at again."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -62,9 +52,7 @@ def test_a_gate_survives_a_second_rebalance_in_the_same_poll() -> None:
 
 
 def test_a_gate_leaves_with_its_partition() -> None:
-    """
-    Nobody is told of a gate before a partition that is not here.
-    """
+    """Nobody is told of a gate before a partition that is not here."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -75,9 +63,7 @@ def test_a_gate_leaves_with_its_partition() -> None:
 
 
 def test_losing_everything_during_a_poll_does_not_look_like_a_resume() -> None:
-    """
-    Membership lost and regained within one call.
-    """
+    """Membership lost and regained within one call."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -85,9 +71,7 @@ def test_losing_everything_during_a_poll_does_not_look_like_a_resume() -> None:
 
 
 def test_losing_everything_before_a_poll_does_not_look_like_a_resume() -> None:
-    """
-    With nothing assigned, what held when there last was something counts.
-    """
+    """With nothing assigned, what held when there last was something counts."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -97,9 +81,7 @@ def test_losing_everything_before_a_poll_does_not_look_like_a_resume() -> None:
 
 
 def test_a_resume_while_nothing_is_assigned_ends_it() -> None:
-    """
-    Somebody lifted holds: the next poll did not begin "all paused".
-    """
+    """Somebody lifted holds: the next poll did not begin "all paused"."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A, scopes.partition(*B))
@@ -109,9 +91,7 @@ def test_a_resume_while_nothing_is_assigned_ends_it() -> None:
 
 
 def test_what_is_gained_between_polls_is_not_gated() -> None:
-    """
-    ``assign`` on the application's thread: it can pause what it has just assigned.
-    """
+    """``assign`` on the application's thread: it can pause what it has just assigned."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -121,9 +101,7 @@ def test_what_is_gained_between_polls_is_not_gated() -> None:
 
 
 def test_a_hold_during_the_poll_outlasts_the_gate() -> None:
-    """
-    What a listener paused stays paused.
-    """
+    """What a listener paused stays paused."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -135,9 +113,7 @@ def test_a_hold_during_the_poll_outlasts_the_gate() -> None:
 
 
 def test_the_consumer_level_needs_no_gate() -> None:
-    """
-    Its hold covers what is gained.
-    """
+    """Its hold covers what is gained."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ALL)
@@ -146,9 +122,7 @@ def test_the_consumer_level_needs_no_gate() -> None:
 
 
 def test_an_explained_gate() -> None:
-    """
-    It is no hold, but somebody will ask.
-    """
+    """It is no hold, but somebody will ask."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS)
@@ -158,9 +132,7 @@ def test_an_explained_gate() -> None:
 
 
 def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
-    """
-    Also with nothing assigned: what held last counts.
-    """
+    """Also with nothing assigned: what held last counts."""
     lab = LedgerLab()
     assert not lab.ledger.begin_call()
     lab.ledger.end_call()
@@ -173,9 +145,7 @@ def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
 
 
 def test_an_expiry_while_nothing_is_assigned_ends_it() -> None:
-    """
-    As a resume does.
-    """
+    """As a resume does."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ORDERS, for_=5)
@@ -185,9 +155,7 @@ def test_an_expiry_while_nothing_is_assigned_ends_it() -> None:
 
 
 def test_another_choice_of_what_is_consumed_ends_it() -> None:
-    """
-    With nothing assigned; what is assigned still speaks for itself.
-    """
+    """With nothing assigned; what is assigned still speaks for itself."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -210,9 +178,7 @@ def _gating(lab: LedgerLab) -> None:
 
 
 def test_a_resume_opens_the_gate_of_what_it_names() -> None:
-    """
-    Whoever paused the rest has decided about it; the others stay gated.
-    """
+    """Whoever paused the rest has decided about it; the others stay gated."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -227,9 +193,7 @@ def test_a_resume_opens_the_gate_of_what_it_names() -> None:
 
 
 def test_a_resume_of_everything_opens_all_gates() -> None:
-    """
-    What is held besides stays held.
-    """
+    """What is held besides stays held."""
     lab = LedgerLab()
     _gating(lab)
     lab.lift(ALL)
@@ -237,9 +201,7 @@ def test_a_resume_of_everything_opens_all_gates() -> None:
 
 
 def test_a_resume_by_another_owner_opens_no_gate() -> None:
-    """
-    Who holds the rest has had no chance yet to pause it (P7).
-    """
+    """Who holds the rest has had no chance yet to pause it (P7)."""
     lab = LedgerLab()
     lab.hold(AUDIT, owner="worker")
     _gating(lab)
@@ -250,9 +212,7 @@ def test_a_resume_by_another_owner_opens_no_gate() -> None:
 
 
 def test_an_expiry_opens_gates_as_a_resume_does() -> None:
-    """
-    Membership lost and regained under a hold that ends by itself.
-    """
+    """Membership lost and regained under a hold that ends by itself."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(ALL, for_=5)
@@ -265,9 +225,7 @@ def test_an_expiry_opens_gates_as_a_resume_does() -> None:
 
 
 def test_lifting_the_last_hold_opens_every_gate() -> None:
-    """
-    Nobody holds anything any more, so a gate stands in for nobody.
-    """
+    """Nobody holds anything any more, so a gate stands in for nobody."""
     lab = LedgerLab()
     _gating(lab)
     assert lab.ledger.remove([(ORDERS, "app")]) == ()
@@ -276,9 +234,7 @@ def test_lifting_the_last_hold_opens_every_gate() -> None:
 
 
 def test_what_is_gained_after_the_last_hold_was_lifted_is_not_gated() -> None:
-    """
-    The same in the other order, within one poll.
-    """
+    """The same in the other order, within one poll."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS)
@@ -289,9 +245,7 @@ def test_what_is_gained_after_the_last_hold_was_lifted_is_not_gated() -> None:
 
 
 def test_the_last_of_several_holds_opens_the_gates() -> None:
-    """
-    As long as one of them stands, somebody could not pause what was gained.
-    """
+    """As long as one of them stands, somebody could not pause what was gained."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(HOLD_A, scopes.partition(*B))
@@ -306,9 +260,7 @@ def test_the_last_of_several_holds_opens_the_gates() -> None:
 
 
 def test_the_expiry_of_the_last_hold_opens_every_gate() -> None:
-    """
-    Of a hold that does not cover what was gained, too.
-    """
+    """Of a hold that does not cover what was gained, too."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.hold(ORDERS, for_=5)
@@ -320,9 +272,7 @@ def test_the_expiry_of_the_last_hold_opens_every_gate() -> None:
 
 @pytest.mark.parametrize("when", ["gained before", "gained after"])
 def test_an_operator_who_lifts_the_last_hold_opens_every_gate(when: str) -> None:
-    """
-    What comes from the control topics is lifted like any other hold.
-    """
+    """What comes from the control topics is lifted like any other hold."""
     lab = LedgerLab()
     lab.assign(A, B)
     lab.ledger.follow([Hold(scope=ORDERS, owner="operator:jo")], ())
@@ -337,9 +287,7 @@ def test_an_operator_who_lifts_the_last_hold_opens_every_gate(when: str) -> None
 
 @pytest.mark.parametrize("scope", [AUDIT, ALL, scopes.partition(*C)])
 def test_what_was_resumed_before_it_is_gained_is_not_gated(scope: Scope) -> None:
-    """
-    The same decision, a moment earlier; what nobody named is gated.
-    """
+    """The same decision, a moment earlier; what nobody named is gated."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -350,9 +298,7 @@ def test_what_was_resumed_before_it_is_gained_is_not_gated(scope: Scope) -> None
 
 
 def test_a_pattern_that_was_resumed_before_it_is_gained() -> None:
-    """
-    It is asked about the new topic, and not under the lock.
-    """
+    """It is asked about the new topic, and not under the lock."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -373,9 +319,7 @@ def test_a_pattern_that_was_resumed_before_it_is_gained() -> None:
 
 
 def test_a_partition_that_waits_for_the_control_topics_is_not_held() -> None:
-    """
-    A poll that begins with nothing but such gates was paused by nobody.
-    """
+    """A poll that begins with nothing but such gates was paused by nobody."""
     lab = LedgerLab()
     waiting: dict[TopicPartition, int] = {}
     lab.ledger.watch(waiting.update)
@@ -388,9 +332,7 @@ def test_a_partition_that_waits_for_the_control_topics_is_not_held() -> None:
 
 
 def test_another_owners_resume_opens_no_gate_if_the_held_has_departed() -> None:
-    """
-    The loop of KAFKA-13463 whose partitions are exchanged: its hold still stands.
-    """
+    """The loop of KAFKA-13463 whose partitions are exchanged: its hold still stands."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -404,9 +346,7 @@ def test_another_owners_resume_opens_no_gate_if_the_held_has_departed() -> None:
 
 
 def test_a_hold_that_ends_with_its_partition_was_not_lifted() -> None:
-    """
-    ``WHILE_ASSIGNED``: what is gained in its place stays gated until the poll returns.
-    """
+    """``WHILE_ASSIGNED``: what is gained in its place stays gated until the poll returns."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -430,9 +370,7 @@ LIFTS: dict[str, Callable[[LedgerLab], object]] = {
 def test_a_handler_that_lifts_sees_the_gates_open(
     lift: Callable[[LedgerLab], object],
 ) -> None:
-    """
-    What is quiet inside the handler is what is quiet when it has returned.
-    """
+    """What is quiet inside the handler is what is quiet when it has returned."""
     lab, seen = LedgerLab(), []
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -450,9 +388,7 @@ def test_a_handler_that_lifts_sees_the_gates_open(
 
 
 def test_a_handler_sees_what_an_assignment_under_way_gates() -> None:
-    """
-    The handler interrupts its own thread, which is about to apply it.
-    """
+    """The handler interrupts its own thread, which is about to apply it."""
     lab, seen = LedgerLab(), []
     lab.assign(A)
     lab.hold(HOLD_A)
@@ -472,9 +408,7 @@ def test_a_handler_sees_what_an_assignment_under_way_gates() -> None:
 
 
 def test_an_interrupt_in_the_middle_of_a_resume_leaves_no_gate_behind() -> None:
-    """
-    The change is applied whole by the next look, its gates with it.
-    """
+    """The change is applied whole by the next look, its gates with it."""
     lab = LedgerLab()
     lab.assign(A)
     lab.hold(HOLD_A)

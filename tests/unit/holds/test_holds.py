@@ -23,18 +23,14 @@ ORDERS = scopes.topic("orders")
     "owner", ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7]
 )
 def test_an_owner_must_be_printable_text(owner: object) -> None:
-    """
-    1 to 249 printable characters, not only blanks.
-    """
+    """1 to 249 printable characters, not only blanks."""
     with pytest.raises(HoldSettingError, match="owner"):
         checked_owner(owner)
 
 
 @pytest.mark.parametrize("owner", ["a", "x" * 249, "team of J\u00fcrgen"])
 def test_a_legal_owner_stays_as_it_is(owner: str) -> None:
-    """
-    Names are not changed.
-    """
+    """Names are not changed."""
     assert checked_owner(owner) == owner
 
 
@@ -43,18 +39,14 @@ def test_a_legal_owner_stays_as_it_is(owner: str) -> None:
     ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
 )
 def test_a_reason_must_fit_one_log_line(reason: object) -> None:
-    """
-    At most 1,024 bytes of UTF-8, and no control characters.
-    """
+    """At most 1,024 bytes of UTF-8, and no control characters."""
     with pytest.raises(HoldSettingError, match="reason"):
         checked_reason(reason)
 
 
 @pytest.mark.parametrize("reason", [None, "", "x" * 1024, "\u00fc" * 512])
 def test_a_legal_reason_stays_as_it_is(reason: str | None) -> None:
-    """
-    None means that none was given.
-    """
+    """None means that none was given."""
     assert checked_reason(reason) == reason
 
 
@@ -74,9 +66,7 @@ def test_a_legal_reason_stays_as_it_is(reason: str | None) -> None:
     ],
 )
 def test_a_duration_must_be_positive_and_finite(for_: object) -> None:
-    """
-    ``for_`` <= 0 or not finite is an error at once, not a hold that never ends.
-    """
+    """``for_`` <= 0 or not finite is an error at once, not a hold that never ends."""
     with pytest.raises(HoldSettingError, match="for_"):
         checked_duration(for_)
 
@@ -86,34 +76,26 @@ def test_a_duration_must_be_positive_and_finite(for_: object) -> None:
     [(None, None), (1, 1.0), (0.25, 0.25), (timedelta(minutes=2), 120.0)],
 )
 def test_a_duration_is_seconds(for_: object, seconds: float | None) -> None:
-    """
-    Seconds, or a timedelta.
-    """
+    """Seconds, or a timedelta."""
     assert checked_duration(for_) == seconds
 
 
 @pytest.mark.parametrize("for_", [10**400, -(10**400)], ids=["huge", "negative"])
 def test_a_number_of_seconds_that_no_float_holds_is_refused(for_: int) -> None:
-    """
-    A Python int may be larger than any float.
-    """
+    """A Python int may be larger than any float."""
     with pytest.raises(HoldSettingError, match="for_"):
         checked_duration(for_)
 
 
 @pytest.mark.parametrize("lifetime", [None, "until_resumed", 1])
 def test_a_lifetime_must_be_a_lifetime(lifetime: object) -> None:
-    """
-    Its text is not enough.
-    """
+    """Its text is not enough."""
     with pytest.raises(HoldSettingError, match="lifetime"):
         checked_lifetime(lifetime)
 
 
 def test_the_error_is_a_value_error_and_ours() -> None:
-    """
-    Existing handlers fit.
-    """
+    """Existing handlers fit."""
     with pytest.raises(HoldSettingError) as caught:
         checked_duration(0)
     assert isinstance(caught.value, ValueError)
@@ -121,9 +103,7 @@ def test_the_error_is_a_value_error_and_ours() -> None:
 
 
 def test_a_hold_is_known_by_scope_and_owner() -> None:
-    """
-    Reason and times do not make another hold.
-    """
+    """Reason and times do not make another hold."""
     one = Hold(scope=ORDERS, owner="ops", reason="a", placed_at=1.0)
     other = Hold(scope=ORDERS, owner="ops", reason="b", placed_at=2.0)
     assert one.key == (ORDERS, "ops")
@@ -143,18 +123,14 @@ def test_a_hold_is_known_by_scope_and_owner() -> None:
 def test_whether_placing_again_asks_for_something_else(
     change: dict[str, object], *, same: bool
 ) -> None:
-    """
-    Only reason, lifetime and time limit do; a time limit always starts anew.
-    """
+    """Only reason, lifetime and time limit do; a time limit always starts anew."""
     before = Hold(scope=ORDERS, reason="full")
     again = Hold(**{"scope": ORDERS, "reason": "full", **change})
     assert same is again.asks_the_same_as(before)
 
 
 def test_a_hold_as_plain_values() -> None:
-    """
-    Ready for JSON; the monotonic deadline, of no use elsewhere, is left out.
-    """
+    """Ready for JSON; the monotonic deadline, of no use elsewhere, is left out."""
     hold = Hold(
         scope=scopes.partition("orders", 3),
         owner="ops",
@@ -176,9 +152,7 @@ def test_a_hold_as_plain_values() -> None:
 
 @pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
 def test_a_workers_owners_are_its_own(owner: str) -> None:
-    """
-    An application lifts such holds, and places none; the worker says so of its own.
-    """
+    """An application lifts such holds, and places none; the worker says so of its own."""
     assert checked_owner(owner) == owner
     with pytest.raises(HoldSettingError, match="Worker"):
         checked_placer(owner)
@@ -198,9 +172,7 @@ def test_a_workers_owners_are_its_own(owner: str) -> None:
     ],
 )
 def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> None:
-    """
-    Text out of a ticket or a commit; each break becomes a space.
-    """
+    """Text out of a ticket or a commit; each break becomes a space."""
     assert checked_reason(reason) == shown
 
 
@@ -212,8 +184,6 @@ def test_a_reason_of_several_lines_is_shown_on_one(reason: str, shown: str) -> N
     ],
 )
 def test_the_command_that_lifts_it_names_any_topic(scope: str, expected: str) -> None:
-    """
-    Also one whose name looks like a pattern, or like an option.
-    """
+    """Also one whose name looks like a pattern, or like an option."""
     hold = Hold(scope=scopes.parse(scope), owner="operator:jo")
     assert hold.lifted_by("g").startswith(expected)

@@ -8,15 +8,11 @@ from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab, Told
 
 
 class BrokenError(Exception):
-    """
-    Raised by a hook.
-    """
+    """Raised by a hook."""
 
 
 class Broken:
-    """
-    A hook that always raises.
-    """
+    """A hook that always raises."""
 
     def __call__(self, event: Event) -> None:
         raise BrokenError(event.name)
@@ -27,9 +23,7 @@ class Broken:
 
 @pytest.mark.contract("P14")
 def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """
-    The other hooks are called, it is counted each time and logged once.
-    """
+    """The other hooks are called, it is counted each time and logged once."""
     after = Told()
     lab = LedgerLab(Broken(), after)
     with caplog.at_level(logging.ERROR, logger="safeconsumer"):
@@ -49,9 +43,7 @@ def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
-    """
-    The hold was placed before anybody was told.
-    """
+    """The hold was placed before anybody was told."""
     lab = LedgerLab(Broken())
     lab.assign(A)
     lab.hold(ORDERS, AUDIT)
@@ -60,9 +52,7 @@ def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
 
 
 class _Repr:
-    """
-    A hook that raises, and cannot even be named.
-    """
+    """A hook that raises, and cannot even be named."""
 
     def __call__(self, _: Event) -> None:
         raise BrokenError
@@ -72,9 +62,7 @@ class _Repr:
 
 
 def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
-    """
-    Also its ``repr`` is foreign code.
-    """
+    """Also its ``repr`` is foreign code."""
     after = Told()
     lab = LedgerLab(_Repr(), after)
     lab.assign(A)
@@ -83,9 +71,7 @@ def test_a_hook_that_cannot_be_named_breaks_nothing() -> None:
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
-    """
-    What is no ``Exception`` goes through, and the ledger stays usable.
-    """
+    """What is no ``Exception`` goes through, and the ledger stays usable."""
 
     def hook(_: Event) -> None:
         raise stop
@@ -98,17 +84,13 @@ def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("hook", [None, "hook", 3])
 def test_what_is_no_hook_is_refused_at_once(hook: object) -> None:
-    """
-    Not at the first event, hours later.
-    """
+    """Not at the first event, hours later."""
     with pytest.raises(TypeError, match="hook"):
         Dispatcher([hook])  # type: ignore[list-item]  # that is the test
 
 
 def test_a_lazy_hook_is_imported_at_the_first_event() -> None:
-    """
-    And only then: a module that is not there breaks nothing before.
-    """
+    """And only then: a module that is not there breaks nothing before."""
     hook = LazyHook("no_such_module:hook")
     assert repr(hook) == "LazyHook('no_such_module:hook')"
     with pytest.raises(ModuleNotFoundError):
@@ -123,9 +105,7 @@ def remember(event: Event) -> None:
 
 
 def test_a_lazy_hook_passes_events_on() -> None:
-    """
-    To the function its path names.
-    """
+    """To the function its path names."""
     SEEN.clear()
     hook = LazyHook(f"{__name__}:remember")
     events = [Event(at=1.0), Event(at=2.0)]
@@ -135,9 +115,7 @@ def test_a_lazy_hook_passes_events_on() -> None:
 
 
 class Counting:
-    """
-    A hook that raises, and whose name changes each time.
-    """
+    """A hook that raises, and whose name changes each time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -151,9 +129,7 @@ class Counting:
 
 
 def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
-    """
-    Logged once, counted under it.
-    """
+    """Logged once, counted under it."""
     lab = LedgerLab(Counting())
     for _ in range(3):
         lab.hold(ORDERS)
@@ -163,18 +139,14 @@ def test_a_hook_has_one_name(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Full(logging.Handler):
-    """
-    A log whose disk is full.
-    """
+    """A log whose disk is full."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise OSError(record.getMessage())
 
 
 def test_a_log_that_fails_breaks_nothing() -> None:
-    """
-    Neither as a hook nor when the hook's failure is to be logged.
-    """
+    """Neither as a hook nor when the hook's failure is to be logged."""
     after = Told()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()

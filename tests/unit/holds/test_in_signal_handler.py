@@ -70,9 +70,7 @@ HANDLERS = {
 
 @pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
 def test_a_handler_is_recognised(handler: Callable[..., None]) -> None:
-    """
-    Whatever shape it has, inside it the answer is yes, and afterwards no.
-    """
+    """Whatever shape it has, inside it the answer is yes, and afterwards no."""
     ANSWERS.clear()
     with handled_by(handler):
         assert not in_signal_handler()
@@ -82,9 +80,7 @@ def test_a_handler_is_recognised(handler: Callable[..., None]) -> None:
 
 
 def test_other_threads_are_never_in_a_handler() -> None:
-    """
-    Python runs handlers on the main thread, also while another one asks.
-    """
+    """Python runs handlers on the main thread, also while another one asks."""
     answers: list[bool] = []
 
     def handler(_: int, __: FrameType | None) -> None:
@@ -98,9 +94,7 @@ def test_other_threads_are_never_in_a_handler() -> None:
 
 
 class Endless:
-    """
-    A handler with a ``func`` that leads nowhere, as a ``Mock`` has.
-    """
+    """A handler with a ``func`` that leads nowhere, as a ``Mock`` has."""
 
     @property
     def func(self) -> "Endless":
@@ -112,9 +106,7 @@ class Endless:
 
 @pytest.mark.timeout(120)
 def test_a_handler_that_only_looks_like_a_partial() -> None:
-    """
-    Asking ends, and is right.
-    """
+    """Asking ends, and is right."""
     ANSWERS.clear()
     with handled_by(Endless()):
         send()

@@ -18,9 +18,7 @@ def _state(*holds: Hold) -> LedgerState:
 
 
 def test_an_unchanged_hold_is_the_same_state() -> None:
-    """
-    Placing it again changes nothing, not even the version, nor its time.
-    """
+    """Placing it again changes nothing, not even the version, nor its time."""
     before = _state(Hold(scope=ORDERS, reason="full", placed_at=1.0))
     again, placed = ledger.place(
         before, [Hold(scope=ORDERS, reason="full", placed_at=2.0)]
@@ -30,17 +28,13 @@ def test_an_unchanged_hold_is_the_same_state() -> None:
 
 
 def test_a_changed_hold_replaces_the_old_one() -> None:
-    """
-    One hold per scope and owner.
-    """
+    """One hold per scope and owner."""
     state = _state(Hold(scope=ORDERS, reason="a"), Hold(scope=ORDERS, reason="b"))
     assert [hold.reason for hold in state] == ["b"]
 
 
 def test_two_owners_on_one_scope() -> None:
-    """
-    Lifting one leaves the other.
-    """
+    """Lifting one leaves the other."""
     state = _state(Hold(scope=ORDERS), Hold(scope=ORDERS, owner="ops"))
     state, removed = ledger.remove(state, [(ORDERS, "app")])
     assert [hold.owner for hold in removed] == ["app"]
@@ -49,9 +43,7 @@ def test_two_owners_on_one_scope() -> None:
 
 
 def test_lifting_one_layer_leaves_the_others() -> None:
-    """
-    Partition, topic, pattern and consumer are independent layers.
-    """
+    """Partition, topic, pattern and consumer are independent layers."""
     layers = (ORDERS_3, ORDERS, ORD, ALL)
     for lifted in layers:
         state = _state(*(Hold(scope=one) for one in layers))
@@ -61,9 +53,7 @@ def test_lifting_one_layer_leaves_the_others() -> None:
 
 
 def test_a_hold_expires_at_its_deadline_and_not_before() -> None:
-    """
-    Never early.
-    """
+    """Never early."""
     hold = Hold(scope=ORDERS, deadline=10.0)
     state = _state(hold)
     assert ledger.expire(state, [hold], 9.999) == (state, ())
@@ -73,9 +63,7 @@ def test_a_hold_expires_at_its_deadline_and_not_before() -> None:
 
 
 def test_a_replaced_hold_does_not_expire_by_its_old_deadline() -> None:
-    """
-    Extending a hold really extends it.
-    """
+    """Extending a hold really extends it."""
     old, new = Hold(scope=ORDERS, deadline=10.0), Hold(scope=ORDERS, deadline=20.0)
     state = _state(old, new)
     after, expired = ledger.expire(state, [old, new], 15.0)
@@ -89,36 +77,28 @@ def test_a_replaced_hold_does_not_expire_by_its_old_deadline() -> None:
 def test_a_bound_hold_ends_with_the_last_partition_it_covers(
     scope: scopes.Scope, *, ends: bool
 ) -> None:
-    """
-    ``orders:3`` leaves while ``orders:4`` stays.
-    """
+    """``orders:3`` leaves while ``orders:4`` stays."""
     state = _state(Hold(scope=scope, lifetime=Lifetime.WHILE_ASSIGNED))
     _, ended = ledger.end_assignment(state, frozenset({("orders", 3)}), [("orders", 4)])
     assert bool(ended) == ends
 
 
 def test_a_bound_hold_that_covers_nothing_departed_stays() -> None:
-    """
-    What was never assigned cannot end by being revoked.
-    """
+    """What was never assigned cannot end by being revoked."""
     state = _state(Hold(scope=scopes.topic("later"), lifetime=Lifetime.WHILE_ASSIGNED))
     after, ended = ledger.end_assignment(state, frozenset({("orders", 3)}), [])
     assert (state, ()) == (after, ended)
 
 
 def test_a_hold_until_resumed_survives_departure() -> None:
-    """
-    The default lifetime.
-    """
+    """The default lifetime."""
     state = _state(Hold(scope=ORDERS_3))
     after, ended = ledger.end_assignment(state, frozenset({("orders", 3)}), [])
     assert (state, ()) == (after, ended)
 
 
 def test_a_hold_that_is_no_longer_bound_survives_departure() -> None:
-    """
-    The lifetime given last counts.
-    """
+    """The lifetime given last counts."""
     state = _state(
         Hold(scope=ORDERS_3, lifetime=Lifetime.WHILE_ASSIGNED), Hold(scope=ORDERS_3)
     )
@@ -140,9 +120,7 @@ def test_a_hold_that_is_no_longer_bound_survives_departure() -> None:
 def test_which_holds_still_cover_a_scope(
     asked: scopes.Scope, found: set[scopes.Scope]
 ) -> None:
-    """
-    What ``resume`` answers: whatever covers something of the scope.
-    """
+    """What ``resume`` answers: whatever covers something of the scope."""
     ORD.matches("orders")
     state = _state(*(Hold(scope=one) for one in (ORDERS_3, ORDERS, ORD, ALL)))
     assert found == {hold.scope for hold in state.overlapping(asked)}

@@ -1,6 +1,4 @@
-"""
-The indexed ledger against one that scans all holds, over random operations.
-"""
+"""The indexed ledger against one that scans all holds, over random operations."""
 
 from collections.abc import Callable
 
@@ -29,9 +27,7 @@ Step = Callable[["Both"], None]
 
 
 class Both:
-    """
-    The ledger and its naive twin, after the same operations.
-    """
+    """The ledger and its naive twin, after the same operations."""
 
     def __init__(self) -> None:
         self.state = LedgerState()
@@ -90,9 +86,7 @@ def _after(several: list[Step]) -> Both:
 @quick
 @given(st.lists(steps, max_size=12))
 def test_every_answer_equals_a_scan_of_all_holds(several: list[Step]) -> None:
-    """
-    The indexes are never out of step with what was placed.
-    """
+    """The indexes are never out of step with what was placed."""
     both = _after(several)
     assert _sorted(both.naive.holds.values()) == _sorted(both.state)
     for tp in PARTITIONS:
@@ -104,9 +98,7 @@ def test_every_answer_equals_a_scan_of_all_holds(several: list[Step]) -> None:
 @quick
 @given(st.lists(steps, max_size=12), known_scopes)
 def test_holds_of_exactly_one_scope(several: list[Step], scope: Scope) -> None:
-    """
-    ``of`` names those placed on this very scope, one per owner.
-    """
+    """``of`` names those placed on this very scope, one per owner."""
     both = _after(several)
     expected = [one for one in both.naive.holds.values() if one.scope == scope]
     assert _sorted(both.state.of(scope)) == _sorted(expected)
@@ -115,9 +107,7 @@ def test_holds_of_exactly_one_scope(several: list[Step], scope: Scope) -> None:
 @quick
 @given(st.lists(steps, max_size=12))
 def test_covering_holds_come_narrowest_first(several: list[Step]) -> None:
-    """
-    A partition's own, its topic's, patterns', the whole consumer's.
-    """
+    """A partition's own, its topic's, patterns', the whole consumer's."""
     state = _after(several).state
     for tp in PARTITIONS:
         ranks = [_RANK.index(type(one.scope).__name__) for one in state.covering(tp)]
@@ -129,9 +119,7 @@ def test_covering_holds_come_narrowest_first(several: list[Step]) -> None:
 def test_an_owner_never_touches_anothers_holds(
     placed: list[Hold], removed: list[tuple[Scope, str]], owner: str
 ) -> None:
-    """
-    Placing and removing under other names leaves an owner's holds as they are.
-    """
+    """Placing and removing under other names leaves an owner's holds as they are."""
     own = [one for one in placed if one.owner == owner]
     others = [one for one in placed if one.owner != owner]
     state, _ = ledger.place(LedgerState(), own)
@@ -145,9 +133,7 @@ def test_an_owner_never_touches_anothers_holds(
 @quick
 @given(st.lists(holds, max_size=12))
 def test_what_was_removed_leaves_nothing_behind(several: list[Hold]) -> None:
-    """
-    After all is lifted the state equals an empty one, but for its version.
-    """
+    """After all is lifted the state equals an empty one, but for its version."""
     state, _ = ledger.place(LedgerState(), several)
     state, _ = ledger.remove(state, [one.key for one in several])
     assert LedgerState(version=state.version) == state
@@ -156,9 +142,7 @@ def test_what_was_removed_leaves_nothing_behind(several: list[Hold]) -> None:
 @quick
 @given(st.lists(steps, max_size=12))
 def test_an_old_state_never_changes(several: list[Step]) -> None:
-    """
-    A reader may keep it as long as it likes.
-    """
+    """A reader may keep it as long as it likes."""
     both = Both()
     kept = []
     for step in several:

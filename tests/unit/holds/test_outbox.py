@@ -1,6 +1,4 @@
-"""
-Events reach every hook once, in the order in which things happened.
-"""
+"""Events reach every hook once, in the order in which things happened."""
 
 import functools
 import threading
@@ -19,9 +17,7 @@ PATIENCE = 20
 
 
 class Slow:
-    """
-    A hook that takes its time over the first event, until it is released.
-    """
+    """A hook that takes its time over the first event, until it is released."""
 
     def __init__(self) -> None:
         self.entered, self.release = threading.Event(), threading.Event()
@@ -61,9 +57,7 @@ def test_two_threads_tell_in_the_order_of_the_ledger() -> None:
 
 
 def test_a_hook_that_pauses_is_told_after_the_event_it_has() -> None:
-    """
-    Hooks behind it see what it did after the cause of it.
-    """
+    """Hooks behind it see what it did after the cause of it."""
     told = Told()
 
     def keeper(event: events.Event) -> None:
@@ -78,9 +72,7 @@ def test_a_hook_that_pauses_is_told_after_the_event_it_has() -> None:
 
 
 class _Turn(dict[str, list[int]]):
-    """
-    The turn, with something that happens just before it is given back.
-    """
+    """The turn, with something that happens just before it is given back."""
 
     before: Callable[[], object] | None = None
 
@@ -123,9 +115,7 @@ def test_an_event_that_comes_as_the_drainer_stops_is_not_forgotten() -> None:
 def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
     stop: type[BaseException],
 ) -> None:
-    """
-    The turn is given back, and the events behind it wait for the next call.
-    """
+    """The turn is given back, and the events behind it wait for the next call."""
     told = Told()
 
     def hook(event: events.Event) -> None:
@@ -142,9 +132,7 @@ def test_what_ends_the_program_is_raised_when_every_hook_has_had_the_event(
 
 
 def test_a_handler_that_cannot_be_recognised_in_the_middle_of_a_hook() -> None:
-    """
-    It leaves its event to the thread it interrupted.
-    """
+    """It leaves its event to the thread it interrupted."""
     told = Told()
     lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
     with handled_by(functools.lru_cache(lambda *_: lab.lift(ORDERS))):
@@ -153,9 +141,7 @@ def test_a_handler_that_cannot_be_recognised_in_the_middle_of_a_hook() -> None:
 
 
 def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
-    """
-    The hook may have the very lock that another hook, or itself, would wait for.
-    """
+    """The hook may have the very lock that another hook, or itself, would wait for."""
     told = Told()
     lab = LedgerLab(lambda event: event.name == "hold_placed" and send(), told)
     lab.assign(A, C)
@@ -168,9 +154,7 @@ def test_a_handler_in_the_middle_of_a_hook_tells_nothing() -> None:
 
 
 def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
-    """
-    ``pause`` does not wait for hooks that run elsewhere; nothing of it is lost.
-    """
+    """``pause`` does not wait for hooks that run elsewhere; nothing of it is lost."""
     slow = Slow()
     lab = LedgerLab(slow)
     first = threading.Thread(target=lab.hold, args=(ORDERS,))
@@ -185,9 +169,7 @@ def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
 
 
 def test_many_threads_and_hooks_agree_on_one_order() -> None:
-    """
-    Each hook gets every event once, those of one thread in its order.
-    """
+    """Each hook gets every event once, those of one thread in its order."""
     hooks = [Told(), Told()]
     outbox = _outbox(*hooks)
 

@@ -1,6 +1,4 @@
-"""
-Patterns are foreign code: asked once, under no lock, and never trusted to answer.
-"""
+"""Patterns are foreign code: asked once, under no lock, and never trusted to answer."""
 
 import re
 from collections.abc import Callable
@@ -23,15 +21,11 @@ BOOM = ("boom", 0)
 
 
 class PatternError(Exception):
-    """
-    Raised by an expression.
-    """
+    """Raised by an expression."""
 
 
 class Asking:
-    """
-    An expression that notes each question, and whether the lock was held then.
-    """
+    """An expression that notes each question, and whether the lock was held then."""
 
     pattern = "ord.*"
 
@@ -61,9 +55,7 @@ class Asking:
 
 
 def test_no_expression_is_asked_under_the_lock() -> None:
-    """
-    Whatever is done: placing, lifting, assigning, asking, expiring.
-    """
+    """Whatever is done: placing, lifting, assigning, asking, expiring."""
     lab = LedgerLab()
     lab.assign(A)
     one = Asking(lab)
@@ -104,9 +96,7 @@ def test_an_assignment_while_a_pattern_is_being_placed() -> None:
 
 
 def test_a_pattern_placed_while_an_assignment_is_being_applied() -> None:
-    """
-    The other way round.
-    """
+    """The other way round."""
     lab = LedgerLab()
     lab.assign(A)
     other, one = Asking(lab), Asking(lab)
@@ -148,9 +138,7 @@ def test_a_pattern_noted_by_a_signal_handler() -> None:
 
 
 def test_a_pattern_that_raises_undoes_no_resume() -> None:
-    """
-    The hold is lifted, told, and what the pattern might cover is said to remain.
-    """
+    """The hold is lifted, told, and what the pattern might cover is said to remain."""
     lab = LedgerLab()
     failing = Asking(lab, "boom")
     lab.hold(failing.scope(), owner="ops")
@@ -165,9 +153,7 @@ def test_a_pattern_that_raises_undoes_no_resume() -> None:
 
 
 def test_a_pattern_that_raises_breaks_no_question() -> None:
-    """
-    ``explain()`` says that it covers the topic, and so it does.
-    """
+    """``explain()`` says that it covers the topic, and so it does."""
     lab = LedgerLab()
     lab.hold(Asking(lab, "boom").scope())
     (line,) = explain_lines(lab.ledger.view_about("boom"), BOOM)
@@ -178,9 +164,7 @@ def test_a_pattern_that_raises_breaks_no_question() -> None:
 
 
 def test_a_pattern_that_raised_later_raises_for_whoever_pauses_next() -> None:
-    """
-    That a name was taken for covered is no answer to a new caller.
-    """
+    """That a name was taken for covered is no answer to a new caller."""
     lab = LedgerLab()
     lab.hold(Asking(lab, "boom").scope())
     lab.assign(BOOM)
@@ -190,9 +174,7 @@ def test_a_pattern_that_raised_later_raises_for_whoever_pauses_next() -> None:
 
 
 def test_an_expression_is_asked_once_per_name_whoever_pauses_with_it() -> None:
-    """
-    Owners compile their own; pausing and resuming in a loop costs no match.
-    """
+    """Owners compile their own; pausing and resuming in a loop costs no match."""
     lab = LedgerLab()
     lab.assign(A, C)
     several = [Asking(lab) for _ in range(4)]
@@ -204,9 +186,7 @@ def test_an_expression_is_asked_once_per_name_whoever_pauses_with_it() -> None:
 
 
 def test_not_every_expression_is_kept_for_ever() -> None:
-    """
-    An application may make a new one for each pause.
-    """
+    """An application may make a new one for each pause."""
     lab = LedgerLab()
     lab.assign(A)
     for number in range(3 * MOST_KEPT):
@@ -219,9 +199,7 @@ def test_not_every_expression_is_kept_for_ever() -> None:
 
 
 def test_what_departed_quiet_is_forgotten_with_its_hold() -> None:
-    """
-    A member that sees many partitions come and go remembers the held ones only.
-    """
+    """A member that sees many partitions come and go remembers the held ones only."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)

@@ -25,9 +25,7 @@ NONE: PartitionsOf = frozenset()
 @quick
 @given(st.lists(assignments, max_size=10))
 def test_an_epoch_is_never_used_twice(several: list[list[TopicPartition]]) -> None:
-    """
-    Each ownership that begins has an epoch that no earlier ownership had.
-    """
+    """Each ownership that begins has an epoch that no earlier ownership had."""
     ownership, used = Ownership(), {0}
     for assignment in several:
         ownership, change = reassign(ownership, assignment)
@@ -39,9 +37,7 @@ def test_an_epoch_is_never_used_twice(several: list[list[TopicPartition]]) -> No
 @quick
 @given(st.lists(assignments, max_size=10))
 def test_what_stays_keeps_its_epoch(several: list[list[TopicPartition]]) -> None:
-    """
-    And kept, gained and departed are exactly the difference.
-    """
+    """And kept, gained and departed are exactly the difference."""
     ownership = Ownership()
     for assignment in several:
         before, after = ownership.epochs, set(assignment)
@@ -54,9 +50,7 @@ def test_what_stays_keeps_its_epoch(several: list[list[TopicPartition]]) -> None
 
 
 def test_the_same_assignment_is_the_same_ownership() -> None:
-    """
-    In whatever order it comes.
-    """
+    """In whatever order it comes."""
     ownership, _ = reassign(Ownership(), [A, B])
     again, change = reassign(ownership, [B, A])
     assert again is ownership
@@ -64,9 +58,7 @@ def test_the_same_assignment_is_the_same_ownership() -> None:
 
 
 def test_a_partition_named_twice_departs_no_other() -> None:
-    """
-    ``assign`` may be given duplicates; they count once.
-    """
+    """``assign`` may be given duplicates; they count once."""
     ownership, _ = reassign(Ownership(), [A, B])
     ownership, change = reassign(ownership, [A, A])
     assert set(ownership.epochs) == {A}
@@ -81,9 +73,7 @@ def _view(assignment: list[TopicPartition], *held: TopicPartition) -> PauseView:
 
 
 def test_a_join_is_told_apart_into_kept_gained_revoked_and_lost() -> None:
-    """
-    A partition that was lost and came back is gained: there was a gap.
-    """
+    """A partition that was lost and came back is gained: there was a gap."""
     ownership, _ = reassign(Ownership(), [A, B, C])
     before = snapshot(_view([A, B, C]), ownership)
     ownership, _ = reassign(ownership, [A])
@@ -99,9 +89,7 @@ def test_a_join_is_told_apart_into_kept_gained_revoked_and_lost() -> None:
 
 
 def test_a_forgotten_pause_is_noticed() -> None:
-    """
-    Kept, quiet before and flowing now, though nobody changed the ledger.
-    """
+    """Kept, quiet before and flowing now, though nobody changed the ledger."""
     ownership, _ = reassign(Ownership(), [A, B])
     quiet = _view([A, B], A)
     before = snapshot(quiet, ownership)
@@ -110,9 +98,7 @@ def test_a_forgotten_pause_is_noticed() -> None:
 
 
 def test_a_lifted_hold_is_no_forgotten_pause() -> None:
-    """
-    Somebody asked for it.
-    """
+    """Somebody asked for it."""
     ownership, _ = reassign(Ownership(), [A, B])
     quiet = _view([A, B], A)
     before = snapshot(quiet, ownership)
@@ -122,9 +108,7 @@ def test_a_lifted_hold_is_no_forgotten_pause() -> None:
 
 
 def test_a_pause_that_still_holds_is_no_news() -> None:
-    """
-    Quiet before, quiet now.
-    """
+    """Quiet before, quiet now."""
     ownership, _ = reassign(Ownership(), [A, B])
     quiet = _view([A, B], A)
     before = snapshot(quiet, ownership)
@@ -132,9 +116,7 @@ def test_a_pause_that_still_holds_is_no_news() -> None:
 
 
 def test_a_gate_that_opened_is_no_forgotten_pause() -> None:
-    """
-    A gate ends with the call it was made in, and a join may outlast that call.
-    """
+    """A gate ends with the call it was made in, and a join may outlast that call."""
     ownership, _ = reassign(Ownership(), [A, B])
     gates = HashTrieMap({A: "gate", B: "gate"})
     gated, _ = with_gates(_view([A, B], A), gates)

@@ -21,9 +21,7 @@ ILLEGAL_NAMES = [
 
 @pytest.mark.parametrize("name", ILLEGAL_NAMES, ids=ascii)
 def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
-    """
-    Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or ..
-    """
+    """Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or .."""
     with pytest.raises(ScopeSyntaxError) as caught:
         scopes.topic(name)
     assert repr(name[:249]) in str(caught.value)
@@ -31,9 +29,7 @@ def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", [None, 3, b"orders", ["orders"]])
 def test_a_topic_name_that_is_no_text_is_refused(name: object) -> None:
-    """
-    Also by the class of errors that a drop-in user knows for bad values.
-    """
+    """Also by the class of errors that a drop-in user knows for bad values."""
     with pytest.raises(ScopeSyntaxError) as caught:
         scopes.topic(name)
     assert isinstance(caught.value, SafeConsumerError)
@@ -41,17 +37,13 @@ def test_a_topic_name_that_is_no_text_is_refused(name: object) -> None:
 
 
 def test_the_longest_legal_name_is_accepted() -> None:
-    """
-    249 characters are legal.
-    """
+    """249 characters are legal."""
     assert scopes.topic("x" * 249).topic == "x" * 249
 
 
 @pytest.mark.parametrize("number", [-1, 2**31, True, 1.0, "1", None])
 def test_an_illegal_partition_number_is_refused(number: object) -> None:
-    """
-    A partition is an INT32 from 0.
-    """
+    """A partition is an INT32 from 0."""
     with pytest.raises(ScopeSyntaxError, match="orders"):
         scopes.partition("orders", number)
 
@@ -81,9 +73,7 @@ def test_an_illegal_partition_number_is_refused(number: object) -> None:
     ids=lambda text: text[:24],
 )
 def test_text_that_is_no_scope_is_refused(text: str) -> None:
-    """
-    Every way to be wrong is the same typed error.
-    """
+    """Every way to be wrong is the same typed error."""
     with pytest.raises(ScopeSyntaxError):
         scopes.parse(text)
 
@@ -102,25 +92,19 @@ def test_text_that_is_no_scope_is_refused(text: str) -> None:
 def test_a_pattern_whose_text_does_not_say_it_all_is_refused(
     compiled: re.Pattern[str], message: str
 ) -> None:
-    """
-    Empty, too long, of bytes, or with flags that the text does not carry.
-    """
+    """Empty, too long, of bytes, or with flags that the text does not carry."""
     with pytest.raises(ScopeSyntaxError, match=message):
         scopes.pattern(compiled)
 
 
 def test_inline_flags_are_accepted() -> None:
-    """
-    They stand in the text.
-    """
+    """They stand in the text."""
     assert scopes.pattern(re.compile("(?i)ORDERS")).matches("orders")
 
 
 @pytest.mark.parametrize("number", [0xD800, 0xDABC, 0xDFFF])
 def test_a_pattern_that_cannot_be_written_is_refused(number: int) -> None:
-    """
-    Half of a pair of surrogates fits into no control record; letters beside them do.
-    """
+    """Half of a pair of surrogates fits into no control record; letters beside them do."""
     half = chr(number)
     with pytest.raises(ScopeSyntaxError) as refused:
         scopes.parse(f"re:orders{half}")
@@ -132,9 +116,7 @@ def test_a_pattern_that_cannot_be_written_is_refused(number: int) -> None:
 
 
 def test_the_longest_pattern_is_accepted_and_one_letter_more_is_not() -> None:
-    """
-    The message has the length, not the text.
-    """
+    """The message has the length, not the text."""
     longest = "a" * scopes.MAX_PATTERN_LENGTH
     assert str(scopes.parse(f"re:{longest}")) == f"re:{longest}"
     with pytest.raises(ScopeSyntaxError) as refused:

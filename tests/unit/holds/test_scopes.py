@@ -14,18 +14,14 @@ from tests.unit.holds.strategies import any_scopes, quick
 @quick
 @given(any_scopes)
 def test_a_scope_reads_back_as_it_was_written(scope: Scope) -> None:
-    """
-    ``parse`` is the opposite of ``str``.
-    """
+    """``parse`` is the opposite of ``str``."""
     assert scopes.parse(str(scope)) == scope
 
 
 @quick
 @given(st.lists(any_scopes, max_size=8))
 def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
-    """
-    The notation alone says what is meant.
-    """
+    """The notation alone says what is meant."""
     assert len(set(several)) == len({str(one) for one in several})
 
 
@@ -47,9 +43,7 @@ def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
     ],
 )
 def test_the_notation(text: str, scope: Scope) -> None:
-    """
-    One notation everywhere.
-    """
+    """One notation everywhere."""
     assert scopes.parse(text) == scope
 
 
@@ -67,17 +61,13 @@ def test_the_notation(text: str, scope: Scope) -> None:
 def test_what_a_scope_covers(
     text: str, covered: list[tuple[str, int]], uncovered: list[tuple[str, int]]
 ) -> None:
-    """
-    A topic covers all its partitions, a pattern the whole name, ``@all`` all.
-    """
+    """A topic covers all its partitions, a pattern the whole name, ``@all`` all."""
     scope = scopes.parse(text)
     assert covered == [tp for tp in [*covered, *uncovered] if scope.covers(tp)]
 
 
 class CountingPattern:
-    """
-    A compiled expression of another library, as google-re2's: not an ``re.Pattern``.
-    """
+    """A compiled expression of another library, as google-re2's: not an ``re.Pattern``."""
 
     pattern = "orders.*"
 
@@ -90,18 +80,14 @@ class CountingPattern:
 
 
 def test_a_pattern_of_another_library_is_accepted() -> None:
-    """
-    Whatever offers ``pattern`` and ``fullmatch`` will do, and equals its ``re`` twin.
-    """
+    """Whatever offers ``pattern`` and ``fullmatch`` will do, and equals its ``re`` twin."""
     scope = scopes.pattern(CountingPattern())
     assert scope.covers(("orders.eu", 0))
     assert scope == scopes.pattern(re.compile("orders.*"))
 
 
 def test_an_expression_is_asked_once_per_topic_name() -> None:
-    """
-    Matching may be slow; the answer for a name never changes.
-    """
+    """Matching may be slow; the answer for a name never changes."""
     compiled = CountingPattern()
     scope = scopes.pattern(compiled)
     assert not scope.knows("orders")
@@ -113,18 +99,14 @@ def test_an_expression_is_asked_once_per_topic_name() -> None:
 
 
 class Foreign:
-    """
-    An expression of another library, whose text is found under another name.
-    """
+    """An expression of another library, whose text is found under another name."""
 
     def fullmatch(self, string: str, /) -> object | None:
         raise NotImplementedError(string)
 
 
 def test_what_a_target_stands_for() -> None:
-    """
-    A pair, text, an expression, or a scope, which stays the same object.
-    """
+    """A pair, text, an expression, or a scope, which stays the same object."""
     compiled = re.compile("ord.*")
     scope = Topic("orders")
     assert scopes.of(scope) is scope
@@ -140,9 +122,7 @@ def test_what_a_target_stands_for() -> None:
     ids=["None", "a number", "a topic", "three", "a list", "another type"],
 )
 def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
-    """
-    The message says what is taken, and what was given.
-    """
+    """The message says what is taken, and what was given."""
     with pytest.raises(TargetTypeError) as refused:
         scopes.of(target)
     message = str(refused.value)
@@ -151,9 +131,7 @@ def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
 
 
 def test_a_name_that_could_not_be_asked_about_is_remembered_as_covered() -> None:
-    """
-    The expression is not asked again.
-    """
+    """The expression is not asked again."""
     pattern = scopes.pattern(re.compile("ord.*"))
     pattern.assume_match("audit")
     assert pattern.knows("audit")
@@ -162,9 +140,7 @@ def test_a_name_that_could_not_be_asked_about_is_remembered_as_covered() -> None
 
 
 def test_a_name_about_which_the_expression_raises_is_covered() -> None:
-    """
-    A held topic must not flow because the answer is missing; it is asked once.
-    """
+    """A held topic must not flow because the answer is missing; it is asked once."""
     asked: list[str] = []
 
     class Raising:

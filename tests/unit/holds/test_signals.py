@@ -1,6 +1,4 @@
-"""
-Pausing from a signal handler: no lock, no loss, told by the next ``deliver``.
-"""
+"""Pausing from a signal handler: no lock, no loss, told by the next ``deliver``."""
 
 import functools
 import signal
@@ -55,9 +53,7 @@ def test_a_pause_inside_the_lock_is_not_lost() -> None:
 
 
 def test_a_pause_inside_the_lock_by_a_handler_that_cannot_be_recognised() -> None:
-    """
-    One in C, say: who holds the lock is known all the same.
-    """
+    """One in C, say: who holds the lock is known all the same."""
     lab = LedgerLab()
     lab.assign(A, C)
     opaque = functools.lru_cache(_in_handler(lab, lambda lab: lab.hold(ORDERS)))
@@ -69,9 +65,7 @@ def test_a_pause_inside_the_lock_by_a_handler_that_cannot_be_recognised() -> Non
 
 
 def test_a_resume_inside_the_lock_is_not_lost() -> None:
-    """
-    The same for lifting.
-    """
+    """The same for lifting."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS)
@@ -84,9 +78,7 @@ def test_a_resume_inside_the_lock_is_not_lost() -> None:
 
 
 def test_a_pause_is_applied_by_the_next_look_up_and_told_by_the_next_deliver() -> None:
-    """
-    The handler itself takes no lock and calls no hook.
-    """
+    """The handler itself takes no lock and calls no hook."""
     lab = LedgerLab()
     lab.assign(A, C)
     told_inside: list[int] = []
@@ -128,9 +120,7 @@ def test_a_handler_sees_what_it_has_done() -> None:
 
 
 def test_the_order_of_calls_in_a_handler_is_kept() -> None:
-    """
-    Pause, resume, pause: paused.
-    """
+    """Pause, resume, pause: paused."""
     lab = LedgerLab()
     lab.assign(A)
 
@@ -146,9 +136,7 @@ def test_the_order_of_calls_in_a_handler_is_kept() -> None:
 
 
 def test_a_handler_while_another_thread_holds_the_lock() -> None:
-    """
-    The main thread must not wait for it inside the handler.
-    """
+    """The main thread must not wait for it inside the handler."""
     lab = LedgerLab()
     lab.assign(A)
     inside, release = threading.Event(), threading.Event()
@@ -182,9 +170,7 @@ def test_a_handler_while_another_thread_holds_the_lock() -> None:
 @pytest.mark.timeout(300)  # its timer counts its own processor time
 @pytest.mark.parametrize("rounds", [400])
 def test_signals_at_any_moment(rounds: int) -> None:
-    """
-    A timer interrupts wherever it falls; each pause is placed, each resume lifts.
-    """
+    """A timer interrupts wherever it falls; each pause is placed, each resume lifts."""
     lab = LedgerLab()
     lab.assign(A, C)
     calls = 0
@@ -216,9 +202,7 @@ def test_signals_at_any_moment(rounds: int) -> None:
 
 
 def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
-    """
-    ``resume_all()`` in it takes no lock either, and answers for what it will lift.
-    """
+    """``resume_all()`` in it takes no lock either, and answers for what it will lift."""
     lab = LedgerLab()
     lab.assign(A, C)
     lab.hold(ORDERS, AUDIT)
@@ -237,9 +221,7 @@ def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
 
 
 def test_an_assignment_that_ends_in_a_handler() -> None:
-    """
-    ``close()`` there: the thread that it interrupted ends the assignment, and says so.
-    """
+    """``close()`` there: the thread that it interrupted ends the assignment, and says so."""
     lab = LedgerLab()
     lab.assign(A, C)
     told: list[object] = []

@@ -1,6 +1,4 @@
-"""
-The functions that change the state of holds, each by itself.
-"""
+"""The functions that change the state of holds, each by itself."""
 
 import re
 
@@ -31,9 +29,7 @@ def state_of(*holds: Hold) -> LedgerState:
 
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 def test_a_better_known_deadline_is_given_to_the_hold_there(scope: Scope) -> None:
-    """
-    All else of the hold, other owners' holds and other scopes stay as they were.
-    """
+    """All else of the hold, other owners' holds and other scopes stay as they were."""
     hold = Hold(scope=scope, owner="a", reason="r", deadline=5.0)
     beside = Hold(scope=scope, owner="b", deadline=6.0)
     before = state_of(hold, beside, Hold(scope=AUDIT))
@@ -54,9 +50,7 @@ def test_a_deadline_may_come_earlier_or_go(deadline: float | None) -> None:
 
 
 def test_what_cannot_be_moved_is_left_alone_and_the_rest_is_moved() -> None:
-    """
-    A hold that was lifted, one that was placed again, one whose deadline is the same.
-    """
+    """A hold that was lifted, one that was placed again, one whose deadline is the same."""
     placed_again = Hold(scope=ORDERS, owner="again", placed_at=2.0, deadline=5.0)
     same = Hold(scope=ORDERS, owner="same", deadline=5.0)
     last = Hold(scope=AUDIT, owner="last", deadline=5.0)
@@ -79,9 +73,7 @@ def test_what_cannot_be_moved_is_left_alone_and_the_rest_is_moved() -> None:
 
 
 def test_a_hold_that_is_there_already_does_not_end_the_list() -> None:
-    """
-    What stands is left out, what is new is placed; with nothing new it is no change.
-    """
+    """What stands is left out, what is new is placed; with nothing new it is no change."""
     old, new = Hold(scope=ORDERS), Hold(scope=AUDIT)
     before = state_of(old)
     after, placed = place(before, [old, new])
@@ -103,9 +95,7 @@ def test_lifting_what_is_not_there_does_not_end_the_list() -> None:
 
 
 def test_a_hold_that_was_replaced_does_not_expire_by_its_old_deadline() -> None:
-    """
-    Only the very hold that is in force, and at its deadline, not before.
-    """
+    """Only the very hold that is in force, and at its deadline, not before."""
     old = Hold(scope=ORDERS, owner="a", deadline=5.0)
     new = evolve(old, deadline=9.0)
     state = state_of(old, new)
@@ -116,9 +106,7 @@ def test_a_hold_that_was_replaced_does_not_expire_by_its_old_deadline() -> None:
 
 
 def test_a_bound_hold_ends_when_nothing_that_it_covers_is_left() -> None:
-    """
-    And not by the departure of what it never covered, nor while a part of it stays.
-    """
+    """And not by the departure of what it never covered, nor while a part of it stays."""
     bound = Hold(scope=ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     state = state_of(bound, Hold(scope=AUDIT), Hold(scope=ALL))
     assert end_assignment(state, frozenset({OTHER}), [])[1] == ()
@@ -131,9 +119,7 @@ def test_a_bound_hold_ends_when_nothing_that_it_covers_is_left() -> None:
 
 
 def test_a_hold_that_is_placed_without_the_bond_loses_it() -> None:
-    """
-    The last ``pause`` of an owner says when its hold ends.
-    """
+    """The last ``pause`` of an owner says when its hold ends."""
     bound = Hold(scope=ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     state, _ = place(state_of(bound), [evolve(bound, lifetime=Lifetime.UNTIL_RESUMED)])
     assert end_assignment(state, frozenset({ZERO}), []) == (state, ())
@@ -142,9 +128,7 @@ def test_a_hold_that_is_placed_without_the_bond_loses_it() -> None:
 
 
 def test_what_still_covers_a_part_of_a_scope() -> None:
-    """
-    Narrow and wide holds, but no pattern that has not been asked about the name.
-    """
+    """Narrow and wide holds, but no pattern that has not been asked about the name."""
     narrow = Hold(scope=scopes.of(ZERO))
     topic, everything = Hold(scope=ORDERS), Hold(scope=ALL)
     matching, other = Hold(scope=ORD), Hold(scope=AUDIT)
@@ -167,8 +151,6 @@ def test_what_still_covers_a_part_of_a_scope() -> None:
 
 
 def test_the_names_that_holds_have() -> None:
-    """
-    Of partitions and of topics; a pattern has no name.
-    """
+    """Of partitions and of topics; a pattern has no name."""
     state = state_of(Hold(scope=scopes.of(OTHER)), Hold(scope=ORDERS), Hold(scope=ORD))
     assert state.named_topics() == {"audit", "orders"}

@@ -31,9 +31,7 @@ def _as_installed() -> Iterator[None]:
 def test_an_unconfigured_structlog_means_standard_logging(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    Logger ``safeconsumer``, one line per event, nothing printed.
-    """
+    """Logger ``safeconsumer``, one line per event, nothing printed."""
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
         log_event(PLACED)
     (record,) = caplog.records
@@ -48,9 +46,7 @@ def test_an_unconfigured_structlog_means_standard_logging(
 def test_the_level_of_an_event_is_the_level_of_its_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    And what the application filters away is not even rendered.
-    """
+    """And what the application filters away is not even rendered."""
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         log_event(PLACED)
         log_event(BIT)
@@ -61,9 +57,7 @@ def test_the_level_of_an_event_is_the_level_of_its_line(
 def test_what_a_worker_holds_by_itself_is_no_news(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    It comes and goes with every full queue and every rebalance: for debugging only.
-    """
+    """It comes and goes with every full queue and every rebalance: for debugging only."""
     own = Hold(scope=scopes.Everything(), owner="worker:drain")
     both = (*PLACED.holds, own)
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
@@ -81,9 +75,7 @@ def test_what_a_worker_holds_by_itself_is_no_news(
 def test_what_the_application_pauses_itself_is_no_news(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    It knows; what anybody else holds, and what keeps its records back, is.
-    """
+    """It knows; what anybody else holds, and what keeps its records back, is."""
     own = Hold(scope=scopes.topic("orders"))
     (other,) = PLACED.holds
     with caplog.at_level(logging.INFO, logger="safeconsumer"):
@@ -104,9 +96,7 @@ def test_what_the_application_pauses_itself_is_no_news(
 def test_a_line_names_the_first_few_and_how_many_more(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    Ten pauses a second of 200 partitions must not write 680 KB a second.
-    """
+    """Ten pauses a second of 200 partitions must not write 680 KB a second."""
     many = tuple(("orders", number) for number in range(200))
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -120,9 +110,7 @@ def test_a_line_names_the_first_few_and_how_many_more(
 def test_a_configured_structlog_gets_the_fields(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    The application's processors decide what becomes of them.
-    """
+    """The application's processors decide what becomes of them."""
     capture = LogCapture()
     structlog.configure(processors=[capture])
     log_event(PLACED)
@@ -154,9 +142,7 @@ assert not dispatcher.failures, dispatcher.failures
 
 
 def test_a_program_that_configured_nothing_has_a_clean_stdout() -> None:
-    """
-    A drop-in never prints what nobody asked for; structlog waits for a line to write.
-    """
+    """A drop-in never prints what nobody asked for; structlog waits for a line to write."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _PROGRAM],
         capture_output=True,

@@ -1,6 +1,4 @@
-"""
-Pauses that previous owners left: what the application says itself goes before them.
-"""
+"""Pauses that previous owners left: what the application says itself goes before them."""
 
 from collections.abc import Callable
 
@@ -17,9 +15,7 @@ LEFT = "paused by its previous owner"
 
 @pytest.fixture
 def ledger() -> PauseLedger:
-    """
-    Make a ledger whose pauses are handed over, with both partitions.
-    """
+    """Make a ledger whose pauses are handed over, with both partitions."""
     made = PauseLedger()
     made.is_carried = lambda _: True
     made.assign([A, B])
@@ -27,17 +23,13 @@ def ledger() -> PauseLedger:
 
 
 def taken(ledger: PauseLedger) -> dict[str, str | None]:
-    """
-    Take pauses of all partitions over; return the reasons of the holds there are.
-    """
+    """Take pauses of all partitions over; return the reasons of the holds there are."""
     ledger.take_over(ledger.ownership().epochs, LEFT)
     return {str(hold.scope): hold.reason for hold in ledger.view().state}
 
 
 def test_they_are_the_applications_own(ledger: PauseLedger) -> None:
-    """
-    So that its plain resume lifts them.
-    """
+    """So that its plain resume lifts them."""
     assert taken(ledger) == {"orders:0": LEFT, "orders:1": LEFT}
     ledger.remove([(A_SCOPE, APP)])
     assert set(ledger.quiet()) == {B}
@@ -68,9 +60,7 @@ def test_they_are_the_applications_own(ledger: PauseLedger) -> None:
 def test_what_was_said_since_the_assignment_goes_before_them(
     ledger: PauseLedger, say: Callable[[PauseLedger], object], there: dict[str, str]
 ) -> None:
-    """
-    A pause keeps its reason, a resume leaves the partition flowing.
-    """
+    """A pause keeps its reason, a resume leaves the partition flowing."""
     say(ledger)
     assert taken(ledger) == there
 
@@ -78,9 +68,7 @@ def test_what_was_said_since_the_assignment_goes_before_them(
 def test_what_was_said_in_an_earlier_ownership_does_not_count(
     ledger: PauseLedger,
 ) -> None:
-    """
-    Somebody else may have paused it since.
-    """
+    """Somebody else may have paused it since."""
     ledger.remove([(A_SCOPE, APP)])
     ledger.assign([B])
     ledger.assign([A, B])
@@ -88,9 +76,7 @@ def test_what_was_said_in_an_earlier_ownership_does_not_count(
 
 
 def test_an_ownership_that_has_ended_takes_nothing_over(ledger: PauseLedger) -> None:
-    """
-    What was heard in it comes too late.
-    """
+    """What was heard in it comes too late."""
     before = ledger.ownership().epochs
     ledger.assign([B])
     ledger.assign([A, B])

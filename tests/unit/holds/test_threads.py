@@ -34,9 +34,7 @@ def _reassign(lab: LedgerLab) -> None:
 
 
 def test_writers_readers_and_rebalances_at_once() -> None:
-    """
-    Every snapshot is whole, nobody's hold is lost, every change is told once.
-    """
+    """Every snapshot is whole, nobody's hold is lost, every change is told once."""
     lab = LedgerLab()
     writers = [
         threading.Thread(target=_hammer, args=(lab, f"owner-{number}"))
@@ -64,9 +62,7 @@ def test_writers_readers_and_rebalances_at_once() -> None:
 
 @pytest.mark.contract("P12")
 def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
-    """
-    No reader sees half of it.
-    """
+    """No reader sees half of it."""
     lab = LedgerLab()
     lab.assign(A, B, C)
     done = threading.Event()
@@ -87,9 +83,7 @@ def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
 
 
 def test_whoever_waits_is_woken_by_what_changes_here() -> None:
-    """
-    A waiting ``poll`` looks again; a hold of elsewhere wakes nobody.
-    """
+    """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
     lab = LedgerLab()
     lab.assign(A)
     woken: list[str] = []

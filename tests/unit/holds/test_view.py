@@ -1,6 +1,4 @@
-"""
-The view kept by deltas against a full resolution, over random operations.
-"""
+"""The view kept by deltas against a full resolution, over random operations."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def _away(view: PauseView) -> set[TopicPartition]:
 @quick
 @given(st.lists(steps, max_size=15))
 def test_deltas_equal_a_full_resolution(several: list[Step]) -> None:
-    """
-    After any operations the sets are what holds, gates and assignment say.
-    """
+    """After any operations the sets are what holds, gates and assignment say."""
     view = PauseView()
     for step in several:
         view, _ = step(view)
@@ -97,9 +93,7 @@ def test_deltas_equal_a_full_resolution(several: list[Step]) -> None:
 def test_a_shift_is_the_difference_of_what_stayed_assigned(
     several: list[Step],
 ) -> None:
-    """
-    It names each partition that changed, once, and no other.
-    """
+    """It names each partition that changed, once, and no other."""
     view = PauseView()
     for step in several:
         before = view
@@ -115,9 +109,7 @@ def test_a_shift_is_the_difference_of_what_stayed_assigned(
 def test_what_a_scope_affects_here(
     assignment: list[TopicPartition], scope: Scope
 ) -> None:
-    """
-    The assigned partitions that it covers, and the very objects of the assignment.
-    """
+    """The assigned partitions that it covers, and the very objects of the assignment."""
     view, _ = with_assignment(PauseView(), assignment, _gates(()))
     affected = list(view.affected_by(scope))
     assert sorted(tp for tp in assignment if scope.covers(tp)) == sorted(affected)
@@ -125,9 +117,7 @@ def test_what_a_scope_affects_here(
 
 
 def test_an_unchanged_ledger_is_the_same_view() -> None:
-    """
-    Nothing is looked at, nothing is told.
-    """
+    """Nothing is looked at, nothing is told."""
     view, _ = with_assignment(PauseView(), [ORDERS_0], _gates(()))
     after, shift = with_state(view, view.state, [scopes.Everything()])
     assert after is view
@@ -135,9 +125,7 @@ def test_an_unchanged_ledger_is_the_same_view() -> None:
 
 
 def test_a_gate_closes_what_no_hold_covers() -> None:
-    """
-    And opens it again, without touching holds.
-    """
+    """And opens it again, without touching holds."""
     view, _ = with_assignment(PauseView(), [ORDERS_0, ORDERS_1], _gates(()))
     view, shift = with_gates(view, _gates([ORDERS_0]))
     assert shift == Shift(quiet=(ORDERS_0,))
@@ -147,9 +135,7 @@ def test_a_gate_closes_what_no_hold_covers() -> None:
 
 
 def test_a_hold_outlasts_an_opened_gate() -> None:
-    """
-    A partition flows only if neither covers it.
-    """
+    """A partition flows only if neither covers it."""
     view, _ = with_assignment(PauseView(), [ORDERS_0], _gates([ORDERS_0]))
     state, _ = ledger.place(view.state, [Hold(scope=scopes.topic("orders"))])
     view, shift = with_state(view, state, [scopes.topic("orders")])
@@ -160,9 +146,7 @@ def test_a_hold_outlasts_an_opened_gate() -> None:
 
 
 def test_quiet_throughout_needs_an_assignment() -> None:
-    """
-    An empty assignment is not "all paused": ``pause(*assignment())`` did nothing.
-    """
+    """An empty assignment is not "all paused": ``pause(*assignment())`` did nothing."""
     view, _ = with_gates(PauseView(), _gates([ORDERS_0]))
     assert not view.is_quiet_throughout()
     view, _ = with_assignment(view, [ORDERS_0], _gates([ORDERS_0]))
@@ -172,9 +156,7 @@ def test_quiet_throughout_needs_an_assignment() -> None:
 
 
 def test_what_is_gained_quiet_is_no_shift() -> None:
-    """
-    A rebalance tells it in its own event.
-    """
+    """A rebalance tells it in its own event."""
     view, shift = with_assignment(PauseView(), [ORDERS_0], _gates([ORDERS_0]))
     assert shift == Shift()
     assert set(view.quiet) == {ORDERS_0}

@@ -1,6 +1,4 @@
-"""
-Progress, marks and retries: pure decisions of the worker.
-"""
+"""Progress, marks and retries: pure decisions of the worker."""
 
 import random
 from collections.abc import Sequence
@@ -19,9 +17,7 @@ from tests.unit.holds.strategies import quick
 
 @frozen
 class FakeRecord:
-    """
-    What progress asks of a record.
-    """
+    """What progress asks of a record."""
 
     offset: int
     leader_epoch: int | None = 3
@@ -42,9 +38,7 @@ def records(*offsets: int) -> list[FakeRecord]:
 def test_the_watermark_is_the_first_incomplete_record(
     gaps: Sequence[Sequence[int]], draw: random.Random
 ) -> None:
-    """
-    Whatever the gaps between offsets, and in whatever order records are completed.
-    """
+    """Whatever the gaps between offsets, and in whatever order records are completed."""
     progress, offset, open_ = Progress(0), 0, []
     assert progress.watermark() == Watermark(0)
     for chunk_gaps in gaps:
@@ -73,9 +67,7 @@ def test_the_watermark_is_the_first_incomplete_record(
 
 
 def test_sizes_count_what_is_there_and_an_overhead() -> None:
-    """
-    A missing key, value or header counts nothing.
-    """
+    """A missing key, value or header counts nothing."""
     chunk = Chunk(records(5, 6, 7), 0)  # type: ignore[arg-type]  # a record
     assert chunk.sizes == [12 + OVERHEAD_BYTES] * 3
     assert chunk.bytes_of(range(1, 3)) == 2 * (12 + OVERHEAD_BYTES)
@@ -94,9 +86,7 @@ def test_sizes_count_what_is_there_and_an_overhead() -> None:
 def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value each
     limit: int, size: int, held: int, held_bytes: int, average: float, most: int
 ) -> None:
-    """
-    Nor a poll, and there is some as long as there is room.
-    """
+    """Nor a poll, and there is some as long as there is room."""
     limits = Limits(records=limit, bytes=size)
     room = credit(limits, Load(held, held_bytes), average, most)
     assert 0 <= room <= most
@@ -105,9 +95,7 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
 
 
 def test_marks_have_hysteresis() -> None:
-    """
-    It stops at the high mark and goes on at the low one, of records and of bytes.
-    """
+    """It stops at the high mark and goes on at the low one, of records and of bytes."""
     both = marks(Limits(records=10, bytes=1000, low=0.5))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)
@@ -120,9 +108,7 @@ def test_marks_have_hysteresis() -> None:
 
 
 def test_a_share_is_even_and_one_is_left() -> None:
-    """
-    Between those that have something; one partition, or no wish to share, has none.
-    """
+    """Between those that have something; one partition, or no wish to share, has none."""
     limits = Limits(records=100, bytes=1000)
     assert share(limits, 1, 1) is None
     assert share(Limits(partition_share=None), 4, 4) is None
@@ -138,9 +124,7 @@ def test_a_share_is_even_and_one_is_left() -> None:
 @quick
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
 def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
-    """
-    Between half of the wait and all of it, and never over the most.
-    """
+    """Between half of the wait and all of it, and never over the most."""
     retry = Retry(first=0.5, factor=2.0, most=30.0)
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
@@ -148,9 +132,7 @@ def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
 
 
 def test_final_failures() -> None:
-    """
-    The last attempt, or an exception that is never worth another.
-    """
+    """The last attempt, or an exception that is never worth another."""
     retry = Retry(attempts=3, never=(KeyError,))
     assert [retry.is_final(failures, ValueError()) for failures in (1, 2, 3)] == [
         False,
@@ -161,9 +143,7 @@ def test_final_failures() -> None:
 
 
 def test_limits_of_dead_letters() -> None:
-    """
-    A ratio of few says nothing; a row ends with a success.
-    """
+    """A ratio of few says nothing; a row ends with a success."""
     failing = Failing()
     for _ in range(3):
         failing = failing.failed()
@@ -176,9 +156,7 @@ def test_limits_of_dead_letters() -> None:
 
 
 def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
-    """
-    Twenty thousand good records long ago excuse nothing now.
-    """
+    """Twenty thousand good records long ago excuse nothing now."""
     failing = Failing().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1, None) is None:
@@ -206,8 +184,6 @@ def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
 def test_impossible_settings_are_refused(
     kind: type[object], settings: dict[str, object]
 ) -> None:
-    """
-    At construction, by the name of the setting.
-    """
+    """At construction, by the name of the setting."""
     with pytest.raises(WorkerSettingError):
         kind(**settings)

@@ -1,6 +1,4 @@
-"""
-The HTTP port of ``safeconsumer run --probe-port``, asked by somebody who means harm.
-"""
+"""The HTTP port of ``safeconsumer run --probe-port``, asked by somebody who means harm."""
 
 import socket
 import threading
@@ -43,9 +41,7 @@ def status(answer: bytes) -> int:
 
 
 def test_those_who_send_nothing_are_cut(port: int) -> None:
-    """
-    Fifty half requests keep no thread and no socket, and nobody else waits.
-    """
+    """Fifty half requests keep no thread and no socket, and nobody else waits."""
     before = threading.active_count()
     with ExitStack() as stack:
         slow = [
@@ -85,9 +81,7 @@ def test_those_who_send_nothing_are_cut(port: int) -> None:
 def test_it_only_answers_two_questions(
     port: int, request_: bytes, expected: int
 ) -> None:
-    """
-    Bodies are not read, a second request in one is not answered, nothing is changed.
-    """
+    """Bodies are not read, a second request in one is not answered, nothing is changed."""
     answer = ask(port, request_)
     assert answer.count(b"Content-Length:") <= 1
     assert (b"HTTP/1.0 %d" % expected in answer) or expected == 400
@@ -97,9 +91,7 @@ def test_it_only_answers_two_questions(
 def test_one_who_hangs_up_leaves_no_traceback(
     port: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    A probe that was given up is no news.
-    """
+    """A probe that was given up is no news."""
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))
         linger = b"\x01\0\0\0\0\0\0\0"  # reset on close

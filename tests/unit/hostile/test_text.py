@@ -1,6 +1,4 @@
-"""
-Text from elsewhere: patterns, names, what is printed of them on a terminal.
-"""
+"""Text from elsewhere: patterns, names, what is printed of them on a terminal."""
 
 import time
 from pathlib import Path
@@ -19,9 +17,7 @@ CLEAR = "\x1b[2J"
 
 
 def test_a_pattern_of_ten_megabytes_is_not_compiled() -> None:
-    """
-    It is refused for its length, at once; compiling it took 17 s.
-    """
+    """It is refused for its length, at once; compiling it took 17 s."""
     began = time.process_time()
     with pytest.raises(ScopeSyntaxError, match="1 to 4096 characters"):
         scopes.parse("re:" + "a" * 10_000_000)
@@ -30,9 +26,7 @@ def test_a_pattern_of_ten_megabytes_is_not_compiled() -> None:
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
 def test_a_pattern_that_is_not_unicode_is_refused(text: str) -> None:
-    """
-    It could not be written anywhere; bytes of a shell that are no UTF-8 become such.
-    """
+    """It could not be written anywhere; bytes of a shell that are no UTF-8 become such."""
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         scopes.parse(text)
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
@@ -40,9 +34,7 @@ def test_a_pattern_that_is_not_unicode_is_refused(text: str) -> None:
 
 
 def test_a_command_refuses_such_a_pattern_in_one_line() -> None:
-    """
-    Status 2, before anything is asked of a broker.
-    """
+    """Status 2, before anything is asked of a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])
     assert (ended.exit_code, ended.output.count("\n")) == (2, 1)
@@ -59,17 +51,13 @@ def test_a_command_refuses_such_a_pattern_in_one_line() -> None:
     ],
 )
 def test_what_would_steer_a_terminal_is_shown(text: str, said: str) -> None:
-    """
-    Escapes, line ends, direction marks, halves of characters.
-    """
+    """Escapes, line ends, direction marks, halves of characters."""
     assert printable(text) == said
 
 
 @pytest.mark.parametrize("command", ["audit", "timeline"])
 def test_journals_cannot_steer_a_terminal(tmp_path: Path, command: str) -> None:
-    """
-    Neither by the names in them nor by those of their files; no line is forged.
-    """
+    """Neither by the names in them nor by those of their files; no line is forged."""
     member = Telling(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())

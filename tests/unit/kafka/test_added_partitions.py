@@ -1,6 +1,4 @@
-"""
-Which partitions count as added, so that ``latest`` passes over nothing of them (W12).
-"""
+"""Which partitions count as added, so that ``latest`` passes over nothing of them (W12)."""
 
 from collections.abc import Collection
 
@@ -18,9 +16,7 @@ TOPIC = "orders"
 
 @pytest.fixture
 def member(safe: Maker) -> SafeConsumer:
-    """
-    Make a member that reads added partitions from their start.
-    """
+    """Make a member that reads added partitions from their start."""
     consumer = safe(TOPIC, group_id="g", auto_offset_reset="latest")
     consumer._safe_facade.begin_added_at_start()
     return consumer
@@ -29,9 +25,7 @@ def member(safe: Maker) -> SafeConsumer:
 def joined(
     consumer: SafeConsumer, generation: int, partitions: Collection[int]
 ) -> None:
-    """
-    Complete a join that assigns these partitions of the topic.
-    """
+    """Complete a join that assigns these partitions of the topic."""
     kind = ConsumerProtocolAssignment
     assigned = [kind.TopicPartition(topic=TOPIC, partitions=list(partitions))]
     data = kind(version=0, assigned_partitions=assigned, user_data=b"").encode()
@@ -43,9 +37,7 @@ def joined(
 
 
 def begins(consumer: SafeConsumer, partition: int) -> int:
-    """
-    Return where a partition begins that no commit knows.
-    """
+    """Return where a partition begins that no commit knows."""
     consumer._subscription.reset_missing_positions()
     state = consumer._subscription.assignment[TopicPartition(TOPIC, partition)]
     return int(state.reset_strategy)
@@ -72,9 +64,7 @@ def test_a_leader_notes_the_partitions_that_it_assigned(member: SafeConsumer) ->
 
 @pytest.mark.contract("W12")
 def test_a_topic_that_was_made_again_smaller_may_grow(member: SafeConsumer) -> None:
-    """
-    The count of the topic before it says nothing about this one.
-    """
+    """The count of the topic before it says nothing about this one."""
     for generation, partitions in enumerate(([0, 1, 2, 3], [0], [0, 1]), 1):
         member._coordinator._metadata_snapshot = {TOPIC: set(partitions)}
         joined(member, generation, partitions)
@@ -84,9 +74,7 @@ def test_a_topic_that_was_made_again_smaller_may_grow(member: SafeConsumer) -> N
 def test_a_topic_that_is_subscribed_to_again_is_counted_anew(
     member: SafeConsumer,
 ) -> None:
-    """
-    What it gained while nobody here read it was not added while this member ran.
-    """
+    """What it gained while nobody here read it was not added while this member ran."""
     note = member._subscription.note_partitions
     note({TOPIC: {0}})
     note({"others": {0}})
@@ -99,9 +87,7 @@ def test_a_topic_that_is_subscribed_to_again_is_counted_anew(
 def test_a_topic_that_is_not_known_for_a_while_keeps_its_count(
     member: SafeConsumer,
 ) -> None:
-    """
-    Metadata without its partitions says nothing about them.
-    """
+    """Metadata without its partitions says nothing about them."""
     for partitions in ({0}, set[int](), {0, 1}):
         member._subscription.note_partitions({TOPIC: partitions})
     member._coordinator._metadata_snapshot = {TOPIC: {0, 1}}

@@ -1,6 +1,4 @@
-"""
-Questions about committed offsets that nobody could answer.
-"""
+"""Questions about committed offsets that nobody could answer."""
 
 import pytest
 from kafka import TopicPartition
@@ -12,9 +10,7 @@ from tests.harness.kafka.fixtures import Maker
 def test_questions_that_failed_are_forgotten(
     safe: Maker,
 ) -> None:
-    """
-    Each is remembered until the next question, not for ever.
-    """
+    """Each is remembered until the next question, not for ever."""
     consumer = safe(group_id="g")
     coordinator = consumer._coordinator
     asked = [TopicPartition("orders", number) for number in range(2)]

@@ -23,9 +23,7 @@ EARLIEST, LATEST = OffsetResetStrategy.EARLIEST, OffsetResetStrategy.LATEST
 
 
 class Asked:
-    """
-    Questions for offsets that wait for their answers.
-    """
+    """Questions for offsets that wait for their answers."""
 
     def __init__(self, consumer: SafeConsumer) -> None:
         self._net: Any = consumer._net
@@ -39,9 +37,7 @@ class Asked:
         return await future
 
     def ask(self, strategies: dict[TopicPartition, int]) -> Future:
-        """
-        Ask one broker for the offsets of some partitions; return when it is asked.
-        """
+        """Ask one broker for the offsets of some partitions; return when it is asked."""
         asked = {tp: (strategy, -1) for tp, strategy in strategies.items()}
         before = len(self._futures)
         task = self._fetcher._manager.call_soon(
@@ -52,23 +48,17 @@ class Asked:
         return task
 
     async def _nothing(self) -> None:
-        """
-        Let the IO thread turn once.
-        """
+        """Let the IO thread turn once."""
 
     def answer(
         self, task: Future, at: int, *offsets: tuple[TopicPartition, int]
     ) -> None:
-        """
-        Answer the question of this number; return when the answer was handled.
-        """
+        """Answer the question of this number; return when the answer was handled."""
         found = {tp: OffsetAndTimestamp(offset, -1, -1) for tp, offset in offsets}
         self._resolve(task, lambda: self._futures[at].success((found, set())))
 
     def fail(self, task: Future, at: int) -> None:
-        """
-        Let the connection break instead.
-        """
+        """Let the connection break instead."""
         error = KafkaConnectionError("broken by the test")
         self._resolve(task, lambda: self._futures[at].failure(error))
 
@@ -79,9 +69,7 @@ class Asked:
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    With A and B at offset 0.
-    """
+    """With A and B at offset 0."""
     made = safe()
     assigned(made, A, B)
     return made
@@ -93,9 +81,7 @@ def _offset(consumer: SafeConsumer, tp: TopicPartition) -> int | None:
 
 
 def test_an_answer_sets_the_position(consumer: SafeConsumer) -> None:
-    """
-    In the ownership it was asked in.
-    """
+    """In the ownership it was asked in."""
     asked = Asked(consumer)
     consumer._subscription.request_offset_reset(A, EARLIEST)
     asked.answer(asked.ask({A: EARLIEST}), 0, (A, 3))
@@ -127,9 +113,7 @@ def test_an_answer_of_an_ended_ownership_sets_nothing(
 def test_an_answer_that_a_seek_has_overtaken_sets_nothing(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    As upstream has it.
-    """
+    """As upstream has it."""
     asked = Asked(consumer)
     consumer._subscription.request_offset_reset(A, EARLIEST)
     task = asked.ask({A: EARLIEST})
@@ -141,9 +125,7 @@ def test_an_answer_that_a_seek_has_overtaken_sets_nothing(
 def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    To the end, to 5, to the end again: where the end was at first is over.
-    """
+    """To the end, to 5, to the end again: where the end was at first is over."""
     asked = Asked(consumer)
     consumer.seek_to_end(A)
     task = asked.ask({A: LATEST})
@@ -154,9 +136,7 @@ def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(
 
 
 def test_to_ask_for_the_same_again_starves_nobody(consumer: SafeConsumer) -> None:
-    """
-    A program that seeks to the end in front of every poll gets there.
-    """
+    """A program that seeks to the end in front of every poll gets there."""
     asked = Asked(consumer)
     consumer.seek_to_end(A)
     task = asked.ask({A: LATEST})
@@ -166,9 +146,7 @@ def test_to_ask_for_the_same_again_starves_nobody(consumer: SafeConsumer) -> Non
 
 
 def test_one_answer_for_what_stayed_and_what_did_not(consumer: SafeConsumer) -> None:
-    """
-    Partition by partition.
-    """
+    """Partition by partition."""
     asked = Asked(consumer)
     for tp in (A, B):
         consumer._subscription.request_offset_reset(tp, EARLIEST)
@@ -181,9 +159,7 @@ def test_one_answer_for_what_stayed_and_what_did_not(consumer: SafeConsumer) -> 
 
 
 def test_a_failure_of_what_has_departed_delays_nobody(consumer: SafeConsumer) -> None:
-    """
-    Upstream raises ``KeyError`` for what is gone, and the others wait 30 s.
-    """
+    """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
     asked = Asked(consumer)
     subscription = consumer._subscription
     for tp in (A, B):
@@ -196,9 +172,7 @@ def test_a_failure_of_what_has_departed_delays_nobody(consumer: SafeConsumer) ->
 
 
 def test_what_has_departed_can_be_named(consumer: SafeConsumer) -> None:
-    """
-    By everything that answers of before it departed may come to.
-    """
+    """By everything that answers of before it departed may come to."""
     subscription = consumer._subscription
     subscription.assign_from_user([B])
     for call in (

@@ -1,6 +1,4 @@
-"""
-A bad target is a typed error that names it, and nothing was applied (P4, P5).
-"""
+"""A bad target is a typed error that names it, and nothing was applied (P4, P5)."""
 
 import re
 import threading
@@ -60,9 +58,7 @@ ONLY_PAUSE = {"other", "other topic", "notation, other"}
 def test_a_bad_target_pauses_nothing(
     safe: Maker, target: object, error: type[Exception], named: str, at: int
 ) -> None:
-    """
-    Wherever it stands among good ones.
-    """
+    """Wherever it stands among good ones."""
     consumer = safe()
     assigned(consumer, A, B)
     targets: list[object] = [A, B]
@@ -81,9 +77,7 @@ def test_a_bad_target_pauses_nothing(
 def test_a_bad_target_resumes_nothing(
     safe: Maker, target: object, error: type[Exception], named: str
 ) -> None:
-    """
-    The same rule; what is merely not held is no error.
-    """
+    """The same rule; what is merely not held is no error."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A, B)
@@ -94,9 +88,7 @@ def test_a_bad_target_resumes_nothing(
 
 @pytest.mark.contract("P5")
 def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
-    """
-    Never a bare ``KeyError``, and what catches upstream's errors catches it.
-    """
+    """Never a bare ``KeyError``, and what catches upstream's errors catches it."""
     consumer = safe()
     assigned(consumer, A)
     with pytest.raises(IllegalStateError) as caught:
@@ -116,9 +108,7 @@ def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
 def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
     safe: Maker, call: str, target: TopicPartition | str, named: str
 ) -> None:
-    """
-    It cannot belong to this consumer either; and it is a bad value, as before.
-    """
+    """It cannot belong to this consumer either; and it is a bad value, as before."""
     consumer = safe()
     with pytest.raises(IllegalStateError, match=named) as caught:
         getattr(consumer, call)(target)
@@ -147,9 +137,7 @@ def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
 def test_a_bad_setting_pauses_nothing(
     safe: Maker, setting: dict[str, object], call: str
 ) -> None:
-    """
-    A ``ValueError`` at once, not later at a look-up.
-    """
+    """A ``ValueError`` at once, not later at a look-up."""
     consumer = safe()
     assigned(consumer, A)
     act: Callable[..., None] = getattr(consumer, call)
@@ -161,9 +149,7 @@ def test_a_bad_setting_pauses_nothing(
 
 
 def test_a_bad_setting_is_an_error_without_targets_too(safe: Maker) -> None:
-    """
-    ``pause(*assignment(), for_=0)`` is wrong on the day nothing is assigned, too.
-    """
+    """``pause(*assignment(), for_=0)`` is wrong on the day nothing is assigned, too."""
     with pytest.raises(HoldSettingError):
         safe().pause(for_=0)
 
@@ -184,9 +170,7 @@ def test_a_bad_setting_is_an_error_without_targets_too(safe: Maker) -> None:
 def test_a_bad_constructor_argument_is_refused_at_once(
     safe: Maker, configs: dict[str, object], error: type[Exception]
 ) -> None:
-    """
-    Not by the first ``poll``.
-    """
+    """Not by the first ``poll``."""
     with pytest.raises(error):
         safe(**configs)
 
@@ -195,18 +179,14 @@ def test_a_bad_constructor_argument_is_refused_at_once(
     "target", ["orders", re.compile("orders"), None, ("orders", 0)]
 )
 def test_explain_takes_one_partition(safe: Maker, target: object) -> None:
-    """
-    Anything else is a typed error.
-    """
+    """Anything else is a typed error."""
     consumer = safe()
     with pytest.raises(TargetTypeError):
         consumer.explain(target)  # type: ignore[arg-type]  # that is the test
 
 
 def test_many_targets_are_one_call(safe: Maker) -> None:
-    """
-    A large one is no problem either.
-    """
+    """A large one is no problem either."""
     consumer = safe()
     many = [TopicPartition("orders", number) for number in range(2000)]
     consumer.assign(many)
@@ -217,9 +197,7 @@ def test_many_targets_are_one_call(safe: Maker) -> None:
 
 
 def test_a_consumer_that_could_not_be_made_left_no_threads() -> None:
-    """
-    What is refused by our own checks is refused before upstream starts anything.
-    """
+    """What is refused by our own checks is refused before upstream starts anything."""
     before = set(threading.enumerate())
     with pytest.raises(HoldSettingError):
         SafeConsumer(default_lifetime=None)  # type: ignore[arg-type]  # that is the test

@@ -24,15 +24,11 @@ pytestmark = pytest.mark.timeout(20)  # an endless loop ends here
 
 
 class PoisonError(Exception):
-    """
-    Raised by a deserializer.
-    """
+    """Raised by a deserializer."""
 
 
 class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Refuses one value.
-    """
+    """Refuses one value."""
 
     def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
         del topic, headers
@@ -58,9 +54,7 @@ def _consumer(safe: Maker) -> SafeConsumer:
 def test_the_error_comes_after_what_stands_before_it(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    And again whenever the same data is fetched again; the position stays.
-    """
+    """And again whenever the same data is fetched again; the position stays."""
     consumer = _consumer(safe)
     answer(consumer, A, 0, batch(0, 2) + broken)
     assert offsets(consumer.poll(0)) == {0: [0, 1]}
@@ -75,9 +69,7 @@ def test_the_error_comes_after_what_stands_before_it(
 def test_the_next_poll_after_the_error_returns(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    Stock 3.0.12 never returns from it: the batch is exhausted, but not empty to it.
-    """
+    """Stock 3.0.12 never returns from it: the batch is exhausted, but not empty to it."""
     consumer = _consumer(safe)
     answer(consumer, A, 0, broken)
     consumer.seek(A, 2)
@@ -91,9 +83,7 @@ def test_the_next_poll_after_the_error_returns(
 def test_a_seek_leads_past_the_error(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    What the application does about a poisoned record.
-    """
+    """What the application does about a poisoned record."""
     consumer = _consumer(safe)
     answer(consumer, A, 0, batch(0, 2) + broken)
     consumer.poll(0)
@@ -108,9 +98,7 @@ def test_a_seek_leads_past_the_error(
 def test_another_partition_flows_on(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    What was drained of it together with the error is delivered first.
-    """
+    """What was drained of it together with the error is delivered first."""
     consumer = _consumer(safe)
     answer(consumer, B, 0, batch(0, 3))
     answer(consumer, A, 0, batch(0, 2) + broken)
@@ -126,9 +114,7 @@ def test_another_partition_flows_on(
 def test_a_pause_leads_around_the_error(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    While the partition is paused nobody hears of it; fetched again it is back.
-    """
+    """While the partition is paused nobody hears of it; fetched again it is back."""
     consumer = _consumer(safe)
     answer(consumer, A, 0, batch(0, 2) + broken)
     assert offsets(consumer.poll(0)) == {0: [0, 1]}
@@ -147,9 +133,7 @@ def test_a_pause_leads_around_the_error(
 def test_iteration_raises_and_goes_on(
     safe: Maker, broken: bytes, error: type[Exception]
 ) -> None:
-    """
-    The records before it are yielded, then the error, then what follows a seek.
-    """
+    """The records before it are yielded, then the error, then what follows a seek."""
     consumer = safe(value_deserializer=Picky(), consumer_timeout_ms=200)
     assigned(consumer, A, B)
     answer(consumer, A, 0, batch(0, 2) + broken)
@@ -168,9 +152,7 @@ def _next(consumer: SafeConsumer) -> ConsumerRecord:
 
 
 def test_the_ledger_is_consistent_after_an_error(safe: Maker) -> None:
-    """
-    Holds placed before and after it hold.
-    """
+    """Holds placed before and after it hold."""
     consumer = _consumer(safe)
     consumer.pause(B)
     answer(consumer, A, 0, batch(0, 2) + POISON)
@@ -186,9 +168,7 @@ def test_the_ledger_is_consistent_after_an_error(safe: Maker) -> None:
 
 
 def test_a_deserializer_that_is_repaired_loses_nothing(safe: Maker) -> None:
-    """
-    It raised for a while: a registry was away, say.
-    """
+    """It raised for a while: a registry was away, say."""
     consumer = _consumer(safe)
     answer(consumer, A, 0, batch(0, 2) + POISON)
     consumer.poll(0)
@@ -235,9 +215,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 @pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_the_stock_client_returns_too(kind: int) -> None:
-    """
-    If this passes, upstream has repaired it and our ``_append`` may forget it.
-    """
+    """If this passes, upstream has repaired it and our ``_append`` may forget it."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-W", "ignore", "-c", _STOCK, str(kind)],
         capture_output=True,

@@ -1,6 +1,4 @@
-"""
-The objects a fetcher keeps its data in, each by itself.
-"""
+"""The objects a fetcher keeps its data in, each by itself."""
 
 from typing import Any
 
@@ -26,9 +24,7 @@ A, B, C = (TopicPartition("orders", number) for number in range(3))
 
 
 class Part:
-    """
-    A half-read batch, as far as parking looks.
-    """
+    """A half-read batch, as far as parking looks."""
 
     def __init__(self, tp: TopicPartition) -> None:
         self.topic_partition = tp
@@ -45,16 +41,12 @@ def _answer(tp: TopicPartition, size: int) -> CompletedFetch:
 
 @pytest.fixture
 def parked() -> ParkedData:
-    """
-    With room for 100 bytes.
-    """
+    """With room for 100 bytes."""
     return ParkedData({}, {}, 100)
 
 
 def test_what_is_kept_is_counted(parked: ParkedData) -> None:
-    """
-    A batch and an answer of one partition add up, and leave one by one.
-    """
+    """A batch and an answer of one partition add up, and leave one by one."""
     parked.keep_part(Part(A), 30)
     parked.keep_answer(_answer(A, 40))
     assert parked.bytes_kept() == 70
@@ -66,18 +58,14 @@ def test_what_is_kept_is_counted(parked: ParkedData) -> None:
 
 
 def test_a_batch_that_is_kept_again_is_counted_once(parked: ParkedData) -> None:
-    """
-    With its size of now.
-    """
+    """With its size of now."""
     for size in (30, 50, 20):
         parked.keep_part(Part(A), size)
     assert parked.bytes_kept() == 20
 
 
 def test_the_oldest_is_dropped(parked: ParkedData) -> None:
-    """
-    Whole partitions, until the rest has room; what is kept again is new again.
-    """
+    """Whole partitions, until the rest has room; what is kept again is new again."""
     parts = {tp: Part(tp) for tp in (A, B, C)}
     parked.keep_part(parts[A], 50)
     parked.keep_part(parts[B], 50)
@@ -92,9 +80,7 @@ def test_the_oldest_is_dropped(parked: ParkedData) -> None:
 
 
 def test_changes_are_reported_once(parked: ParkedData) -> None:
-    """
-    A size of 0 for what is gone.
-    """
+    """A size of 0 for what is gone."""
     assert parked.changes() == {}
     parked.keep_part(Part(A), 30)
     parked.keep_part(Part(B), 30)
@@ -111,9 +97,7 @@ def test_changes_are_reported_once(parked: ParkedData) -> None:
 
 
 def test_a_stamped_offset_is_its_number() -> None:
-    """
-    Upstream carries it like any other; only we look at the stamp.
-    """
+    """Upstream carries it like any other; only we look at the stamp."""
     offsets = StampedOffsets({("orders", 0): 7, ("orders", 1): 8}, {("orders", 0): 3})
     assert (offsets["orders", 0], epoch_of(offsets["orders", 0])) == (7, 3)
     assert epoch_of(offsets["orders", 1]) == -1
@@ -122,9 +106,7 @@ def test_a_stamped_offset_is_its_number() -> None:
 
 @pytest.mark.parametrize("counts", [(), (1,), (5, 3)])
 def test_records_are_counted_by_headers(counts: tuple[int, ...]) -> None:
-    """
-    A batch that is cut off counts if its header is whole.
-    """
+    """A batch that is cut off counts if its header is whole."""
     data = b"".join(batch(0, count) for count in counts)
     assert count_records(data) == sum(counts)
     assert count_records(None) == 0
@@ -134,9 +116,7 @@ def test_records_are_counted_by_headers(counts: tuple[int, ...]) -> None:
 
 
 class Rest:
-    """
-    The rest of a batch: numbers, or an error.
-    """
+    """The rest of a batch: numbers, or an error."""
 
     def __init__(self, first: int, *records: Any) -> None:  # noqa: ANN401
         self.next_fetch_offset, self.left = first, list(records)
@@ -157,9 +137,7 @@ class Rest:
 
 
 class Record:
-    """
-    As much of a record as is looked at.
-    """
+    """As much of a record as is looked at."""
 
     leader_epoch = 4
     serialized_key_size, serialized_value_size = -1, 10
@@ -176,9 +154,7 @@ def _returned(count: int, rest: Any = None) -> ReturnedRecords:  # noqa: ANN401
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
 def test_returned_records_come_before_the_rest(step: int) -> None:
-    """
-    In order, with the position behind each step.
-    """
+    """In order, with the position behind each step."""
     part = _returned(3, Rest(3, Record(3), Record(4)))
     got: list[int] = []
     while part:
@@ -189,9 +165,7 @@ def test_returned_records_come_before_the_rest(step: int) -> None:
 
 
 def test_an_error_in_the_rest_comes_behind_the_records() -> None:
-    """
-    Then there is nothing more.
-    """
+    """Then there is nothing more."""
     part = _returned(2, Rest(2, ValueError("broken")))
     assert [one.offset for one in part.take(9)] == [0, 1]
     assert part
@@ -202,9 +176,7 @@ def test_an_error_in_the_rest_comes_behind_the_records() -> None:
 
 
 def test_sizes_of_returned_records() -> None:
-    """
-    Of what is still to be taken.
-    """
+    """Of what is still to be taken."""
     part = _returned(3, Rest(3, Record(3)))
     assert part.payload_bytes() == 30
     part.take(1)
@@ -218,9 +190,7 @@ def test_sizes_of_returned_records() -> None:
 
 @pytest.fixture
 def subscription() -> LedgerSubscription:
-    """
-    With A at offset 0, where a drain is about to begin.
-    """
+    """With A at offset 0, where a drain is about to begin."""
     made = LedgerSubscription()
     made.assign_from_user([A])
     made.seek(A, 0)
@@ -241,9 +211,7 @@ def _delivered(subscription: SubscriptionState) -> int | None:
 def test_delivered_is_what_was_there_before_a_drain(
     subscription: LedgerSubscription,
 ) -> None:
-    """
-    However many batches it takes.
-    """
+    """However many batches it takes."""
     for end in (5, 10):
         _drain(subscription, end)
         assert _delivered(subscription) == 0
@@ -253,9 +221,7 @@ def test_delivered_is_what_was_there_before_a_drain(
 
 
 def test_a_position_moves_back_once(subscription: LedgerSubscription) -> None:
-    """
-    After that it is the position.
-    """
+    """After that it is the position."""
     _drain(subscription, 5)
     undelivered, assignment = subscription.undelivered, subscription.assignment
     moved = undelivered.move_back(A, assignment)
@@ -266,9 +232,7 @@ def test_a_position_moves_back_once(subscription: LedgerSubscription) -> None:
 
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
-    """
-    So does a reset, and a new ownership.
-    """
+    """So does a reset, and a new ownership."""
     undelivered, assignment = subscription.undelivered, subscription.assignment
     _drain(subscription, 5)
     subscription.seek(A, 5)

@@ -1,6 +1,4 @@
-"""
-Python's garbage collector has no work with records of the compiled decoder (0091).
-"""
+"""Python's garbage collector has no work with records of the compiled decoder (0091)."""
 
 import gc
 from collections.abc import Iterator
@@ -20,9 +18,7 @@ _BATCH = 150  # records; as 16 KiB hold of 100 bytes
 
 
 class Wrapping(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Makes objects that may lead back to what has them.
-    """
+    """Makes objects that may lead back to what has them."""
 
     def deserialize(self, topic: str, headers: object, data: bytes) -> list[bytes]:
         del topic, headers
@@ -43,9 +39,7 @@ def _filled(safe: Maker, records: int, **configs: Any) -> SafeConsumer:  # noqa:
 
 @contextmanager
 def _looked_at() -> Iterator[list[int]]:
-    """
-    Note how many objects the collector has to look at, each time that it starts.
-    """
+    """Note how many objects the collector has to look at, each time that it starts."""
     counts: list[int] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
@@ -65,9 +59,7 @@ def _looked_at() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("most", [500, 5_000])
 def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> None:
-    """
-    It starts, and finds what else was made, however many records are kept.
-    """
+    """It starts, and finds what else was made, however many records are kept."""
     consumer = _filled(safe, 30_000)
     kept: list[object] = []
     with _looked_at() as counts:
@@ -79,9 +71,7 @@ def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> N
 
 
 def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
-    """
-    They are the same.
-    """
+    """They are the same."""
     consumer = _filled(safe, 15_000)
     steps = iter(consumer)
     with _looked_at() as counts:
@@ -91,9 +81,7 @@ def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
 
 
 def test_what_is_deserialized_is_looked_at_as_ever(safe: Maker) -> None:
-    """
-    A value of the application's may lead back to its record, or to its headers.
-    """
+    """A value of the application's may lead back to its record, or to its headers."""
     consumer = _filled(safe, 450, value_deserializer=Wrapping())
     (records,) = consumer.poll(max_records=450).values()
     assert all(map(gc.is_tracked, records))
@@ -103,9 +91,7 @@ def test_what_is_deserialized_is_looked_at_as_ever(safe: Maker) -> None:
 def test_no_poll_switches_the_collector_off(
     safe: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    The switch is the whole process's, and the application's.
-    """
+    """The switch is the whole process's, and the application's."""
     consumer = _filled(safe, 1_500)
     switched: list[str] = []
     for name in ("enable", "disable", "collect", "freeze"):

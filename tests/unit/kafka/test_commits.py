@@ -1,6 +1,4 @@
-"""
-What is known of commits, and a join that waits to be applied: the objects alone.
-"""
+"""What is known of commits, and a join that waits to be applied: the objects alone."""
 
 import time
 from contextlib import suppress

@@ -1,6 +1,4 @@
-"""
-Programs as people write them for kafka-python, with one import line changed (P13).
-"""
+"""Programs as people write them for kafka-python, with one import line changed (P13)."""
 
 # ruff: noqa: ANN401 - a program as people write it has upstream's types, none
 import json
@@ -39,9 +37,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
     ],
 )
 def test_a_wrong_assignment_is_refused_and_forgotten(safe: Maker, wrong: Any) -> None:
-    """
-    Before anything changed; a right one afterwards works, and so does all else.
-    """
+    """Before anything changed; a right one afterwards works, and so does all else."""
     consumer = safe()
     with pytest.raises(TargetTypeError, match="TopicPartition"):
         consumer.assign(wrong)
@@ -55,9 +51,7 @@ def test_a_wrong_assignment_is_refused_and_forgotten(safe: Maker, wrong: Any) ->
 
 
 def test_what_the_ledger_cannot_take_over_is_met_once(safe: Maker) -> None:
-    """
-    Not by every look-up that follows.
-    """
+    """Not by every look-up that follows."""
     consumer = safe()
     with pytest.raises(TypeError):
         consumer._safe_ledger.assign([0])  # type: ignore[list-item]  # that is the test
@@ -68,9 +62,7 @@ def test_what_the_ledger_cannot_take_over_is_met_once(safe: Maker) -> None:
 def test_who_wraps_upstreams_next_sees_every_record(
     safe: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    As tracing does: one span for each record, not for each batch.
-    """
+    """As tracing does: one span for each record, not for each batch."""
     consumer = safe(consumer_timeout_ms=50)
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
@@ -87,9 +79,7 @@ def test_who_wraps_upstreams_next_sees_every_record(
 
 
 class Lazy(SafeConsumer):
-    """
-    Asks twice, and returns what can be gone through once.
-    """
+    """Asks twice, and returns what can be gone through once."""
 
     def poll(self, *args: Any, **kwargs: Any) -> Any:
         found = super().poll(*args, **kwargs) or super().poll(*args, **kwargs)
@@ -97,9 +87,7 @@ class Lazy(SafeConsumer):
 
 
 def test_a_poll_of_the_applications_own_feeds_iteration() -> None:
-    """
-    Upstream's iteration calls it, too.
-    """
+    """Upstream's iteration calls it, too."""
     with offline(Lazy, consumer_timeout_ms=100, log=False) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))
@@ -108,9 +96,7 @@ def test_a_poll_of_the_applications_own_feeds_iteration() -> None:
 
 
 class Listening(SafeConsumer):
-    """
-    Needs something in its subscribe() that its constructor makes last.
-    """
+    """Needs something in its subscribe() that its constructor makes last."""
 
     def __init__(self, *topics: str, **configs: Any) -> None:
         super().__init__(*topics, **configs)
@@ -122,17 +108,13 @@ class Listening(SafeConsumer):
 
 
 def test_the_constructor_calls_nothing_that_a_subclass_overrides() -> None:
-    """
-    As upstream's.
-    """
+    """As upstream's."""
     with offline(Listening, "orders", start_paused=True, log=False) as consumer:
         assert consumer.subscription() == {"orders"}
 
 
 class Slotted(SafeConsumer):
-    """
-    Has a layout of its own.
-    """
+    """Has a layout of its own."""
 
     __slots__ = ("extra",)
 
@@ -141,9 +123,7 @@ class Slotted(SafeConsumer):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", [SafeConsumer, Slotted, Listening])
 def test_a_forked_child_of_any_subclass_says_so(kind: type[SafeConsumer]) -> None:
-    """
-    One that is odd does not leave the others unguarded.
-    """
+    """One that is odd does not leave the others unguarded."""
     with offline(kind, log=False) as consumer:
         reading, writing = os.pipe()
         child = os.fork()
@@ -173,18 +153,14 @@ def test_a_forked_child_of_any_subclass_says_so(kind: type[SafeConsumer]) -> Non
 def test_a_wrong_setting_is_named(
     safe: Maker, configs: dict[str, Any], error: type[Exception], says: str
 ) -> None:
-    """
-    By an error of ours that says what would do.
-    """
+    """By an error of ours that says what would do."""
     with pytest.raises(error, match=says) as caught:
         safe(**configs)
     assert isinstance(caught.value, SafeConsumerError)
 
 
 def test_a_wrong_target_says_what_to_do(safe: Maker) -> None:
-    """
-    The mistakes that people make first.
-    """
+    """The mistakes that people make first."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause("orders")
@@ -201,9 +177,7 @@ def test_a_wrong_target_says_what_to_do(safe: Maker) -> None:
 def test_our_private_names_are_not_those_of_a_subclass(
     safe: Maker, tmp_path: Path
 ) -> None:
-    """
-    A subclass keeps its orders, its ledger and its decoder under whatever name.
-    """
+    """A subclass keeps its orders, its ledger and its decoder under whatever name."""
     for consumer in (safe(), safe(journal=tmp_path)):
         ours = {name for one in type(consumer).__mro__ for name in vars(one)}
         ours |= vars(consumer).keys()
@@ -214,9 +188,7 @@ def test_our_private_names_are_not_those_of_a_subclass(
 
 
 def test_a_subclass_may_have_a_decoder_of_its_own(safe: Maker) -> None:
-    """
-    Set before or after ours is made, and the subclass's counts.
-    """
+    """Set before or after ours is made, and the subclass's counts."""
 
     class Decoding(SafeConsumer):
         def __init__(self, **configs: Any) -> None:

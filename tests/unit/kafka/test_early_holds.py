@@ -1,6 +1,4 @@
-"""
-Pausing what is not assigned yet: before anything, before the first poll (P5).
-"""
+"""Pausing what is not assigned yet: before anything, before the first poll (P5)."""
 
 import itertools
 import re
@@ -29,9 +27,7 @@ def _scopes(consumer: object) -> list[str]:
 def test_a_hold_before_anything_is_consumed_bites_at_assignment(
     safe: Maker, target: object
 ) -> None:
-    """
-    Any legal target is accepted; the first look after ``assign`` finds it quiet.
-    """
+    """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
     consumer = safe()
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
     assert not consumer.paused() & consumer.assignment()
@@ -41,9 +37,7 @@ def test_a_hold_before_anything_is_consumed_bites_at_assignment(
 
 @pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=str)
 def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> None:
-    """
-    Subscribed, but not assigned yet: upstream raises ``KeyError``.
-    """
+    """Subscribed, but not assigned yet: upstream raises ``KeyError``."""
     consumer = safe("orders", group_id="g")
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
     assert len(consumer.holds()) == 1
@@ -52,9 +46,7 @@ def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> 
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
 def test_what_is_not_subscribed_cannot_be_paused(safe: Maker, target: object) -> None:
-    """
-    It could never bite.
-    """
+    """It could never bite."""
     consumer = safe("orders", group_id="g")
     with pytest.raises(NotConsumedError, match="audit"):
         consumer.pause(target)  # type: ignore[arg-type]  # one of the two
@@ -65,9 +57,7 @@ def test_what_is_not_subscribed_cannot_be_paused(safe: Maker, target: object) ->
 def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
     safe: Maker, target: object
 ) -> None:
-    """
-    Before it exists, too.
-    """
+    """Before it exists, too."""
     consumer = safe(group_id="g")
     consumer.subscribe(pattern="orders.*")
     consumer.pause(target)  # type: ignore[arg-type]  # one of the two
@@ -78,9 +68,7 @@ def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
 def test_subscribe_checks_early_holds(safe: Maker, target: object) -> None:
-    """
-    It refuses, naming the hold, and changes nothing.
-    """
+    """It refuses, naming the hold, and changes nothing."""
     consumer = safe(group_id="g")
     consumer.pause(target, "orders")  # type: ignore[arg-type]  # one of the two
     with pytest.raises(NotConsumedError, match="audit"):
@@ -93,9 +81,7 @@ def test_subscribe_checks_early_holds(safe: Maker, target: object) -> None:
 
 
 def test_subscribe_by_a_pattern_checks_early_holds(safe: Maker) -> None:
-    """
-    As upstream matches: a prefix will do.
-    """
+    """As upstream matches: a prefix will do."""
     consumer = safe(group_id="g")
     consumer.pause("orders.eu")
     with pytest.raises(NotConsumedError, match=r"orders\.eu"):
@@ -106,9 +92,7 @@ def test_subscribe_by_a_pattern_checks_early_holds(safe: Maker) -> None:
 
 @pytest.mark.parametrize("target", [B, "audit"], ids=str)
 def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
-    """
-    A partition must be among them, a topic have one among them.
-    """
+    """A partition must be among them, a topic have one among them."""
     consumer = safe()
     consumer.pause(target)  # type: ignore[arg-type]  # one of the two
     with pytest.raises(NotConsumedError):
@@ -120,9 +104,7 @@ def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
 
 
 def test_early_holds_are_checked_once(safe: Maker) -> None:
-    """
-    Later, going away and coming back is what holds survive.
-    """
+    """Later, going away and coming back is what holds survive."""
     consumer = safe()
     consumer.pause(A)
     consumer.assign([A])
@@ -148,9 +130,7 @@ BAD_SUBSCRIPTIONS = [
 def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
     safe: Maker, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
-    """
-    The next one is checked all the same.
-    """
+    """The next one is checked all the same."""
     consumer = safe(group_id="g")
     consumer.pause("audit")
     with pytest.raises(error) as caught:
@@ -161,15 +141,11 @@ def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
 
 
 def test_a_pause_in_the_middle_of_the_check(safe: Maker) -> None:
-    """
-    From another thread: nothing breaks, and what came in time for it is not lost.
-    """
+    """From another thread: nothing breaks, and what came in time for it is not lost."""
     consumer = safe(group_id="g")
 
     class Name(str):
-        """
-        A topic's name; another thread pauses whenever it is looked at.
-        """
+        """A topic's name; another thread pauses whenever it is looked at."""
 
         __slots__ = ()
 
@@ -189,9 +165,7 @@ def test_a_pause_in_the_middle_of_the_check(safe: Maker) -> None:
 
 
 def test_what_was_resumed_is_forgotten(safe: Maker) -> None:
-    """
-    A program that pauses and resumes before it subscribes leaves nothing behind.
-    """
+    """A program that pauses and resumes before it subscribes leaves nothing behind."""
     consumer = safe()
     for number in range(5):
         with consumer.held(TopicPartition("orders", number)):
@@ -204,9 +178,7 @@ def test_what_was_resumed_is_forgotten(safe: Maker) -> None:
 
 
 def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
-    """
-    What they cover is decided topic by topic.
-    """
+    """What they cover is decided topic by topic."""
     consumer = safe()
     consumer.pause(re.compile("nothing"))
     consumer.pause_all()
@@ -218,9 +190,7 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
 def test_a_hold_survives_assignment_away_and_back(
     safe: Maker, away: list[TopicPartition]
 ) -> None:
-    """
-    Upstream forgets it.
-    """
+    """Upstream forgets it."""
     consumer = safe()
     assigned(consumer, A)
     consumer.pause(A)
@@ -231,9 +201,7 @@ def test_a_hold_survives_assignment_away_and_back(
 
 
 def test_a_pattern_that_covers_nothing_is_told(safe: Maker, told: Told) -> None:
-    """
-    A warning for whoever mistyped it.
-    """
+    """A warning for whoever mistyped it."""
     consumer = safe()
     assigned(consumer, A)
     consumer.pause(re.compile("order"))  # whole names: not orders
@@ -242,9 +210,7 @@ def test_a_pattern_that_covers_nothing_is_told(safe: Maker, told: Told) -> None:
 
 
 def test_resuming_what_is_not_held_is_no_error(safe: Maker) -> None:
-    """
-    Wherever it is.
-    """
+    """Wherever it is."""
     consumer = safe("orders", group_id="g")
     assert consumer.resume(A, "audit", re.compile("x")) == ()
     assert consumer.resume_all() == ()

@@ -1,6 +1,4 @@
-"""
-What is gained during a poll that began all paused: gated for that poll, and no longer.
-"""
+"""What is gained during a poll that began all paused: gated for that poll, and no longer."""
 
 import threading
 from collections.abc import Callable
@@ -16,9 +14,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("audit", 0)
 
 
 class Joins:
-    """
-    Assigns in the middle of a fetch wait, as a join does, and tells how long it was.
-    """
+    """Assigns in the middle of a fetch wait, as a join does, and tells how long it was."""
 
     def __init__(
         self, consumer: SafeConsumer, *assignments: list[TopicPartition]
@@ -73,9 +69,7 @@ def test_an_iteration_goes_on_after_a_lost_membership(safe: Maker) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_pause_just_before_a_step_is_seen_by_it(safe: Maker) -> None:
-    """
-    How long a step waits and whether it gates is one decision.
-    """
+    """How long a step waits and whether it gates is one decision."""
     consumer = safe()
     assigned(consumer, A)
     consumer.poll(0)
@@ -93,9 +87,7 @@ def test_a_pause_just_before_a_step_is_seen_by_it(safe: Maker) -> None:
 
 
 def test_another_subscription_is_not_gated(safe: Maker) -> None:
-    """
-    Its partitions come with the poll that gains them: nobody paused any of it.
-    """
+    """Its partitions come with the poll that gains them: nobody paused any of it."""
     consumer = _all_paused(safe)
     consumer.unsubscribe()
     consumer.subscribe(["audit"])
@@ -106,9 +98,7 @@ def test_another_subscription_is_not_gated(safe: Maker) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_resume_from_another_thread_opens_the_gate(safe: Maker) -> None:
-    """
-    The poll that gated it returns with its records, however long it would wait (P10).
-    """
+    """The poll that gated it returns with its records, however long it would wait (P10)."""
     consumer = safe(start_paused=True)
     assigned(consumer, A)
     consumer.poll(0)

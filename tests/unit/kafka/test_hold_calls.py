@@ -1,6 +1,4 @@
-"""
-Owners, layers, lifetimes, blocks, and what the consumer says about them.
-"""
+"""Owners, layers, lifetimes, blocks, and what the consumer says about them."""
 
 import logging
 import re
@@ -29,9 +27,7 @@ AUDIT = TopicPartition("audit", 0)
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    With three partitions assigned.
-    """
+    """With three partitions assigned."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
@@ -44,9 +40,7 @@ def _holds(consumer: SafeConsumer) -> list[tuple[str, str]]:
 def test_pause_and_resume_without_targets_do_nothing(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    ``pause(*assignment())`` with nothing assigned must never pause everything.
-    """
+    """``pause(*assignment())`` with nothing assigned must never pause everything."""
     consumer.pause(A)
     told.events.clear()
     consumer.pause()
@@ -56,9 +50,7 @@ def test_pause_and_resume_without_targets_do_nothing(
 
 
 def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
-    """
-    Empty means that it flows.
-    """
+    """Empty means that it flows."""
     consumer.pause(A)
     consumer.pause("orders", owner="ops", reason="deploy")
     consumer.pause_all(owner="pump")
@@ -73,9 +65,7 @@ def test_resume_answers_with_what_still_holds(consumer: SafeConsumer) -> None:
 
 
 def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> None:
-    """
-    As its name says: of partitions, topics, patterns and the whole (P3).
-    """
+    """As its name says: of partitions, topics, patterns and the whole (P3)."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
@@ -101,9 +91,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> Non
 def test_text_is_scope_notation(
     consumer: SafeConsumer, text: str, same: Target, covers: set[TopicPartition]
 ) -> None:
-    """
-    As on the command line; a hold's scope is a target, too (P3).
-    """
+    """As on the command line; a hold's scope is a target, too (P3)."""
     consumer.pause(text)
     assert consumer.paused() == covers
     (hold,) = consumer.holds()
@@ -115,17 +103,13 @@ def test_text_is_scope_notation(
 
 
 def test_explain_takes_text(consumer: SafeConsumer) -> None:
-    """
-    As everything that names a partition does.
-    """
+    """As everything that names a partition does."""
     consumer.pause(A, reason="why")
     assert consumer.explain("orders:0") == consumer.explain(A) != ()
 
 
 class Number:
-    """
-    An integer of somebody else's, like numpy's.
-    """
+    """An integer of somebody else's, like numpy's."""
 
     def __init__(self, value: int) -> None:
         self._value = value
@@ -141,9 +125,7 @@ class Number:
 
 
 def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> None:
-    """
-    They work on stock.
-    """
+    """They work on stock."""
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
     assert consumer.paused() == {A}
@@ -169,9 +151,7 @@ def test_paused_names_what_is_held_and_not_assigned(consumer: SafeConsumer) -> N
 
 
 def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -> None:
-    """
-    A block holds to its end, whatever lifetime is the default.
-    """
+    """A block holds to its end, whatever lifetime is the default."""
     consumer._safe_lifetime = Lifetime.WHILE_ASSIGNED
     with consumer.held(A):
         assigned(consumer, B)
@@ -181,9 +161,7 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -
 
 
 def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
-    """
-    It would hold nothing and say nothing.
-    """
+    """It would hold nothing and say nothing."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
         consumer.held(*set[TopicPartition]()),
@@ -192,9 +170,7 @@ def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
 
 
 def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
-    """
-    Resuming a partition does not lift its topic's hold, nor the other way round.
-    """
+    """Resuming a partition does not lift its topic's hold, nor the other way round."""
     consumer.pause("orders")
     assert len(consumer.resume(A)) == 1
     assert consumer.paused() == {A, B}
@@ -204,9 +180,7 @@ def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
 
 
 def test_two_owners(consumer: SafeConsumer) -> None:
-    """
-    Neither lifts the other's.
-    """
+    """Neither lifts the other's."""
     consumer.pause(A)
     consumer.pause(A, owner="ops")
     consumer.resume(A, owner="nobody")
@@ -219,9 +193,7 @@ def test_two_owners(consumer: SafeConsumer) -> None:
 def test_holds_are_listed_also_while_they_cover_nothing_here(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    Sorted by scope and owner.
-    """
+    """Sorted by scope and owner."""
     consumer.pause(B, owner="ops")
     consumer.pause(B, re.compile("nothing.*"))
     consumer.pause_all(owner="pump")
@@ -234,9 +206,7 @@ def test_holds_are_listed_also_while_they_cover_nothing_here(
 
 
 def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> None:
-    """
-    Named tuples with ``topic`` and ``partition``, in a set of the caller's own.
-    """
+    """Named tuples with ``topic`` and ``partition``, in a set of the caller's own."""
     consumer.pause(A)
     mine = consumer.paused()
     assert all(isinstance(tp, TopicPartition) for tp in mine)
@@ -245,9 +215,7 @@ def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> Non
 
 
 def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
-    """
-    One line per hold, narrowest first; none for what flows.
-    """
+    """One line per hold, narrowest first; none for what flows."""
     consumer.pause(A, reason="queue is full", for_=3600)
     consumer.pause("orders", owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
     first, second = consumer.explain(A)
@@ -262,18 +230,14 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
 
 
 def test_a_duration_of_centuries_can_be_explained(consumer: SafeConsumer) -> None:
-    """
-    Whoever means "for ever" writes strange numbers.
-    """
+    """Whoever means "for ever" writes strange numbers."""
     consumer.pause(A, for_=1e15)
     (line,) = consumer.explain(A)
     assert line.startswith("orders:0 held by app")
 
 
 def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
-    """
-    ``for_`` takes either.
-    """
+    """``for_`` takes either."""
     consumer.pause(A, for_=timedelta(minutes=1))
     (hold,) = consumer.holds()
     assert hold.expires_at is not None
@@ -281,9 +245,7 @@ def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
 
 
 def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
-    """
-    Under an owner of its own, so that it lifts nobody else's hold.
-    """
+    """Under an owner of its own, so that it lifts nobody else's hold."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
         assert consumer.paused() == {A, B}
@@ -293,9 +255,7 @@ def test_a_block_holds_and_lifts(consumer: SafeConsumer) -> None:
 
 
 def test_blocks_nest(consumer: SafeConsumer) -> None:
-    """
-    The inner one does not lift the outer one's hold.
-    """
+    """The inner one does not lift the outer one's hold."""
     with consumer.held(A):
         with consumer.held(A):
             assert consumer.paused() == {A}
@@ -304,24 +264,18 @@ def test_blocks_nest(consumer: SafeConsumer) -> None:
 
 
 class BlockError(Exception):
-    """
-    Raised inside a block.
-    """
+    """Raised inside a block."""
 
 
 def test_a_block_lifts_when_it_raises(consumer: SafeConsumer) -> None:
-    """
-    However it ends.
-    """
+    """However it ends."""
     with pytest.raises(BlockError), consumer.held(A):
         raise BlockError
     assert consumer.holds() == ()
 
 
 def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
-    """
-    It may be lifted early by that name.
-    """
+    """It may be lifted early by that name."""
     with consumer.held(A, owner="ops", for_=60):
         assert _holds(consumer) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
@@ -329,9 +283,7 @@ def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
 
 
 def test_a_block_whose_target_is_bad_does_not_begin(consumer: SafeConsumer) -> None:
-    """
-    And leaves nothing.
-    """
+    """And leaves nothing."""
     entered = False
     with pytest.raises(NotConsumedError), consumer.held(A, "unknown"):
         entered = True
@@ -340,9 +292,7 @@ def test_a_block_whose_target_is_bad_does_not_begin(consumer: SafeConsumer) -> N
 
 
 def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
-    """
-    ``strict_pause=True``: also what is subscribed, and patterns that cover nothing.
-    """
+    """``strict_pause=True``: also what is subscribed, and patterns that cover nothing."""
     consumer = safe(strict_pause=True)
     for target in (A, "orders", re.compile("ord.*")):
         with pytest.raises(NotConsumedError):
@@ -357,9 +307,7 @@ def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
 
 
 def test_a_consumer_can_start_paused(safe: Maker) -> None:
-    """
-    A consumer-level hold of the application, from before the first poll.
-    """
+    """A consumer-level hold of the application, from before the first poll."""
     consumer = safe(start_paused=True)
     assigned(consumer, A, B)
     assert consumer.paused() == {A, B}
@@ -369,18 +317,14 @@ def test_a_consumer_can_start_paused(safe: Maker) -> None:
 
 
 def test_a_strict_consumer_can_start_paused(safe: Maker) -> None:
-    """
-    Nothing can be assigned yet; the two are no contradiction.
-    """
+    """Nothing can be assigned yet; the two are no contradiction."""
     consumer = safe(start_paused=True, strict_pause=True)
     assigned(consumer, A)
     assert consumer.paused() == {A}
 
 
 def test_the_default_lifetime(safe: Maker) -> None:
-    """
-    Of holds placed without one; what is said wins.
-    """
+    """Of holds placed without one; what is said wins."""
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -391,9 +335,7 @@ def test_the_default_lifetime(safe: Maker) -> None:
 
 
 def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
-    """
-    ``unsubscribe``, ``assign`` and ``close`` count as revoked.
-    """
+    """``unsubscribe``, ``assign`` and ``close`` count as revoked."""
     consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
     consumer.pause(B)
     consumer.unsubscribe()
@@ -401,9 +343,7 @@ def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
 
 
 def test_a_lifetime_is_a_lifetime_or_the_default(consumer: SafeConsumer) -> None:
-    """
-    Nothing that merely looks empty.
-    """
+    """Nothing that merely looks empty."""
     for lifetime in (0, "", False):
         with pytest.raises(HoldSettingError):
             consumer.pause(A, lifetime=lifetime)  # type: ignore[arg-type]  # that is the test
@@ -412,9 +352,7 @@ def test_a_lifetime_is_a_lifetime_or_the_default(consumer: SafeConsumer) -> None
 def test_hooks_are_added_to_the_log(
     safe: Maker, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    ``log=False`` is what ends it.
-    """
+    """``log=False`` is what ends it."""
     for log in (True, False):
         caplog.clear()
         with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
@@ -426,9 +364,7 @@ def test_hooks_are_added_to_the_log(
 def test_failures_of_hooks_can_be_read(
     safe: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    They break nothing, so somebody has to look (P14).
-    """
+    """They break nothing, so somebody has to look (P14)."""
 
     class Broken:
         def __call__(self, event: object) -> None:
@@ -449,9 +385,7 @@ def test_failures_of_hooks_can_be_read(
 def test_resume_names_what_still_holds_a_part(
     consumer: SafeConsumer, target: Target
 ) -> None:
-    """
-    Empty means that all of it flows (P3).
-    """
+    """Empty means that all of it flows (P3)."""
     consumer.pause(target)
     consumer.pause(A, owner="ops")
     assert [str(hold.scope) for hold in consumer.resume(target)] == ["orders:0"]
@@ -462,9 +396,7 @@ def test_resume_names_what_still_holds_a_part(
 def test_each_pattern_that_covers_nothing_is_named(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    And nothing else is: a topic is no pattern.
-    """
+    """And nothing else is: a topic is no pattern."""
     told.events.clear()
     consumer.pause("re:ord.*", "re:typo.*", "audit")
     (warning,) = told.of(PatternCoversNothing)
@@ -474,9 +406,7 @@ def test_each_pattern_that_covers_nothing_is_named(
 
 
 def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) -> None:
-    """
-    In the event as in ``holds()``.
-    """
+    """In the event as in ``holds()``."""
     told.events.clear()
     consumer.pause(A, "orders:0", for_=100)
     (placed,) = told.of(HoldsPlaced)
@@ -484,18 +414,14 @@ def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) ->
 
 
 def test_explain_says_both_ends(consumer: SafeConsumer) -> None:
-    """
-    Whatever comes first.
-    """
+    """Whatever comes first."""
     consumer.pause(A, for_=3600, lifetime=Lifetime.WHILE_ASSIGNED)
     (line,) = consumer.explain(A)
     assert "while assigned here, at most until " in line
 
 
 def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
-    """
-    Of whatever owner.
-    """
+    """Of whatever owner."""
     consumer = safe()
     consumer.pause("payments", owner="ops")
     with pytest.raises(
@@ -507,9 +433,7 @@ def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
 
 
 def test_a_hook_that_polls_is_refused_wherever_it_is_told(safe: Maker) -> None:
-    """
-    By ``pause()`` too: it would take records that nobody sees.
-    """
+    """By ``pause()`` too: it would take records that nobody sees."""
     caught: list[Exception] = []
 
     def hook(_: object) -> None:

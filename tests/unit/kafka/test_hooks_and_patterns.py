@@ -1,6 +1,4 @@
-"""
-Foreign code inside the consumer: hooks that raise, patterns that are slow, signals.
-"""
+"""Foreign code inside the consumer: hooks that raise, patterns that are slow, signals."""
 
 import re
 import threading
@@ -29,9 +27,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class HookError(Exception):
-    """
-    Raised by a hook.
-    """
+    """Raised by a hook."""
 
 
 def _raise(event: Event) -> None:
@@ -39,9 +35,7 @@ def _raise(event: Event) -> None:
 
 
 def test_a_hook_that_raises_breaks_no_call(safe: Maker) -> None:
-    """
-    Everything happens as without it, and nothing is lost.
-    """
+    """Everything happens as without it, and nothing is lost."""
     consumer = safe(hooks=(_raise,))
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -54,9 +48,7 @@ def test_a_hook_that_raises_breaks_no_call(safe: Maker) -> None:
 
 
 def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
-    """
-    It is called under no lock.
-    """
+    """It is called under no lock."""
     consumer: SafeConsumer
 
     def follow(event: Event) -> None:
@@ -77,9 +69,7 @@ def test_a_hook_may_pause_and_resume(safe: Maker) -> None:
 def test_events_name_the_consumer_as_kafka_knows_it(
     safe: Maker, told: Told, configs: dict[str, Any]
 ) -> None:
-    """
-    Also where the name is upstream's own.
-    """
+    """Also where the name is upstream's own."""
     consumer = safe(**configs)
     consumer.pause("orders")
     (placed,) = told.of(HoldsPlaced)
@@ -88,9 +78,7 @@ def test_events_name_the_consumer_as_kafka_knows_it(
 
 
 def test_a_hook_that_polls_is_told_so(safe: Maker) -> None:
-    """
-    At either end of a poll, and in an iteration: a typed error that names the case.
-    """
+    """At either end of a poll, and in an iteration: a typed error that names the case."""
     refused: list[str] = []
     consumer: SafeConsumer
 
@@ -146,9 +134,7 @@ def test_a_pause_while_a_hook_takes_its_time_is_obeyed(safe: Maker) -> None:
 
 
 class SlowPattern:
-    """
-    An expression that takes its time, as a nested repetition does.
-    """
+    """An expression that takes its time, as a nested repetition does."""
 
     pattern = "(x+)+y|orders"
     asked = 0
@@ -160,9 +146,7 @@ class SlowPattern:
 
 
 def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> None:
-    """
-    By name; then its answer is remembered, and no look-up pays for it.
-    """
+    """By name; then its answer is remembered, and no look-up pays for it."""
     consumer = safe()
     assigned(consumer, A)
     pattern = SlowPattern()
@@ -181,9 +165,7 @@ def test_a_slow_pattern_is_reported_once_per_name(safe: Maker, told: Told) -> No
 def test_a_slow_pattern_is_reported_where_it_must_cover_something(
     safe: Maker, told: Told
 ) -> None:
-    """
-    ``strict_pause`` asks it first.
-    """
+    """``strict_pause`` asks it first."""
     consumer = safe(strict_pause=True)
     assigned(consumer, A)
     consumer.pause(SlowPattern())
@@ -191,9 +173,7 @@ def test_a_slow_pattern_is_reported_where_it_must_cover_something(
 
 
 def test_a_slow_pattern_is_reported_at_assignment(safe: Maker, told: Told) -> None:
-    """
-    For names that were not known when it was placed.
-    """
+    """For names that were not known when it was placed."""
     consumer = safe()
     consumer.pause(SlowPattern())
     assert told.of(PatternIsSlow) == []
@@ -202,15 +182,11 @@ def test_a_slow_pattern_is_reported_at_assignment(safe: Maker, told: Told) -> No
 
 
 class PatternError(Exception):
-    """
-    Raised by an expression.
-    """
+    """Raised by an expression."""
 
 
 class RaisingPattern:
-    """
-    An expression of another library that fails to match at all.
-    """
+    """An expression of another library that fails to match at all."""
 
     pattern = "raises"
 
@@ -219,9 +195,7 @@ class RaisingPattern:
 
 
 def test_a_pattern_that_raises_is_not_placed(safe: Maker) -> None:
-    """
-    Its error goes to whoever placed it, and nothing was applied.
-    """
+    """Its error goes to whoever placed it, and nothing was applied."""
     consumer = safe()
     assigned(consumer, A)
     with pytest.raises(PatternError):
@@ -233,9 +207,7 @@ def test_a_pattern_that_raises_is_not_placed(safe: Maker) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_signal_handler_may_pause_and_resume(safe: Maker, told: Told) -> None:
-    """
-    No lock is taken there; the next poll obeys it and tells it.
-    """
+    """No lock is taken there; the next poll obeys it and tells it."""
     consumer = safe()
     assigned(consumer, A, B)
     told.events.clear()
@@ -285,9 +257,7 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 def test_a_pattern_that_fails_is_told_before_the_call_returns(
     safe: Maker, told: Told, call: Callable[[SafeConsumer], object]
 ) -> None:
-    """
-    The answer says that it covers the partition; the event says why.
-    """
+    """The answer says that it covers the partition; the event says why."""
     consumer = safe()
     consumer.pause(_failing_later())
     assert told.of(PatternFailed) == []

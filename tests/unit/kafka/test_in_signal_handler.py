@@ -1,6 +1,4 @@
-"""
-Pausing and asking in a signal handler of a whole consumer: no lock, whoever has it.
-"""
+"""Pausing and asking in a signal handler of a whole consumer: no lock, whoever has it."""
 
 import re
 import signal
@@ -92,9 +90,7 @@ def test_a_handler_waits_for_no_lock(
     call: Callable[[SafeConsumer], object],
     handover: str,
 ) -> None:
-    """
-    It returns while another thread has every lock there is, upstream's and ours.
-    """
+    """It returns while another thread has every lock there is, upstream's and ours."""
     consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
     with handled_by(lambda *_: call(consumer)), _locks_taken(consumer) as released:

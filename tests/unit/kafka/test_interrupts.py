@@ -1,6 +1,4 @@
-"""
-Ctrl-C and ``SystemExit`` in a deserializer: nothing hangs, is lost or comes twice.
-"""
+"""Ctrl-C and ``SystemExit`` in a deserializer: nothing hangs, is lost or comes twice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,9 +19,7 @@ ERRORS = (KeyboardInterrupt, SystemExit)
 
 
 class Interrupted(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Raises at the n-th record it sees, once.
-    """
+    """Raises at the n-th record it sees, once."""
 
     def __init__(self, at: int, error: type[BaseException]) -> None:
         self.left, self.error = at, error
@@ -38,9 +34,7 @@ class Interrupted(Deserializer):  # type: ignore[misc]  # upstream is untyped
 
 @pytest.fixture(params=["python", "compiled"])
 def make(request: pytest.FixtureRequest, safe: Maker) -> Callable[..., SafeConsumer]:
-    """
-    ``make(at, error)`` has ten records of A, then of B; the n-th interrupts.
-    """
+    """``make(at, error)`` has ten records of A, then of B; the n-th interrupts."""
 
     def make(
         at: int,
@@ -59,9 +53,7 @@ def make(request: pytest.FixtureRequest, safe: Maker) -> Callable[..., SafeConsu
 
 
 def _everything(consumer: SafeConsumer) -> dict[int, list[int]]:
-    """
-    Poll until all twenty are here; a broker answers what is asked again.
-    """
+    """Poll until all twenty are here; a broker answers what is asked again."""
     got: dict[int, list[int]] = {0: [], 1: []}
     for _ in range(6):
         for number, found in offsets(consumer.poll(0, max_records=7)).items():
@@ -78,9 +70,7 @@ def _everything(consumer: SafeConsumer) -> dict[int, list[int]]:
 def test_a_poll_that_is_interrupted(
     make: Callable[..., SafeConsumer], at: int, error: type[BaseException]
 ) -> None:
-    """
-    At A's first record, in its middle, at its last, and the same of B.
-    """
+    """At A's first record, in its middle, at its last, and the same of B."""
     consumer = make(at, error)
     with pytest.raises(error):
         consumer.poll(0)
@@ -92,9 +82,7 @@ def test_a_poll_that_is_interrupted(
 def test_an_interrupt_behind_records_that_came(
     make: Callable[..., SafeConsumer],
 ) -> None:
-    """
-    In the second poll: what the first returned does not come again.
-    """
+    """In the second poll: what the first returned does not come again."""
     consumer = make(5)
     assert offsets(consumer.poll(0, max_records=4)) == {0: [0, 1, 2, 3]}
     with pytest.raises(KeyboardInterrupt):
@@ -106,9 +94,7 @@ def test_an_interrupt_behind_records_that_came(
 def test_an_interrupt_behind_records_that_went_back(
     make: Callable[..., SafeConsumer],
 ) -> None:
-    """
-    They stand in front of the rest of their batch, in which it comes.
-    """
+    """They stand in front of the rest of their batch, in which it comes."""
     consumer = make(5, consumer_timeout_ms=50, max_poll_records=4)
     assert next(consumer).offset == 0
     consumer.seek(B, 0)  # ends the iteration
@@ -118,9 +104,7 @@ def test_an_interrupt_behind_records_that_went_back(
 
 
 def test_an_iteration_that_is_interrupted(make: Callable[..., SafeConsumer]) -> None:
-    """
-    It goes on with the record that did it.
-    """
+    """It goes on with the record that did it."""
     consumer = make(3, consumer_timeout_ms=50)
     with pytest.raises(KeyboardInterrupt):
         next(consumer)
@@ -133,9 +117,7 @@ def test_an_iteration_that_is_interrupted(make: Callable[..., SafeConsumer]) -> 
 def test_what_an_interrupted_iteration_held_back_is_fetched_again(
     make: Callable[..., SafeConsumer],
 ) -> None:
-    """
-    The interrupt comes when its poll has returned, before it can look after that.
-    """
+    """The interrupt comes when its poll has returned, before it can look after that."""
     consumer = make(99, consumer_timeout_ms=50)
 
     def interrupted(**more: Any) -> object:  # noqa: ANN401 - upstream's

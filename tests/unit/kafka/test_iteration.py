@@ -18,9 +18,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    Ten records of A are here, then ten of B.
-    """
+    """Ten records of A are here, then ten of B."""
     made = safe(consumer_timeout_ms=100)
     assigned(made, A, B)
     answer(made, A, 0, batch(0, 10))
@@ -37,9 +35,7 @@ def _of(partition: int, *numbers: int) -> list[tuple[int, int]]:
 
 
 def test_the_position_follows_each_record(consumer: SafeConsumer) -> None:
-    """
-    What is committed is what was yielded.
-    """
+    """What is committed is what was yielded."""
     for number in range(4):
         assert _of(0, number) == [_pair(next(consumer))]
         assert consumer.position(A) == number + 1
@@ -51,9 +47,7 @@ def _pair(record: object) -> tuple[int, int]:
 
 
 def test_a_pause_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    Not one more; the others flow; after the resume the very next one, without a fetch.
-    """
+    """Not one more; the others flow; after the resume the very next one, without a fetch."""
     assert _of(0, 0, 1, 2) == [_pair(next(consumer)) for _ in range(3)]
     consumer.pause(A)
     assert _rest(consumer) == _of(1, *range(10))
@@ -64,9 +58,7 @@ def test_a_pause_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
 
 @pytest.mark.contract("P1")
 def test_a_pause_by_another_thread(consumer: SafeConsumer) -> None:
-    """
-    Once ``pause()`` has returned there, nothing more comes here.
-    """
+    """Once ``pause()`` has returned there, nothing more comes here."""
     next(consumer)
     other = threading.Thread(target=consumer.pause, args=(A,))
     other.start()
@@ -75,9 +67,7 @@ def test_a_pause_by_another_thread(consumer: SafeConsumer) -> None:
 
 
 def test_pausing_and_resuming_all_the_time(consumer: SafeConsumer) -> None:
-    """
-    Each record once, in order, whatever is parked in between.
-    """
+    """Each record once, in order, whatever is parked in between."""
     got: dict[int, list[int]] = {0: [], 1: []}
     for turn in range(20):
         quiet = (A, B)[turn % 2]
@@ -90,9 +80,7 @@ def test_pausing_and_resuming_all_the_time(consumer: SafeConsumer) -> None:
 
 
 def test_a_hold_that_expires_lets_the_rest_come(consumer: SafeConsumer) -> None:
-    """
-    Within one iteration, without anybody asking.
-    """
+    """Within one iteration, without anybody asking."""
     next(consumer)
     consumer.pause(A, B, for_=0.05)
     assert len(_rest(consumer)) == 19
@@ -102,9 +90,7 @@ def test_a_hold_that_expires_lets_the_rest_come(consumer: SafeConsumer) -> None:
 def test_a_seek_in_the_middle_of_a_batch(
     consumer: SafeConsumer, to: int, left: range
 ) -> None:
-    """
-    The next record of it is the one that was sought; B loses nothing.
-    """
+    """The next record of it is the one that was sought; B loses nothing."""
     next(consumer)
     next(consumer)
     consumer.seek(A, to)
@@ -115,9 +101,7 @@ def test_a_seek_in_the_middle_of_a_batch(
 def test_a_seek_of_another_partition_in_the_middle_of_a_batch(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    Upstream throws its iterator away; the rest of the batch is not lost with it.
-    """
+    """Upstream throws its iterator away; the rest of the batch is not lost with it."""
     next(consumer)
     consumer.seek(B, 8)
     answer(consumer, B, 8, batch(0, 10))
@@ -125,9 +109,7 @@ def test_a_seek_of_another_partition_in_the_middle_of_a_batch(
 
 
 def test_assignment_away_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    Nothing of it comes any more, also after it has come back at another place.
-    """
+    """Nothing of it comes any more, also after it has come back at another place."""
     next(consumer)
     consumer.assign([B])
     consumer.assign([A, B])
@@ -136,9 +118,7 @@ def test_assignment_away_in_the_middle_of_a_batch(consumer: SafeConsumer) -> Non
 
 
 def test_assignment_wider_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    What stays is not disturbed.
-    """
+    """What stays is not disturbed."""
     new = TopicPartition("orders", 2)
     next(consumer)
     assigned(consumer, A, B, new)
@@ -147,18 +127,14 @@ def test_assignment_wider_in_the_middle_of_a_batch(consumer: SafeConsumer) -> No
 
 
 def test_unsubscribe_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    The end of it.
-    """
+    """The end of it."""
     next(consumer)
     consumer.unsubscribe()
     assert _rest(consumer) == []
 
 
 def test_close_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    Iteration ends, and nothing stays in memory.
-    """
+    """Iteration ends, and nothing stays in memory."""
     next(consumer)
     consumer.close(autocommit=False, timeout_ms=0)
     assert _rest(consumer) == []
@@ -166,9 +142,7 @@ def test_close_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
 
 
 def test_poll_in_the_middle_of_an_iteration(consumer: SafeConsumer) -> None:
-    """
-    Not how it is meant to be used; still nothing is skipped without a word.
-    """
+    """Not how it is meant to be used; still nothing is skipped without a word."""
     first = [_pair(next(consumer)) for _ in range(2)]
     polled = offsets(consumer.poll(0))
     taken = [(number, one) for number, ones in polled.items() for one in ones]
@@ -180,9 +154,7 @@ def test_poll_in_the_middle_of_an_iteration(consumer: SafeConsumer) -> None:
 def test_poll_after_a_step_of_an_iteration_gets_the_rest(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    At once and in order, nothing skipped and nothing twice; then iteration goes on.
-    """
+    """At once and in order, nothing skipped and nothing twice; then iteration goes on."""
     assert _of(0, 0, 1) == [_pair(next(consumer)) for _ in range(2)]
     assert offsets(consumer.poll(0, max_records=5)) == {0: [2, 3, 4, 5, 6]}
     assert consumer.position(A) == 7
@@ -192,9 +164,7 @@ def test_poll_after_a_step_of_an_iteration_gets_the_rest(
 def test_what_iteration_had_taken_is_fetched_for_again_after_a_poll(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    The poll that has taken it leaves no partition behind for which nothing is asked.
-    """
+    """The poll that has taken it leaves no partition behind for which nothing is asked."""
     next(consumer)
     consumer.poll(0)
     consumer.poll(0)
@@ -202,9 +172,7 @@ def test_what_iteration_had_taken_is_fetched_for_again_after_a_poll(
 
 
 class BodyError(Exception):
-    """
-    Raised by the body of a loop.
-    """
+    """Raised by the body of a loop."""
 
 
 def _loop_that_raises_at(consumer: SafeConsumer, offset: int) -> None:
@@ -214,9 +182,7 @@ def _loop_that_raises_at(consumer: SafeConsumer, offset: int) -> None:
 
 
 def test_an_exception_in_the_loop_body_loses_nothing(consumer: SafeConsumer) -> None:
-    """
-    The next loop goes on with the next record.
-    """
+    """The next loop goes on with the next record."""
     with pytest.raises(BodyError):
         _loop_that_raises_at(consumer, 3)
     assert consumer.position(A) == 4
@@ -224,9 +190,7 @@ def test_an_exception_in_the_loop_body_loses_nothing(consumer: SafeConsumer) -> 
 
 
 def test_iteration_that_starts_paused_waits_and_ends(safe: Maker) -> None:
-    """
-    ``consumer_timeout_ms`` counts, and nothing comes.
-    """
+    """``consumer_timeout_ms`` counts, and nothing comes."""
     consumer = safe(consumer_timeout_ms=100, start_paused=True)
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 2))

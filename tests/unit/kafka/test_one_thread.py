@@ -1,6 +1,4 @@
-"""
-One thread polls, in the process that made the consumer (P12).
-"""
+"""One thread polls, in the process that made the consumer (P12)."""
 
 import os
 import signal
@@ -19,9 +17,7 @@ A = TopicPartition("orders", 0)
 
 
 class Polling:
-    """
-    A poll under way on another thread.
-    """
+    """A poll under way on another thread."""
 
     def __init__(self, consumer: SafeConsumer, timeout_ms: int) -> None:
         self.result: dict[int, list[int]] | None = None
@@ -46,9 +42,7 @@ class Polling:
 
 
 def test_a_second_poll_at_the_same_time_is_refused(safe: Maker) -> None:
-    """
-    A clear error for the second thread; the first one goes on and gets its records.
-    """
+    """A clear error for the second thread; the first one goes on and gets its records."""
     consumer = safe()
     assigned(consumer, A)
     consumer.pause(A)
@@ -64,9 +58,7 @@ def test_a_second_poll_at_the_same_time_is_refused(safe: Maker) -> None:
 
 
 def test_iteration_while_another_thread_polls_is_refused(safe: Maker) -> None:
-    """
-    It polls, too.
-    """
+    """It polls, too."""
     consumer = safe()
     assigned(consumer, A)
     consumer.pause(A)
@@ -80,9 +72,7 @@ def test_iteration_while_another_thread_polls_is_refused(safe: Maker) -> None:
 
 
 def test_iteration_on_two_threads_is_refused(safe: Maker) -> None:
-    """
-    The generator is under way on the other one.
-    """
+    """The generator is under way on the other one."""
     consumer = safe(consumer_timeout_ms=15_000)
     assigned(consumer, A)
     consumer.pause(A)
@@ -106,9 +96,7 @@ def test_iteration_on_two_threads_is_refused(safe: Maker) -> None:
 
 
 def test_polls_one_after_another_may_be_on_any_thread(safe: Maker) -> None:
-    """
-    Only at the same time is too much.
-    """
+    """Only at the same time is too much."""
     consumer = safe()
     assigned(consumer, A)
     consumer.poll(0)
@@ -119,9 +107,7 @@ def test_polls_one_after_another_may_be_on_any_thread(safe: Maker) -> None:
 
 
 def test_a_poll_that_raised_does_not_bar_the_next_one(safe: Maker) -> None:
-    """
-    Whatever happened in it.
-    """
+    """Whatever happened in it."""
     consumer = safe()
     assigned(consumer, A)
     for _ in range(2):
@@ -189,9 +175,7 @@ CALLS = {
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
-    """
-    Its threads stayed behind; without the check the child would wait for ever.
-    """
+    """Its threads stayed behind; without the check the child would wait for ever."""
     consumer = safe(group_id="g")
     consumer.assign([A])
     assert _told_by_child(consumer, call) == ForkedConsumerError.__name__
@@ -199,9 +183,7 @@ def test_a_forked_consumer_says_so(safe: Maker, call: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_consumer_forked_in_the_middle_of_an_iteration_says_so(safe: Maker) -> None:
-    """
-    What the parent had taken is the parent's to deliver; the parent goes on.
-    """
+    """What the parent had taken is the parent's to deliver; the parent goes on."""
     consumer = safe()
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 3))

@@ -1,6 +1,4 @@
-"""
-Data of quiet partitions is kept for their resume, up to a cap (P8).
-"""
+"""Data of quiet partitions is kept for their resume, up to a cap (P8)."""
 
 import pytest
 from kafka import TopicPartition
@@ -18,9 +16,7 @@ BATCH = batch(0, 10, value=b"x" * 100)
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    Room for two batches and a half, everything paused.
-    """
+    """Room for two batches and a half, everything paused."""
     made = safe(parked_max_bytes=len(BATCH) * 5 // 2)
     assigned(made, *PARTITIONS)
     made.pause(*PARTITIONS)
@@ -33,9 +29,7 @@ def _parked(consumer: SafeConsumer) -> set[TopicPartition]:
 
 
 def test_parked_data_needs_no_new_fetch(consumer: SafeConsumer) -> None:
-    """
-    KAFKA-7548.
-    """
+    """KAFKA-7548."""
     answer(consumer, A, 0, BATCH)
     assert consumer.poll(0) == {}
     assert consumer._fetcher.parked_bytes() == len(BATCH)
@@ -47,9 +41,7 @@ def test_parked_data_needs_no_new_fetch(consumer: SafeConsumer) -> None:
 def test_beyond_the_cap_the_oldest_is_dropped(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    And told, once per poll; the others stay.
-    """
+    """And told, once per poll; the others stay."""
     for tp in (A, B, C):
         answer(consumer, tp, 0, BATCH)
     consumer.poll(0)
@@ -60,9 +52,7 @@ def test_beyond_the_cap_the_oldest_is_dropped(
 
 
 def test_what_was_dropped_is_fetched_again(consumer: SafeConsumer) -> None:
-    """
-    The position never moved; nothing is lost, nothing comes twice.
-    """
+    """The position never moved; nothing is lost, nothing comes twice."""
     for tp in (A, B, C):
         answer(consumer, tp, 0, BATCH)
     consumer.poll(0)
@@ -76,9 +66,7 @@ def test_what_was_dropped_is_fetched_again(consumer: SafeConsumer) -> None:
 def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    Its rest is fetched from the position.
-    """
+    """Its rest is fetched from the position."""
     consumer.resume(A)
     answer(consumer, A, 0, BATCH)
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
@@ -95,9 +83,7 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(
 def test_a_partition_that_is_dropped_again_and_again_still_arrives(
     consumer: SafeConsumer,
 ) -> None:
-    """
-    A batch larger than the cap is never parked for long, and never lost.
-    """
+    """A batch larger than the cap is never parked for long, and never lost."""
     huge = batch(0, 10, value=b"x" * len(BATCH))
     for _ in range(3):
         answer(consumer, A, 0, huge)
@@ -109,9 +95,7 @@ def test_a_partition_that_is_dropped_again_and_again_still_arrives(
 
 
 def test_a_cap_of_nothing_parks_nothing(safe: Maker) -> None:
-    """
-    Memory first: everything of a paused partition is fetched again.
-    """
+    """Memory first: everything of a paused partition is fetched again."""
     consumer = safe(parked_max_bytes=0)
     assigned(consumer, A)
     consumer.pause(A)
@@ -122,9 +106,7 @@ def test_a_cap_of_nothing_parks_nothing(safe: Maker) -> None:
 
 
 def test_records_that_went_back_count_as_well(safe: Maker, told: Told) -> None:
-    """
-    Those that the final check of ``poll`` put back.
-    """
+    """Those that the final check of ``poll`` put back."""
     consumer = safe(parked_max_bytes=500)
     assigned(consumer, A)
     answer(consumer, A, 0, BATCH)
@@ -147,9 +129,7 @@ def test_records_that_went_back_count_as_well(safe: Maker, told: Told) -> None:
 
 @pytest.fixture
 def cut_off(safe: Maker) -> SafeConsumer:
-    """
-    Have an iteration take two of A's ten records, yield one, and pause A.
-    """
+    """Have an iteration take two of A's ten records, yield one, and pause A."""
     made = safe(max_poll_records=2, consumer_timeout_ms=20, parked_max_bytes=500)
     assigned(made, A)
     answer(made, A, 0, BATCH)
@@ -159,17 +139,13 @@ def cut_off(safe: Maker) -> SafeConsumer:
 
 
 def test_the_rest_behind_records_that_went_back_counts(cut_off: SafeConsumer) -> None:
-    """
-    The whole batch is in memory, and one record of it beside.
-    """
+    """The whole batch is in memory, and one record of it beside."""
     cut_off._safe_iteration._end()
     assert cut_off._fetcher.parked_bytes() == len(BATCH) + 100
 
 
 def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> None:
-    """
-    Each time anew: the batch and what was decoded of it.
-    """
+    """Each time anew: the batch and what was decoded of it."""
     cut_off._fetcher.parked.max_bytes = 10**6
     assert next(cut_off, None) is None
     for _ in range(3):
@@ -183,9 +159,7 @@ def test_records_that_go_back_again_are_counted_once(cut_off: SafeConsumer) -> N
 def test_the_rest_behind_records_that_went_back_is_bounded(
     cut_off: SafeConsumer, told: Told
 ) -> None:
-    """
-    It is dropped beyond the cap, and comes again after the resume.
-    """
+    """It is dropped beyond the cap, and comes again after the resume."""
     assert next(cut_off, None) is None
     (dropped,) = told.of(ParkedDataDropped)
     assert dropped.bytes == len(BATCH) + 100
@@ -196,9 +170,7 @@ def test_the_rest_behind_records_that_went_back_is_bounded(
 
 
 def test_what_departs_is_no_longer_counted(consumer: SafeConsumer) -> None:
-    """
-    Purged data takes no room.
-    """
+    """Purged data takes no room."""
     answer(consumer, A, 0, BATCH)
     consumer.poll(0)
     consumer.assign([B])
@@ -207,9 +179,7 @@ def test_what_departs_is_no_longer_counted(consumer: SafeConsumer) -> None:
 
 
 def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
-    """
-    Completed, half-read and parked.
-    """
+    """Completed, half-read and parked."""
     consumer.resume(B)
     answer(consumer, B, 0, BATCH)
     consumer.poll(0, max_records=1)
@@ -229,8 +199,6 @@ def test_close_empties_the_buffers(consumer: SafeConsumer) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2**40])
 def test_any_size_of_room_is_legal(safe: Maker, size: int) -> None:
-    """
-    Bytes from none to more than there is memory.
-    """
+    """Bytes from none to more than there is memory."""
     consumer = safe(parked_max_bytes=size)
     assert consumer._fetcher.parked.max_bytes == size

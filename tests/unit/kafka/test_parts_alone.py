@@ -1,6 +1,4 @@
-"""
-Each part works constructed as upstream's is, beside a plain partner, and adopted.
-"""
+"""Each part works constructed as upstream's is, beside a plain partner, and adopted."""
 
 from collections.abc import Iterator
 
@@ -26,9 +24,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 def client() -> Iterator[KafkaNetClient]:
-    """
-    Make a client of upstream's that reaches no broker.
-    """
+    """Make a client of upstream's that reaches no broker."""
     with silent_broker() as address:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
@@ -36,9 +32,7 @@ def client() -> Iterator[KafkaNetClient]:
 
 
 class Consumer:
-    """
-    A fetcher and a subscription, as :func:`answer` expects them.
-    """
+    """A fetcher and a subscription, as :func:`answer` expects them."""
 
     def __init__(self, fetcher: Fetcher, subscription: SubscriptionState) -> None:
         self._fetcher = fetcher
@@ -64,9 +58,7 @@ def test_a_fetcher_and_a_subscription(
     fetcher: type[Fetcher],
     subscription: type[SubscriptionState],
 ) -> None:
-    """
-    A paused partition is parked and comes back.
-    """
+    """A paused partition is parked and comes back."""
     state = subscription()
     pair = Consumer(fetcher(client, state), state)
     answer(pair, A, 0, batch(0, 4))
@@ -83,9 +75,7 @@ def test_a_fetcher_and_a_subscription(
 def test_our_subscription_keeps_a_pause_with_upstreams_fetcher(
     client: KafkaNetClient,
 ) -> None:
-    """
-    Away and back.
-    """
+    """Away and back."""
     state = LedgerSubscription()
     pair = Consumer(Fetcher(client, state), state)
     state.pause(A)
@@ -102,9 +92,7 @@ def test_our_subscription_keeps_a_pause_with_upstreams_fetcher(
 def test_our_coordinator_beside_either_subscription(
     client: KafkaNetClient, subscription: type[SubscriptionState]
 ) -> None:
-    """
-    It takes upstream's arguments, and none of its own.
-    """
+    """It takes upstream's arguments, and none of its own."""
     state = subscription()
     state.subscribe(topics=["orders"])
     coordinator = PauseSafeCoordinator(client, state, group_id="g")
@@ -116,9 +104,7 @@ def test_our_coordinator_beside_either_subscription(
 def test_upstreams_coordinator_beside_our_subscription(
     client: KafkaNetClient,
 ) -> None:
-    """
-    The other way round.
-    """
+    """The other way round."""
     state = LedgerSubscription()
     state.subscribe(topics=["orders"])
     coordinator = ConsumerCoordinator(client, state, group_id="g")
@@ -127,9 +113,7 @@ def test_upstreams_coordinator_beside_our_subscription(
 
 
 def test_a_live_consumer_is_adopted() -> None:
-    """
-    Each part has our class, and what our class needs.
-    """
+    """Each part has our class, and what our class needs."""
     with offline(KafkaConsumer) as stock:
         ledger = PauseLedger()
         adopt(stock, ledger, 1000)
@@ -146,9 +130,7 @@ def test_a_live_consumer_is_adopted() -> None:
 
 
 def test_adopting_twice_changes_nothing_more() -> None:
-    """
-    Data that is parked stays parked, holds hold.
-    """
+    """Data that is parked stays parked, holds hold."""
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         consumer.pause(A)
@@ -164,9 +146,7 @@ def test_adopting_twice_changes_nothing_more() -> None:
 
 
 def test_a_part_that_lacks_something_is_not_adopted() -> None:
-    """
-    The consumer is still upstream's then, in all its parts.
-    """
+    """The consumer is still upstream's then, in all its parts."""
     with offline(KafkaConsumer) as stock:
         kept = stock._coordinator._join_task
         del stock._coordinator._join_task
@@ -179,9 +159,7 @@ def test_a_part_that_lacks_something_is_not_adopted() -> None:
 
 
 def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
-    """
-    One place where holds live.
-    """
+    """One place where holds live."""
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         consumer._subscription.pause(A)
@@ -210,9 +188,7 @@ def test_a_join_is_dropped_for_what_it_assigns(
     subscribed: set[str] | None,
     is_dropped: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    It was for topics a and b; what is subscribed since is another matter.
-    """
+    """It was for topics a and b; what is subscribed since is another matter."""
     state = LedgerSubscription()
     state.subscribe(topics=["a", "b"])
     coordinator = PauseSafeCoordinator(client, state, group_id="g")
@@ -225,9 +201,7 @@ def test_a_join_is_dropped_for_what_it_assigns(
 
 
 def test_a_join_whose_membership_has_ended_is_dropped(client: KafkaNetClient) -> None:
-    """
-    By an answer that came after the one to SyncGroup: no ValueError, and one more join.
-    """
+    """By an answer that came after the one to SyncGroup: no ValueError, and one more join."""
     state = LedgerSubscription()
     state.subscribe(topics=["a"])
     coordinator = PauseSafeCoordinator(client, state, group_id="g")

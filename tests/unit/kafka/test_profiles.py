@@ -1,6 +1,4 @@
-"""
-Profiles are settings that any of kafka-python's consumers takes.
-"""
+"""Profiles are settings that any of kafka-python's consumers takes."""
 
 import subprocess
 import sys
@@ -17,9 +15,7 @@ PROFILES = [profiles.THROUGHPUT, profiles.LATENCY]
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_each_key_is_kafka_pythons_own(profile: Mapping[str, int]) -> None:
-    """
-    So a profile works with the class that this one replaces, too.
-    """
+    """So a profile works with the class that this one replaces, too."""
     assert profile.keys() <= KafkaConsumer.DEFAULT_CONFIG.keys()
 
 
@@ -27,9 +23,7 @@ def test_each_key_is_kafka_pythons_own(profile: Mapping[str, int]) -> None:
 def test_a_consumer_has_what_the_profile_says(
     safe: Maker, profile: Mapping[str, int]
 ) -> None:
-    """
-    And keeps the defaults of everything else, the sizes that follow from others too.
-    """
+    """And keeps the defaults of everything else, the sizes that follow from others too."""
     consumer = safe(**profile)
     assert {name: consumer.config[name] for name in profile} == profile
     answer = consumer.config["fetch_max_bytes"]
@@ -39,17 +33,13 @@ def test_a_consumer_has_what_the_profile_says(
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_cannot_be_changed(profile: Mapping[str, int]) -> None:
-    """
-    It would change for everybody in the process.
-    """
+    """It would change for everybody in the process."""
     with pytest.raises(TypeError):
         profile["group_id"] = 1  # type: ignore[index]  # that is what is tried
 
 
 def test_reading_a_profile_imports_no_client() -> None:
-    """
-    Settings may be put together where no consumer is made.
-    """
+    """Settings may be put together where no consumer is made."""
     script = (
         "import sys; import safeconsumer; safeconsumer.profiles.LATENCY; "
         "sys.exit('kafka' in sys.modules)"

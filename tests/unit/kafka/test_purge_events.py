@@ -1,6 +1,4 @@
-"""
-What belongs to an ended ownership is thrown away, and told with its size (P9, P14).
-"""
+"""What belongs to an ended ownership is thrown away, and told with its size (P9, P14)."""
 
 import pytest
 from kafka import TopicPartition
@@ -17,9 +15,7 @@ TEN = batch(0, 10)
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    With two partitions assigned.
-    """
+    """With two partitions assigned."""
     made = safe()
     assigned(made, A, B)
     return made
@@ -39,9 +35,7 @@ def _purged(told: Told) -> list[tuple[object, int, int | None, int]]:
 
 
 def test_a_completed_fetch(consumer: SafeConsumer, told: Told) -> None:
-    """
-    Answered, not parsed: records and bytes are told from its headers.
-    """
+    """Answered, not parsed: records and bytes are told from its headers."""
     answer(consumer, A, 0, TEN)
     _away_and_back(consumer)
     assert consumer.poll(0) == {}
@@ -49,9 +43,7 @@ def test_a_completed_fetch(consumer: SafeConsumer, told: Told) -> None:
 
 
 def test_a_half_read_batch(consumer: SafeConsumer, told: Told) -> None:
-    """
-    What was delivered of it is not counted.
-    """
+    """What was delivered of it is not counted."""
     answer(consumer, A, 0, TEN)
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     _away_and_back(consumer)
@@ -60,9 +52,7 @@ def test_a_half_read_batch(consumer: SafeConsumer, told: Told) -> None:
 
 
 def test_a_parked_batch(consumer: SafeConsumer, told: Told) -> None:
-    """
-    Half read, then paused.
-    """
+    """Half read, then paused."""
     answer(consumer, A, 0, TEN)
     consumer.poll(0, max_records=4)
     consumer.pause(A)
@@ -74,9 +64,7 @@ def test_a_parked_batch(consumer: SafeConsumer, told: Told) -> None:
 
 
 def test_a_parked_answer(consumer: SafeConsumer, told: Told) -> None:
-    """
-    It came while the partition was paused.
-    """
+    """It came while the partition was paused."""
     consumer.pause(A)
     answer(consumer, A, 0, TEN)
     consumer.poll(0)
@@ -88,9 +76,7 @@ def test_a_parked_answer(consumer: SafeConsumer, told: Told) -> None:
 
 @pytest.mark.contract("P9")
 def test_an_answer_in_flight(consumer: SafeConsumer, told: Told) -> None:
-    """
-    It arrives after the partition has come back, at the very same offset.
-    """
+    """It arrives after the partition has come back, at the very same offset."""
     answer(consumer, A, 0, TEN)
     late = consumer._fetcher._completed_fetches.pop()
     _away_and_back(consumer)
@@ -104,9 +90,7 @@ def test_an_answer_in_flight(consumer: SafeConsumer, told: Told) -> None:
 
 
 def test_several_at_once_are_one_event(consumer: SafeConsumer, told: Told) -> None:
-    """
-    One per purge.
-    """
+    """One per purge."""
     answer(consumer, A, 0, TEN)
     consumer.poll(0, max_records=1)
     answer(consumer, B, 0, batch(0, 5))
@@ -117,9 +101,7 @@ def test_several_at_once_are_one_event(consumer: SafeConsumer, told: Told) -> No
 
 
 def test_what_stays_keeps_its_data(consumer: SafeConsumer, told: Told) -> None:
-    """
-    Buffered and parked, whatever else departs.
-    """
+    """Buffered and parked, whatever else departs."""
     consumer.pause(B)
     answer(consumer, B, 0, TEN)
     answer(consumer, A, 0, TEN)
@@ -133,9 +115,7 @@ def test_what_stays_keeps_its_data(consumer: SafeConsumer, told: Told) -> None:
 def test_records_that_went_back_are_purged_too(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    Taken by ``poll``, given back by its final check, then the partition departs.
-    """
+    """Taken by ``poll``, given back by its final check, then the partition departs."""
     answer(consumer, A, 0, TEN)
     drain = consumer._fetcher.fetch_records
 
@@ -154,9 +134,7 @@ def test_records_that_went_back_are_purged_too(
 
 
 def test_an_error_of_an_ended_ownership_is_forgotten(consumer: SafeConsumer) -> None:
-    """
-    It was about data that nobody will read here.
-    """
+    """It was about data that nobody will read here."""
     answer(consumer, B, 0, batch(0, 1))
     answer(consumer, A, 0, b"", error=29)  # TOPIC_AUTHORIZATION_FAILED
     assert offsets(consumer.poll(0)) == {1: [0]}
@@ -165,9 +143,7 @@ def test_an_error_of_an_ended_ownership_is_forgotten(consumer: SafeConsumer) -> 
 
 
 def test_sizes_of_what_has_departed_are_forgotten(consumer: SafeConsumer) -> None:
-    """
-    A member that sees many partitions come and go keeps nothing of them.
-    """
+    """A member that sees many partitions come and go keeps nothing of them."""
     answer(consumer, A, 0, TEN)
     answer(consumer, B, 0, TEN)
     consumer.poll(0)
@@ -180,9 +156,7 @@ def test_sizes_of_what_has_departed_are_forgotten(consumer: SafeConsumer) -> Non
 def test_what_is_buffered_at_the_end_is_purged_too(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    Half read, parked, and answers that nobody has looked at; once.
-    """
+    """Half read, parked, and answers that nobody has looked at; once."""
     answer(consumer, A, 0, TEN)
     consumer.poll(0, max_records=3)
     consumer.pause(B)
@@ -199,9 +173,7 @@ def test_what_is_buffered_at_the_end_is_purged_too(
 def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(
     consumer: SafeConsumer, told: Told
 ) -> None:
-    """
-    The poll under way throws the data away when it ends, and its event is told.
-    """
+    """The poll under way throws the data away when it ends, and its event is told."""
     answer(consumer, A, 0, TEN)
     once = consumer._poll_once
 

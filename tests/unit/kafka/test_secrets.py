@@ -1,6 +1,4 @@
-"""
-What kafka-python logs of a login, and what is left of it: without any broker.
-"""
+"""What kafka-python logs of a login, and what is left of it: without any broker."""
 
 import logging
 import subprocess
@@ -27,9 +25,7 @@ FILTERED = ("kafka.protocol.parser", "kafka.net.connection", "kafka.admin.client
 
 @pytest.fixture(autouse=True)
 def hidden() -> Iterator[None]:
-    """
-    Hide logins for each test, and leave the loggers as they were.
-    """
+    """Hide logins for each test, and leave the loggers as they were."""
     before = {name: list(logging.getLogger(name).filters) for name in FILTERED}
     hide_logins()
     yield
@@ -53,9 +49,7 @@ def _is_hiding() -> bool:
 def test_only_a_consumer_with_a_secret_changes_loggers(
     configs: dict[str, object], *, hides: bool
 ) -> None:
-    """
-    Others leave the process's loggers alone.
-    """
+    """Others leave the process's loggers alone."""
     for name in FILTERED:
         logging.getLogger(name).removeFilter(_HIDING)
     with offline(SafeConsumer, **configs):
@@ -63,9 +57,7 @@ def test_only_a_consumer_with_a_secret_changes_loggers(
 
 
 def test_importing_changes_no_logger() -> None:
-    """
-    Not even of the modules that know kafka-python's private names.
-    """
+    """Not even of the modules that know kafka-python's private names."""
     program = (
         "import logging, safeconsumer.consumer, safeconsumer.group.clients\n"
         f"print([n for n in {FILTERED!r} if logging.getLogger(n).filters])"
@@ -81,9 +73,7 @@ def test_importing_changes_no_logger() -> None:
 def test_a_login_is_not_logged(
     caplog: pytest.LogCaptureFixture, *, is_bare: bool, is_stock: bool
 ) -> None:
-    """
-    Neither as a request nor as bytes; the stock parser shows that it would be.
-    """
+    """Neither as a request nor as bytes; the stock parser shows that it would be."""
     logger = logging.getLogger("kafka.protocol.parser")
     if is_stock:
         logger.removeFilter(_HIDING)
@@ -105,9 +95,7 @@ def test_a_login_is_not_logged(
 
 
 def test_other_requests_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> None:
-    """
-    The log is there to be read.
-    """
+    """The log is there to be read."""
     with caplog.at_level(logging.DEBUG, "kafka.protocol.parser"):
         parser = KafkaProtocol(client_id="me")
         parser.send_request(MetadataRequest(version=1, topics=[]))
@@ -117,9 +105,7 @@ def test_other_requests_are_logged_as_ever(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_the_admin_clients_settings(caplog: pytest.LogCaptureFixture) -> None:
-    """
-    It logs them all, with the password.
-    """
+    """It logs them all, with the password."""
     with (
         caplog.at_level(logging.DEBUG, "kafka.admin.client"),
         pytest.raises(KafkaError),

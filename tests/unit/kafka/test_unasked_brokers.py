@@ -1,6 +1,4 @@
-"""
-A broker that could not be asked for records is asked again.
-"""
+"""A broker that could not be asked for records is asked again."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +16,7 @@ A = TopicPartition("orders", 0)
 
 @pytest.fixture
 def consumer(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> Iterator[SafeConsumer]:
-    """
-    Make a consumer of one partition, whose leader is broker 2.
-    """
+    """Make a consumer of one partition, whose leader is broker 2."""
     made = safe()
     assigned(made, A)
     cluster = made._fetcher._manager.cluster
@@ -33,9 +29,7 @@ def consumer(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> Iterator[SafeConsu
 def test_a_broker_that_refuses_the_login_is_named_by_each_poll(
     consumer: SafeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    kafka-python 3.0.12 raises once, and then returns nothing for ever.
-    """
+    """kafka-python 3.0.12 raises once, and then returns nothing for ever."""
     manager = consumer._fetcher._manager
 
     def refuse(*_: object, **__: object) -> None:

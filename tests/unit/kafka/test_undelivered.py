@@ -25,9 +25,7 @@ TEN = batch(0, 10)
 
 @pytest.fixture
 def consumer(safe: Maker) -> SafeConsumer:
-    """
-    Ten records of A and of B are here.
-    """
+    """Ten records of A and of B are here."""
     made = safe(consumer_timeout_ms=20)
     assigned(made, A, B)
     answer(made, A, 0, TEN)
@@ -36,9 +34,7 @@ def consumer(safe: Maker) -> SafeConsumer:
 
 
 def _elsewhere(call: Callable[[], object]) -> None:
-    """
-    Run a call on another thread, to its end.
-    """
+    """Run a call on another thread, to its end."""
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -56,9 +52,7 @@ def _elsewhere(call: Callable[[], object]) -> None:
 
 
 def after_drain(consumer: SafeConsumer, call: Callable[[], object]) -> None:
-    """
-    Have the call run on another thread when the next poll has drained its records.
-    """
+    """Have the call run on another thread when the next poll has drained its records."""
     fetcher: Any = consumer._fetcher
     fetch = fetcher.fetch_records
 
@@ -76,17 +70,13 @@ def _emit_late(consumer: SafeConsumer) -> None:
 
 
 def committed(consumer: SafeConsumer) -> dict[int, int]:
-    """
-    Return what ``commit()``, ``commit_async()`` and every automatic one would commit.
-    """
+    """Return what ``commit()``, ``commit_async()`` and every automatic one would commit."""
     consumed = consumer._subscription.all_consumed_offsets()
     return {tp.partition: one.offset for tp, one in consumed.items()}
 
 
 def read_all(consumer: SafeConsumer) -> dict[int, list[int]]:
-    """
-    Return the offsets of everything that comes without a new fetch.
-    """
+    """Return the offsets of everything that comes without a new fetch."""
     got: dict[int, list[int]] = {}
     while polled := offsets(consumer.poll(0)):
         for number, found in polled.items():
@@ -121,9 +111,7 @@ def test_a_commit_behind_a_pause_has_nothing_that_goes_back(
 
 
 def test_a_commit_counts_what_earlier_polls_returned(consumer: SafeConsumer) -> None:
-    """
-    Only what this poll has taken is left out.
-    """
+    """Only what this poll has taken is left out."""
     assert offsets(consumer.poll(0, max_records=4)) == {0: [0, 1, 2, 3]}
     seen: list[dict[int, int]] = []
     after_drain(consumer, lambda: seen.append(committed(consumer)))
@@ -133,9 +121,7 @@ def test_a_commit_counts_what_earlier_polls_returned(consumer: SafeConsumer) -> 
 
 
 def test_a_commit_in_a_hook_at_the_end_of_a_poll(safe: Maker) -> None:
-    """
-    Its poll has not returned yet.
-    """
+    """Its poll has not returned yet."""
     seen: list[dict[int, int]] = []
     made: list[SafeConsumer] = []
 
@@ -156,9 +142,7 @@ def test_a_commit_in_a_hook_at_the_end_of_a_poll(safe: Maker) -> None:
 
 
 def test_fetches_go_on_from_where_the_drain_ended(consumer: SafeConsumer) -> None:
-    """
-    What is committed lags; what is fetched does not.
-    """
+    """What is committed lags; what is fetched does not."""
     asked: list[int] = []
     fetcher: Any = consumer._fetcher
     send = fetcher.send_fetches
@@ -173,9 +157,7 @@ def test_fetches_go_on_from_where_the_drain_ended(consumer: SafeConsumer) -> Non
 
 
 def test_records_of_a_poll_that_raised_come_again(consumer: SafeConsumer) -> None:
-    """
-    Upstream's never come: its positions moved with the drain.
-    """
+    """Upstream's never come: its positions moved with the drain."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -192,9 +174,7 @@ def test_records_of_a_poll_that_raised_come_again(consumer: SafeConsumer) -> Non
 
 
 def test_a_seek_behind_a_poll_that_raised_stands(consumer: SafeConsumer) -> None:
-    """
-    Nothing is put back over it.
-    """
+    """Nothing is put back over it."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -208,9 +188,7 @@ def test_a_seek_behind_a_poll_that_raised_stands(consumer: SafeConsumer) -> None
 
 
 def test_what_departs_while_a_poll_holds_it(consumer: SafeConsumer) -> None:
-    """
-    Its new ownership has a position of its own, which a commit names.
-    """
+    """Its new ownership has a position of its own, which a commit names."""
     seen: list[dict[int, int]] = []
 
     def away_and_back() -> None:
@@ -228,9 +206,7 @@ def test_what_departs_while_a_poll_holds_it(consumer: SafeConsumer) -> None:
 
 
 def test_an_iteration_commits_what_it_has_yielded(consumer: SafeConsumer) -> None:
-    """
-    Record by record, whatever its poll had taken.
-    """
+    """Record by record, whatever its poll had taken."""
     seen: list[dict[int, int]] = []
     after_drain(consumer, lambda: seen.append(committed(consumer)))
     next(consumer)
@@ -244,9 +220,7 @@ def test_an_iteration_commits_what_it_has_yielded(consumer: SafeConsumer) -> Non
 
 @pytest.mark.parametrize("to", [0, 7, 10, 20])
 def test_a_seek_behind_a_pause_stands(consumer: SafeConsumer, to: int) -> None:
-    """
-    What the poll had taken is dropped, not put back; also at the very same offsets.
-    """
+    """What the poll had taken is dropped, not put back; also at the very same offsets."""
 
     def pause_and_seek() -> None:
         consumer.pause(A)
@@ -262,9 +236,7 @@ def test_a_seek_behind_a_pause_stands(consumer: SafeConsumer, to: int) -> None:
 
 
 def test_a_seek_in_a_block_that_holds_stands(consumer: SafeConsumer) -> None:
-    """
-    ``with held(tp): seek`` is how a program rewinds while another thread polls.
-    """
+    """``with held(tp): seek`` is how a program rewinds while another thread polls."""
 
     def rewind() -> None:
         with consumer.held(A):
@@ -276,9 +248,7 @@ def test_a_seek_in_a_block_that_holds_stands(consumer: SafeConsumer) -> None:
 
 
 def test_a_reset_behind_a_pause_stands(consumer: SafeConsumer) -> None:
-    """
-    ``seek_to_beginning`` has no position until a broker has answered.
-    """
+    """``seek_to_beginning`` has no position until a broker has answered."""
 
     def pause_and_reset() -> None:
         consumer.pause(A)
@@ -293,9 +263,7 @@ def test_a_reset_behind_a_pause_stands(consumer: SafeConsumer) -> None:
 
 
 def test_a_hook_that_pauses_and_seeks(safe: Maker) -> None:
-    """
-    It runs at the end of a poll that has taken what it seeks past.
-    """
+    """It runs at the end of a poll that has taken what it seeks past."""
     made: list[SafeConsumer] = []
 
     def hook(event: events.Event) -> None:
@@ -316,9 +284,7 @@ def test_a_hook_that_pauses_and_seeks(safe: Maker) -> None:
 
 
 class Seeking(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Lets another thread seek while the record of an offset is deserialized.
-    """
+    """Lets another thread seek while the record of an offset is deserialized."""
 
     def __init__(self, at: int, to: int, *, pauses: bool = False) -> None:
         self.at, self.to, self.pauses = at, to, pauses
@@ -340,9 +306,7 @@ class Seeking(Deserializer):  # type: ignore[misc]  # upstream is untyped
 
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 def test_a_seek_in_the_middle_of_decoding_stands(safe: Maker, decoder: str) -> None:
-    """
-    Upstream reads the position, decodes, and sets it: the seek between is undone.
-    """
+    """Upstream reads the position, decodes, and sets it: the seek between is undone."""
     seeking = Seeking(4, 20)
     consumer = safe(decoder=decoder, value_deserializer=seeking)
     seeking.consumer = consumer
@@ -356,9 +320,7 @@ def test_a_seek_in_the_middle_of_decoding_stands(safe: Maker, decoder: str) -> N
 
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 def test_a_seek_between_two_batches_of_one_drain(safe: Maker, decoder: str) -> None:
-    """
-    To where the drain stands: of what goes back, only what lies behind the seek stays.
-    """
+    """To where the drain stands: of what goes back, only what lies behind the seek stays."""
     consumer = safe(decoder=decoder)
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
@@ -382,9 +344,7 @@ def test_a_seek_between_two_batches_of_one_drain(safe: Maker, decoder: str) -> N
 
 
 def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> None:
-    """
-    The last look before records go back and their going back are one step.
-    """
+    """The last look before records go back and their going back are one step."""
     next(consumer)
     fetcher: Any = consumer._fetcher
     give_back = fetcher.give_back
@@ -401,9 +361,7 @@ def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> N
 
 
 def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
-    """
-    Another thread seeks between its drain and its first record.
-    """
+    """Another thread seeks between its drain and its first record."""
     after_drain(consumer, lambda: consumer.seek(A, 7))
     assert next(consumer).partition == 1
     assert consumer.position(A) == 7
@@ -412,9 +370,7 @@ def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
 
 
 def test_what_departs_in_the_middle_of_a_drain(consumer: SafeConsumer) -> None:
-    """
-    No ``KeyError`` out of ``poll``: upstream looks twice at what is assigned.
-    """
+    """No ``KeyError`` out of ``poll``: upstream looks twice at what is assigned."""
     subscription: Any = consumer._subscription
     is_fetchable = subscription.is_fetchable
 
@@ -443,9 +399,7 @@ def test_what_departs_in_the_middle_of_a_drain(consumer: SafeConsumer) -> None:
 
 
 def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
-    """
-    Between the look at the position and its setting; the record is not yielded.
-    """
+    """Between the look at the position and its setting; the record is not yielded."""
     assert next(consumer).offset == 0
     state: Any = consumer._subscription.assignment[A]
     is_fetchable = state.is_fetchable
@@ -465,9 +419,7 @@ def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
 def test_a_reset_behind_records_of_one_drain_waits(
     safe: Maker, decoder: str, reset: str
 ) -> None:
-    """
-    Both were parked; what a pause takes back still has a position to go back to.
-    """
+    """Both were parked; what a pause takes back still has a position to go back to."""
     consumer = safe(decoder=decoder, auto_offset_reset=reset)
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))

@@ -1,6 +1,4 @@
-"""
-A client that cannot be made leaves nothing behind, however often it is tried.
-"""
+"""A client that cannot be made leaves nothing behind, however often it is tried."""
 
 import socket
 import threading

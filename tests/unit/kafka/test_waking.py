@@ -1,6 +1,4 @@
-"""
-A waiting ``poll`` sees a lifted hold at once, and an expired one in time (P10).
-"""
+"""A waiting ``poll`` sees a lifted hold at once, and an expired one in time (P10)."""
 
 import signal
 import statistics
@@ -26,9 +24,7 @@ Result = dict[int, list[int]]
 
 
 def _parked(safe: Maker, *, in_flight: bool) -> SafeConsumer:
-    """
-    Make a consumer that is paused, with data parked, and perhaps a fetch under way.
-    """
+    """Make a consumer that is paused, with data parked, and perhaps a fetch under way."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A, B)
@@ -40,9 +36,7 @@ def _parked(safe: Maker, *, in_flight: bool) -> SafeConsumer:
 
 
 class Waiting:
-    """
-    A poll of a minute under way on another thread.
-    """
+    """A poll of a minute under way on another thread."""
 
     def __init__(self, consumer: SafeConsumer) -> None:
         self.result: Result = {}
@@ -81,9 +75,7 @@ class Waiting:
 def test_a_resume_on_another_thread_ends_the_wait(
     safe: Maker, *, in_flight: bool
 ) -> None:
-    """
-    Parked data comes within 50 ms, whether a fetch is under way or nothing is.
-    """
+    """Parked data comes within 50 ms, whether a fetch is under way or nothing is."""
     consumer = _parked(safe, in_flight=in_flight)
     consumer._fetcher.config["retry_backoff_ms"] = 60_000  # it is woken, or waits on
     seconds = []
@@ -99,9 +91,7 @@ def test_a_resume_on_another_thread_ends_the_wait(
 def test_an_expiry_ends_the_wait_and_never_early(
     safe: Maker, *, in_flight: bool
 ) -> None:
-    """
-    No timer thread: the wait itself is capped.
-    """
+    """No timer thread: the wait itself is capped."""
     consumer = _parked(safe, in_flight=in_flight)
     start = time.monotonic()
     consumer.pause(A, owner="timed", for_=0.3)
@@ -112,9 +102,7 @@ def test_an_expiry_ends_the_wait_and_never_early(
 
 
 def test_a_hold_that_does_not_expire_keeps_the_wait_long(safe: Maker) -> None:
-    """
-    A paused poll blocks for the time asked.
-    """
+    """A paused poll blocks for the time asked."""
     consumer = _parked(safe, in_flight=False)
     fetcher = consumer._fetcher
     ask, waits = fetcher._until_expiry, []
@@ -133,9 +121,7 @@ def test_a_hold_that_does_not_expire_keeps_the_wait_long(safe: Maker) -> None:
 
 
 def test_a_paused_poll_does_not_spin(safe: Maker) -> None:
-    """
-    Less than 5 % of one processor.
-    """
+    """Less than 5 % of one processor."""
     consumer = _parked(safe, in_flight=False)
     consumer.poll(0)
     start, used = time.monotonic(), time.thread_time()
@@ -144,9 +130,7 @@ def test_a_paused_poll_does_not_spin(safe: Maker) -> None:
 
 
 def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
-    """
-    Between the first drain and the wait: the second drain must see it at once.
-    """
+    """Between the first drain and the wait: the second drain must see it at once."""
     consumer = _parked(safe, in_flight=True)
     fetcher = consumer._fetcher
     send = fetcher.send_fetches
@@ -164,9 +148,7 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
 
 @pytest.mark.contract("P1")
 def test_a_pause_on_another_thread_during_the_wait_is_obeyed(safe: Maker) -> None:
-    """
-    The final check comes after the wait; what was taken goes back.
-    """
+    """The final check comes after the wait; what was taken goes back."""
     consumer = safe()
     assigned(consumer, A, B)
     consumer._fetcher._fetch_futures.append(Future())

@@ -1,6 +1,4 @@
-"""
-Fixtures that tests of several folders share.
-"""
+"""Fixtures that tests of several folders share."""
 
 from tests.harness.metrics.fixtures import safe
 

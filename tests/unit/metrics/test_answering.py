@@ -1,6 +1,4 @@
-"""
-The servers that answer Prometheus and probes: who keeps them waiting, forks, IPv6.
-"""
+"""The servers that answer Prometheus and probes: who keeps them waiting, forks, IPv6."""
 
 import os
 import socket
@@ -21,9 +19,7 @@ from tests.harness.waiting import wait_for
 
 
 class Handler(BaseHTTPRequestHandler):
-    """
-    Answers nobody: what is tested comes before.
-    """
+    """Answers nobody: what is tested comes before."""
 
 
 def _has_ipv6() -> bool:
@@ -36,9 +32,7 @@ def _has_ipv6() -> bool:
 
 @contextmanager
 def talking(port: int) -> Iterator[socket.socket]:
-    """
-    Connect, and say nothing.
-    """
+    """Connect, and say nothing."""
     with socket.create_connection(("127.0.0.1", port), 10) as one:
         yield one
 
@@ -46,9 +40,7 @@ def talking(port: int) -> Iterator[socket.socket]:
 def test_who_says_nothing_is_sent_away(
     safe: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    A thread waits for nobody longer than probes do.
-    """
+    """A thread waits for nobody longer than probes do."""
     assert prometheus._Handler.timeout == answering.PATIENCE
     monkeypatch.setattr(prometheus._Handler, "timeout", 0.05)
 
@@ -66,9 +58,7 @@ def test_who_says_nothing_is_sent_away(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_lets_go_of_the_port(safe: Maker) -> None:
-    """
-    To end the server waits for no thread there; the parent goes on to answer.
-    """
+    """To end the server waits for no thread there; the parent goes on to answer."""
     server = serve(0, safe())
 
     def is_let_go() -> bool:
@@ -87,9 +77,7 @@ def test_a_fork_lets_go_of_the_port(safe: Maker) -> None:
 @pytest.mark.skipif(not _has_ipv6(), reason="there is no IPv6")
 @pytest.mark.parametrize("host", ["::1", "::"])
 def test_addresses_of_ipv6(host: str) -> None:
-    """
-    As pods of an IPv6 cluster have them, for probes too.
-    """
+    """As pods of an IPv6 cluster have them, for probes too."""
     server = answering.Answers(host, 0, Handler, "test")
     try:
         with pytest.raises(urllib.error.HTTPError, match="501"):
@@ -100,8 +88,6 @@ def test_addresses_of_ipv6(host: str) -> None:
 
 @pytest.mark.parametrize("port", ["9100", 99_999, -1, True, None])
 def test_what_is_no_port_is_refused(port: int) -> None:
-    """
-    By a sentence, as where it was forgotten.
-    """
+    """By a sentence, as where it was forgotten."""
     with pytest.raises(MetricsSourceError, match="takes a port from 0 to 65535, not"):
         serve(port)

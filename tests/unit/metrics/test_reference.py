@@ -1,6 +1,4 @@
-"""
-The reference page is what the table says.
-"""
+"""The reference page is what the table says."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""
-What a listener has heard of Spark's queries, as metrics.
-"""
+"""What a listener has heard of Spark's queries, as metrics."""
 
 import pytest
 
@@ -14,9 +12,7 @@ from tests.system.spark.test_listening import progress
 
 
 def test_held_partitions_and_what_was_read() -> None:
-    """
-    By the query's name; one that has ended has no series.
-    """
+    """By the query's name; one that has ended has no series."""
     heard = Progress(())
     heard.take(progress(5, heldPartitions="0", heldLag="0"))
     heard.take(progress(3, heldPartitions="2", heldLag="7"))
@@ -32,18 +28,14 @@ def test_held_partitions_and_what_was_read() -> None:
 
 
 def test_what_cannot_be_told_is_a_figure() -> None:
-    """
-    Everything is held then, and nothing else says that it is no hold.
-    """
+    """Everything is held then, and nothing else says that it is no hold."""
     heard = Progress(())
     heard.take(progress(0, heldPartitions="4", heldLag="9", heldBecause="no file"))
     assert values(heard)['spark_undecided{query="nightly"}'] == 1
 
 
 def test_sessions_whose_queries_have_one_name() -> None:
-    """
-    One series, with what they have together; undecided where one is.
-    """
+    """One series, with what they have together; undecided where one is."""
     one, other = Progress(()), Progress(())
     one.take(progress(5, heldPartitions="1", heldLag="4", heldBecause="no file"))
     other.take(progress(6, heldPartitions="2", heldLag="3", heldBecause="no file"))
@@ -54,9 +46,7 @@ def test_sessions_whose_queries_have_one_name() -> None:
 
 
 def test_counters_never_go_back() -> None:
-    """
-    Neither where a query is begun again, nor where one session of two ends its own.
-    """
+    """Neither where a query is begun again, nor where one session of two ends its own."""
     one, other = Progress(()), Progress(())
     one.take(progress(5, heldPartitions="1", heldLag="4"))
     other.take(progress(6, heldPartitions="2", heldLag="3"))
@@ -77,9 +67,7 @@ def test_counters_never_go_back() -> None:
 
 
 def test_beside_consumers(safe: Maker) -> None:
-    """
-    Their labels are their own; a source is there once, and can be left out again.
-    """
+    """Their labels are their own; a source is there once, and can be left out again."""
     heard = Progress(())
     heard.take(progress(5, heldPartitions="1", heldLag="4"))
     readings = Readings(safe(client_id="a"), safe(client_id="b"), heard, heard)

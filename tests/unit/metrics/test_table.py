@@ -1,6 +1,4 @@
-"""
-The table says what there is; everything else follows it.
-"""
+"""The table says what there is; everything else follows it."""
 
 import re
 

@@ -1,6 +1,4 @@
-"""
-The simulated brokers: logs, fetch sessions, committed offsets, and answers on demand.
-"""
+"""The simulated brokers: logs, fetch sessions, committed offsets, and answers on demand."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ _SESSION_NOT_FOUND = 70
 
 
 class How(enum.Enum):
-    """
-    What a fetch is answered with; an error is for one of its partitions.
-    """
+    """What a fetch is answered with; an error is for one of its partitions."""
 
     DATA = "data"
     EMPTY = "empty"
@@ -75,15 +71,11 @@ class Pending:
 
     @property
     def is_fetch(self) -> bool:
-        """
-        Tell a fetch from a question for offsets.
-        """
+        """Tell a fetch from a question for offsets."""
         return isinstance(self.request, FetchRequest)
 
     def starts(self) -> list[TopicPartition]:
-        """
-        Return whose log's beginning is asked for.
-        """
+        """Return whose log's beginning is asked for."""
         if self.is_fetch:
             return []
         return [
@@ -95,9 +87,7 @@ class Pending:
 
 @define
 class Answered:
-    """
-    What one partition was told: records up to ``end``, or an error.
-    """
+    """What one partition was told: records up to ``end``, or an error."""
 
     tp: TopicPartition
     stamp: int
@@ -108,9 +98,7 @@ class Answered:
 
 
 class Broker:
-    """
-    Two nodes and a group's commits; nothing is answered until it is asked to.
-    """
+    """Two nodes and a group's commits; nothing is answered until it is asked to."""
 
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, Log] = {}
@@ -122,28 +110,20 @@ class Broker:
             self.create(TopicPartition(*tp))
 
     def create(self, tp: TopicPartition) -> None:
-        """
-        Add a partition, and its topic if there is none.
-        """
+        """Add a partition, and its topic if there is none."""
         self.logs[tp] = Log(tp)
 
     def partitions(self, topic: str) -> set[int]:
-        """
-        Return the partitions of a topic.
-        """
+        """Return the partitions of a topic."""
         return {tp.partition for tp in self.logs if tp.topic == topic}
 
     def forget_client(self) -> None:
-        """
-        Drop what belongs to the connections of a client that is gone.
-        """
+        """Drop what belongs to the connections of a client that is gone."""
         self.pending.clear()
         self._sessions.clear()
 
     def take(self, node: int, request: object) -> Pending:
-        """
-        Take a request; a fetch also changes the session of its connection.
-        """
+        """Take a request; a fetch also changes the session of its connection."""
         pending = Pending(node, request)
         if isinstance(request, FetchRequest):
             if request.session_epoch == _NEW_SESSION:

@@ -1,6 +1,4 @@
-"""
-The invariants that can be looked at between calls, and what else is seen there.
-"""
+"""The invariants that can be looked at between calls, and what else is seen there."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def watch(member: ModelMember, fetcher: Any) -> None:  # noqa: ANN401 - ours or upstream's
-    """
-    Let things happen where another thread could come between, and judge each drain.
-    """
+    """Let things happen where another thread could come between, and judge each drain."""
     interrupt = member.interrupt
     parse, append, fetch = (
         fetcher._parse_fetched_data,
@@ -54,18 +50,14 @@ def watch(member: ModelMember, fetcher: Any) -> None:  # noqa: ANN401 - ours or 
 
 
 def position(consumer: Any, tp: TopicPartition) -> int | None:  # noqa: ANN401
-    """
-    Return where the consumer stands, if it does.
-    """
+    """Return where the consumer stands, if it does."""
     state = consumer._subscription.assignment.get(tp)
     found = None if state is None else state.position
     return None if found is None else found.offset
 
 
 def check(member: ModelMember) -> None:
-    """
-    Judge everything that can be seen between two calls.
-    """
+    """Judge everything that can be seen between two calls."""
     if not member.subject.checks_all:
         return
     if member.told_by_itself:
@@ -108,9 +100,7 @@ def _check_position(member: ModelMember, tp: TopicPartition, own: Ownership) -> 
 
 
 def check_buffers(member: ModelMember) -> None:
-    """
-    Judge what is kept at the end of a drain: A8.
-    """
+    """Judge what is kept at the end of a drain: A8."""
     fetcher, owned = member.fetcher, member.truth.owned
     parked = {*fetcher._paused_completed_fetches, *fetcher._paused_partition_records}
     slot = fetcher._next_partition_records
@@ -124,9 +114,7 @@ def check_buffers(member: ModelMember) -> None:
 
 
 def check_empty(member: ModelMember) -> None:
-    """
-    Judge what is left after close: A8.
-    """
+    """Judge what is left after close: A8."""
     fetcher = member.fetcher
     left = [
         *fetcher._paused_completed_fetches,
@@ -143,27 +131,21 @@ def check_empty(member: ModelMember) -> None:
 
 
 def is_consumed(scope: Scope, partitions: Collection[TopicPartition]) -> bool:
-    """
-    Tell whether a consumer of these partitions accepts the scope (P5).
-    """
+    """Tell whether a consumer of these partitions accepts the scope (P5)."""
     if isinstance(scope, Partition | Topic):
         return any(scope.covers(tp) for tp in partitions)
     return True
 
 
 def check_refused(member: ModelMember, scope: Scope) -> None:
-    """
-    Judge a pause of what cannot belong here: P4, P5.
-    """
+    """Judge a pause of what cannot belong here: P4, P5."""
     with pytest.raises(NotConsumedError):
         member.subject.pause(member.consumer, scope, owner="app")
     member.sights["a pause was refused"] += 1
 
 
 def must_refuse(member: ModelMember, partitions: Collection[TopicPartition]) -> bool:
-    """
-    Tell whether ``assign`` refuses these for a hold placed before any (P5).
-    """
+    """Tell whether ``assign`` refuses these for a hold placed before any (P5)."""
     there = member.truth.holds.holds
     unfit = [
         key
@@ -179,9 +161,7 @@ def must_refuse(member: ModelMember, partitions: Collection[TopicPartition]) -> 
 
 
 def check_remaining(member: ModelMember, scope: Scope, found: Iterable[Hold]) -> None:
-    """
-    Judge what ``resume`` returns: what still covers the target (P3).
-    """
+    """Judge what ``resume`` returns: what still covers the target (P3)."""
     holds = list(member.truth.holds.holds.values())
     expected = [hold for hold in holds if _overlaps(hold.scope, scope)]
     if sorted(map(_key, found)) != sorted(map(_key, expected)):
@@ -213,9 +193,7 @@ def _key(hold: Hold) -> tuple[str, str, str]:
 
 
 def look_at_pause(member: ModelMember, scope: Scope) -> None:
-    """
-    Count what a pause meets.
-    """
+    """Count what a pause meets."""
     fetcher, sights = member.fetcher, member.sights
     for tp in _changing(member.truth, scope):
         slot = fetcher._next_partition_records
@@ -228,9 +206,7 @@ def look_at_pause(member: ModelMember, scope: Scope) -> None:
 
 
 def look_at_resume(member: ModelMember, scope: Scope) -> None:
-    """
-    Count what a resume meets; the hold is gone from the truth already.
-    """
+    """Count what a resume meets; the hold is gone from the truth already."""
     sights, truth = member.sights, member.truth
     if any(scope.covers(tp) and truth.is_held(tp) for tp in truth.owned):
         sights["a resume that left another hold"] += 1
@@ -242,9 +218,7 @@ def look_at_resume(member: ModelMember, scope: Scope) -> None:
 
 
 def is_in_flight(member: ModelMember, tp: TopicPartition) -> bool:
-    """
-    Tell whether a fetch of this ownership waits for its answer.
-    """
+    """Tell whether a fetch of this ownership waits for its answer."""
     number = member.truth.owned[tp].number
     return any(one.stamps.get(tp) == number for one in member.broker.pending)
 

@@ -1,6 +1,4 @@
-"""
-How every history ends: what flows catches up, what is resumed comes, nothing is lost.
-"""
+"""How every history ends: what flows catches up, what is resumed comes, nothing is lost."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ MOST_ROUNDS = 8
 
 
 def catch_up(member: ModelMember, number: str) -> None:
-    """
-    Answer and read until all that flows was delivered: L1, L2.
-    """
+    """Answer and read until all that flows was delivered: L1, L2."""
     for _ in range(MOST_ROUNDS + len(member.raises)):
         if member.group.join is None and not behind(member):
             return
@@ -32,9 +28,7 @@ def catch_up(member: ModelMember, number: str) -> None:
 
 
 def behind(member: ModelMember) -> set[TopicPartition]:
-    """
-    Return the flowing partitions with records yet to be delivered.
-    """
+    """Return the flowing partitions with records yet to be delivered."""
     truth, logs = member.truth, member.broker.logs
     return {
         tp
@@ -44,9 +38,7 @@ def behind(member: ModelMember) -> set[TopicPartition]:
 
 
 def end(member: ModelMember) -> None:
-    """
-    Resume all, take everything over, drain, close; judge it all.
-    """
+    """Resume all, take everything over, drain, close; judge it all."""
     catch_up(member, "L2")
     _resume_all(member)
     _hand_over(member, member.existing())

@@ -27,9 +27,7 @@ _Assigned = ConsumerProtocolAssignment.TopicPartition
 
 
 class Kind(enum.Enum):
-    """
-    How partitions change hands.
-    """
+    """How partitions change hands."""
 
     EAGER = "eager"
     COOPERATIVE = "cooperative"
@@ -138,14 +136,10 @@ class Group(ConsumerRebalanceListener):
     # ------------------------------------------------------------ the listener
 
     def on_partitions_revoked(self, revoked: Partitions) -> None:
-        """
-        Do nothing; what was revoked is known when the join completes.
-        """
+        """Do nothing; what was revoked is known when the join completes."""
 
     def on_partitions_assigned(self, assigned: Partitions) -> None:
-        """
-        Do what the application does.
-        """
+        """Do what the application does."""
         join = self.join
         assert join is not None
         self._apply(join)

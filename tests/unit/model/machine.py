@@ -1,6 +1,4 @@
-"""
-The state machine: random histories of one member, judged at every step.
-"""
+"""The state machine: random histories of one member, judged at every step."""
 
 from __future__ import annotations
 
@@ -71,9 +69,7 @@ Act = tuple[Any, ...]
 
 
 def step(**strategies: st.SearchStrategy[Any]) -> Callable[..., Any]:
-    """
-    Make a rule; after one has failed the history is not ended but left.
-    """
+    """Make a rule; after one has failed the history is not ended but left."""
 
     def decorate(function: Callable[..., None]) -> Any:  # noqa: ANN401 - Hypothesis' own
         @functools.wraps(function)
@@ -92,9 +88,7 @@ def step(**strategies: st.SearchStrategy[Any]) -> Callable[..., Any]:
 
 
 class Model(RuleBasedStateMachine):
-    """
-    Our consumer; the subjects with planted faults are subclasses.
-    """
+    """Our consumer; the subjects with planted faults are subclasses."""
 
     subject: ClassVar[Any] = SafeSubject
     sights: ClassVar[Counter[str]] = Counter()
@@ -306,9 +300,7 @@ class Model(RuleBasedStateMachine):
         finale.catch_up(self.member, "L2")
 
     def teardown(self) -> None:
-        """
-        End the history, if it got that far, and keep what was seen.
-        """
+        """End the history, if it got that far, and keep what was seen."""
         if not hasattr(self, "member"):
             return
         if not self.is_broken:

@@ -1,6 +1,4 @@
-"""
-One member with its consumer: everything a user, a broker or time can do to it.
-"""
+"""One member with its consumer: everything a user, a broker or time can do to it."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ ALL_RECORDS = 10_000
 
 
 class Mode(enum.Enum):
-    """
-    Who assigns.
-    """
+    """Who assigns."""
 
     GROUP = "the group"
     MANUAL = "the user"
@@ -72,17 +68,13 @@ class ModelMember:
 
     @property
     def sights(self) -> Any:  # noqa: ANN401 - a Counter
-        """
-        What was seen, counted.
-        """
+        """What was seen, counted."""
         return self.broker.sights
 
     # ------------------------------------------------------------ life
 
     def start(self, *, start_paused: bool) -> None:
-        """
-        Make a consumer; what an earlier one left in the group stays.
-        """
+        """Make a consumer; what an earlier one left in the group stays."""
         self.interruptions.clear()
         self.raises.clear()
         self.early.clear()
@@ -104,9 +96,7 @@ class ModelMember:
         self.ensure_subscribed()
 
     def stop(self) -> None:
-        """
-        Close the consumer; A8: nothing is left in it.
-        """
+        """Close the consumer; A8: nothing is left in it."""
         self.consumer.close()
         self.group.join = None
         self.truth.reassign((), commits=False)
@@ -116,9 +106,7 @@ class ModelMember:
         self.broker.forget_client()
 
     def ensure_subscribed(self) -> None:
-        """
-        Subscribe, where that is how partitions come.
-        """
+        """Subscribe, where that is how partitions come."""
         if self.mode is not Mode.MANUAL and not self.consumer.subscription():
             self.early.clear()
             self.consumer.subscribe(TOPICS, listener=self.group)
@@ -133,15 +121,11 @@ class ModelMember:
     # ------------------------------------------------------------ the network's peer
 
     def partitions(self, topic: str) -> set[int]:
-        """
-        Return the partitions of a topic.
-        """
+        """Return the partitions of a topic."""
         return self.broker.partitions(topic)
 
     def receive(self, node: int, request: object) -> Future:
-        """
-        Take a request, and judge it if it is a fetch.
-        """
+        """Take a request, and judge it if it is a fetch."""
         pending = self.broker.take(node, request)
         for tp, offset in pending.offsets.items():
             pending.stamps[tp] = self._asked(tp, offset)
@@ -156,9 +140,7 @@ class ModelMember:
         return self.truth.owned[tp].number if tp in self.truth.owned else -1
 
     def interrupt(self, point: str) -> None:
-        """
-        Do what happens elsewhere while the consumer is at this point.
-        """
+        """Do what happens elsewhere while the consumer is at this point."""
         due = [one for one in self.interruptions if one[0] == point]
         for one in due:
             self.interruptions.remove(one)
@@ -166,9 +148,7 @@ class ModelMember:
             one[1]()
 
     def answer(self, at: int, how: How, batches: int) -> None:
-        """
-        Answer one request.
-        """
+        """Answer one request."""
         if how is How.CORRUPT and not self.subject.checks_all:
             how = How.DATA  # upstream's fetcher would never come back from it
         for one in self.broker.answer(at, how, batches):
@@ -178,18 +158,14 @@ class ModelMember:
             self.truth.told(one, position)
 
     def answer_all(self) -> None:
-        """
-        Answer every request with all there is.
-        """
+        """Answer every request with all there is."""
         while self.broker.pending:
             self.answer(0, How.DATA, ALL_RECORDS)
 
     # ------------------------------------------------------------ reading
 
     def read(self, n: int) -> int:
-        """
-        Poll for, or iterate over, up to ``n`` records; return how many came.
-        """
+        """Poll for, or iterate over, up to ``n`` records; return how many came."""
         count = 0
         try:
             if self.iterates:
@@ -229,9 +205,7 @@ class ModelMember:
     def pause(
         self, scope: Scope, owner: str, for_: float | None, lifetime: Lifetime
     ) -> None:
-        """
-        Place a hold, in the product and in the truth.
-        """
+        """Place a hold, in the product and in the truth."""
         if not self.subject.checks_all:
             owner, for_, lifetime = "app", None, Lifetime.UNTIL_RESUMED
         truth = self.truth
@@ -250,9 +224,7 @@ class ModelMember:
         )
 
     def pause_this(self) -> None:
-        """
-        Pause the partition that is being read.
-        """
+        """Pause the partition that is being read."""
         if self.current is not None:
             scope = partition_scope(*self.current)
             self.pause(scope, "app", None, Lifetime.UNTIL_RESUMED)
@@ -267,15 +239,11 @@ class ModelMember:
         return checks.is_consumed(scope, self.truth.owned)
 
     def consumes_anything(self) -> bool:
-        """
-        Tell whether anything is subscribed or assigned by hand.
-        """
+        """Tell whether anything is subscribed or assigned by hand."""
         return bool(self.truth.owned or self.consumer.subscription())
 
     def resume(self, scope: Scope, owner: str) -> None:
-        """
-        Lift a hold, in the product and in the truth.
-        """
+        """Lift a hold, in the product and in the truth."""
         if not self.subject.checks_all:
             owner = "app"
         truth = self.truth
@@ -288,9 +256,7 @@ class ModelMember:
             checks.check_remaining(self, scope, remaining)
 
     def seek(self, tp: TopicPartition, offset: int | None) -> None:
-        """
-        Seek to an offset, or (None) to the beginning by a reset.
-        """
+        """Seek to an offset, or (None) to the beginning by a reset."""
         if tp not in self.truth.owned:
             return
         offset = None if offset is None else min(offset, self.broker.logs[tp].end)
@@ -303,9 +269,7 @@ class ModelMember:
             self.consumer.seek(tp, offset)
 
     def commit(self) -> None:
-        """
-        Commit the positions; not in a rebalance, where a coordinator refuses.
-        """
+        """Commit the positions; not in a rebalance, where a coordinator refuses."""
         if self.mode is not Mode.SOLO and self.group.join is None:
             self.consumer.commit()
 
@@ -319,9 +283,7 @@ class ModelMember:
         is_split: bool,
         listener: Callable[[Partitions], None],
     ) -> None:
-        """
-        Hand over partitions the way of the mode; in a group the next poll does it.
-        """
+        """Hand over partitions the way of the mode; in a group the next poll does it."""
         match self.mode:
             case Mode.GROUP:
                 self.ensure_subscribed()
@@ -340,26 +302,20 @@ class ModelMember:
         self.truth.reassign(partitions, commits=True)
 
     def assign_from_elsewhere(self, partitions: Collection[TopicPartition]) -> None:
-        """
-        Assign as the IO thread does for a subscription without a group.
-        """
+        """Assign as the IO thread does for a subscription without a group."""
         if self.mode is Mode.SOLO:
             self.ensure_subscribed()
             self.consumer._subscription.assign_from_subscribed(sorted(partitions))
             self.truth.reassign(partitions, commits=False)
 
     def unsubscribe(self) -> None:
-        """
-        Give everything up; a join under way is forgotten.
-        """
+        """Give everything up; a join under way is forgotten."""
         self.group.join = None
         self.consumer.unsubscribe()
         self.truth.reassign((), commits=False)
 
     def consume_elsewhere(self, tp: TopicPartition, count: int) -> None:
-        """
-        Let another member own, read and commit what is not owned here.
-        """
+        """Let another member own, read and commit what is not owned here."""
         if tp in self.truth.owned or self.mode is Mode.SOLO:
             return
         committed = self.broker.committed.get(tp, 0)
@@ -369,20 +325,14 @@ class ModelMember:
             self.broker.committed[tp] = found[-1] + 1
 
     def existing(self) -> list[TopicPartition]:
-        """
-        Return all partitions there are.
-        """
+        """Return all partitions there are."""
         return sorted(self.broker.logs)
 
     def mask(self, partitions: Collection[TopicPartition]) -> int:
-        """
-        Return bits from which :meth:`pick` makes these partitions.
-        """
+        """Return bits from which :meth:`pick` makes these partitions."""
         return sum(1 << at for at, tp in enumerate(self.existing()) if tp in partitions)
 
     def pick(self, mask: int) -> Partitions:
-        """
-        Return the partitions whose bits are set.
-        """
+        """Return the partitions whose bits are set."""
         found: Iterable[tuple[int, TopicPartition]] = enumerate(self.existing())
         return frozenset(tp for at, tp in found if mask >> at & 1)

@@ -1,6 +1,4 @@
-"""
-Our consumer with one fault planted each: what the model must find.
-"""
+"""Our consumer with one fault planted each: what the model must find."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ def _is_of(hold: Hold, partitions: Iterable[TopicPartition]) -> bool:
 
 
 class PauseForgottenOnRebalance(SafeSubject):
-    """
-    A partition's holds go with its ownership, as upstream's flag does.
-    """
+    """A partition's holds go with its ownership, as upstream's flag does."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._subscription.__class__ = _Forgetful
@@ -48,15 +44,11 @@ class PauseForgottenOnRebalance(SafeSubject):
 
 class _Hoarding(PauseSafeFetcher):
     def _purge(self) -> None:
-        """
-        Keep what earlier ownerships left.
-        """
+        """Keep what earlier ownerships left."""
 
 
 class NoPurge(SafeSubject):
-    """
-    Buffers outlive the ownership they were filled in.
-    """
+    """Buffers outlive the ownership they were filled in."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._fetcher.__class__ = _Hoarding
@@ -78,9 +70,7 @@ class _Gullible(PauseSafeFetcher):
 
 
 class StaleAnswerAccepted(SafeSubject):
-    """
-    An answer counts for whoever owns the partition when it arrives.
-    """
+    """An answer counts for whoever owns the partition when it arrives."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._fetcher.__class__ = _Gullible
@@ -92,9 +82,7 @@ class _Starving(PauseSafeFetcher):
 
 
 class ParkedDataNeverRestored(SafeSubject):
-    """
-    A half-read batch that was parked once stays parked.
-    """
+    """A half-read batch that was parked once stays parked."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._fetcher.__class__ = _Starving
@@ -115,9 +103,7 @@ class _Careless(PauseLedger):
 
 
 class ResumeOfTheWrongScope(SafeSubject):
-    """
-    Resuming a topic, a pattern or everything lifts the holds of its partitions too.
-    """
+    """Resuming a topic, a pattern or everything lifts the holds of its partitions too."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._safe_ledger.__class__ = _Careless
@@ -129,9 +115,7 @@ class _Hasty(PauseSafeFetcher):
 
 
 class NoFinalCheck(SafeSubject):
-    """
-    What was drained is delivered, whatever was paused since.
-    """
+    """What was drained is delivered, whatever was paused since."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._fetcher.__class__ = _Hasty
@@ -143,9 +127,7 @@ class _Open(PauseLedger):
 
 
 class NoGate(SafeSubject):
-    """
-    What is gained in a poll that began all paused flows at once (KAFKA-13463).
-    """
+    """What is gained in a poll that began all paused flows at once (KAFKA-13463)."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._safe_ledger.__class__ = _Open
@@ -153,15 +135,11 @@ class NoGate(SafeSubject):
 
 class _Wavering(LedgerSubscription):
     def pin(self) -> None:
-        """
-        Pin nothing.
-        """
+        """Pin nothing."""
 
 
 class NoSnapshotOfADrain(SafeSubject):
-    """
-    A drain asks anew for each batch, and throws away what was paused between.
-    """
+    """A drain asks anew for each batch, and throws away what was paused between."""
 
     def plant(self, consumer: SafeConsumer) -> None:
         consumer._subscription.__class__ = _Wavering

@@ -1,6 +1,4 @@
-"""
-Histories that once broke a promise, kept as they were found.
-"""
+"""Histories that once broke a promise, kept as they were found."""
 
 from collections import Counter
 from typing import ClassVar
@@ -16,18 +14,14 @@ pytestmark = pytest.mark.embedded_broker
 
 
 class Found(Model):
-    """
-    The model with counters of its own.
-    """
+    """The model with counters of its own."""
 
     sights: ClassVar[Counter[str]] = Counter()
     steps: ClassVar[Counter[str]] = Counter()
 
 
 def test_committed_offsets_asked_for_in_an_earlier_generation_are_not_used() -> None:
-    """
-    The answer came after a seek had made it needless, and waited for a rebalance.
-    """
+    """The answer came after a seek had made it needless, and waited for a rebalance."""
     history = Found()
     history.begin(
         mode=Mode.GROUP,

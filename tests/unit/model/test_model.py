@@ -65,9 +65,7 @@ WORTH_SEEING = {
 
 @pytest.fixture(autouse=True)
 def _strict_and_silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """
-    Let errors in upstream's callbacks surface, and its log lines not.
-    """
+    """Let errors in upstream's callbacks surface, and its log lines not."""
     monkeypatch.setattr(Future, "error_on_callbacks", True)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -77,9 +75,7 @@ def _strict_and_silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def chance() -> dict[str, Any]:
-    """
-    Return the settings of Hypothesis that all runs share.
-    """
+    """Return the settings of Hypothesis that all runs share."""
     return {
         "report_multiple_bugs": False,
         "suppress_health_check": list(HealthCheck),
@@ -97,9 +93,7 @@ def _machine(subject: type) -> type[Model]:
 def test_every_history_keeps_what_is_promised(
     chance: dict[str, Any], pytestconfig: pytest.Config
 ) -> None:
-    """
-    A1 to A8, P7 to P11, L1 and L2, whatever happens in whatever order.
-    """
+    """A1 to A8, P7 to P11, L1 and L2, whatever happens in whatever order."""
     asked = pytestconfig.getoption("--model-examples", default=None)
     machine = _machine(Model.subject)
     run_state_machine_as_test(
@@ -132,14 +126,10 @@ def _fault_of(subject: type, chance: dict[str, Any]) -> str | None:
 
 @pytest.mark.parametrize("subject", PLANTED)
 def test_a_planted_fault_is_found(subject: type, chance: dict[str, Any]) -> None:
-    """
-    The same machine, with a consumer that has one fault.
-    """
+    """The same machine, with a consumer that has one fault."""
     assert _fault_of(subject, chance) is not None
 
 
 def test_upstreams_own_consumer_is_found_wanting(chance: dict[str, Any]) -> None:
-    """
-    A pause forgotten (A1), or a resume that never resumes (L1, L2).
-    """
+    """A pause forgotten (A1), or a resume that never resumes (L1, L2)."""
     assert _fault_of(StockSubject, chance) in {"A1", "L1", "L2"}

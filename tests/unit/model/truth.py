@@ -19,9 +19,7 @@ from tests.unit.model.broker import Answered, Broker, How
 
 
 class Violation(AssertionError):
-    """
-    A broken invariant, by its number.
-    """
+    """A broken invariant, by its number."""
 
     def __init__(self, number: str, text: str) -> None:
         super().__init__(f"{number}: {text}")
@@ -56,9 +54,7 @@ class Ownership:
 
     @property
     def has_buffered(self) -> bool:
-        """
-        Tell whether records that count were brought and not delivered.
-        """
+        """Tell whether records that count were brought and not delivered."""
         return self.buffered is not None and self.cursor < self.buffered[1]
 
 
@@ -94,9 +90,7 @@ class Truth:
     # ------------------------------------------------------------ holds
 
     def pass_time(self, seconds: float) -> None:
-        """
-        Let time pass; what is due expires.
-        """
+        """Let time pass; what is due expires."""
         self.now += seconds
         expired = self.holds.expire(self.now)
         for hold in expired:
@@ -127,22 +121,16 @@ class Truth:
         self.broker.sights["a gate was opened by a resume"] += bool(opened)
 
     def is_held(self, tp: TopicPartition) -> bool:
-        """
-        Tell whether a hold covers the partition at this moment.
-        """
+        """Tell whether a hold covers the partition at this moment."""
         self.holds.expire(self.now)
         return bool(self.holds.covering(tp))
 
     def quiet(self) -> set[TopicPartition]:
-        """
-        Return the owned partitions that a hold covers.
-        """
+        """Return the owned partitions that a hold covers."""
         return {tp for tp in self.owned if self.is_held(tp)}
 
     def paused(self) -> set[TopicPartition]:
-        """
-        Return what is quiet, and what the application paused by partition elsewhere.
-        """
+        """Return what is quiet, and what the application paused by partition elsewhere."""
         elsewhere = {
             TopicPartition(hold.scope.topic, hold.scope.partition)
             for hold in self.holds.holds.values()
@@ -151,9 +139,7 @@ class Truth:
         return self.quiet() | (elsewhere - self.owned.keys())
 
     def flowing_buffered(self) -> list[TopicPartition]:
-        """
-        Return what flows and has records waiting here, half-read batches first.
-        """
+        """Return what flows and has records waiting here, half-read batches first."""
         found = [
             tp
             for tp, own in self.owned.items()
@@ -164,9 +150,7 @@ class Truth:
     # ------------------------------------------------------------ calls
 
     def begin_call(self) -> None:
-        """
-        Note what the poll that begins may deliver (P7).
-        """
+        """Note what the poll that begins may deliver (P7)."""
         self.end_call()
         self._in_call = True
         self._gates = bool(self.owned) and len(self.quiet()) == len(self.owned)
@@ -178,9 +162,7 @@ class Truth:
         }
 
     def end_call(self) -> None:
-        """
-        Note that the poll has returned: gates open.
-        """
+        """Note that the poll has returned: gates open."""
         self._in_call = self._gates = False
         self.gated.clear()
         self.left_in_call.clear()
@@ -188,9 +170,7 @@ class Truth:
     # ------------------------------------------------------------ ownership
 
     def reassign(self, partitions: Iterable[TopicPartition], *, commits: bool) -> None:
-        """
-        Own these from now on; what stays stays as it is.
-        """
+        """Own these from now on; what stays stays as it is."""
         after = sorted(partitions)
         self.assignments += 1
         departed = set(self.owned).difference(after)
@@ -225,9 +205,7 @@ class Truth:
         self._parked_at_loss.discard(tp)
 
     def move(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Follow a seek.
-        """
+        """Follow a seek."""
         own = self.owned[tp]
         between = self.broker.logs[tp].between(own.cursor, offset)
         self.skipped.setdefault(tp, set()).update(between)
@@ -239,9 +217,7 @@ class Truth:
     # ------------------------------------------------------------ data
 
     def asked(self, tp: TopicPartition, offset: int) -> int:
-        """
-        Judge a fetch that is sent now, and return whose it is.
-        """
+        """Judge a fetch that is sent now, and return whose it is."""
         own = self.owned.get(tp)
         if own is None:
             raise Violation("P9", f"{tp} is fetched and not owned")
@@ -252,9 +228,7 @@ class Truth:
         return own.number
 
     def asked_for_start(self, tp: TopicPartition) -> None:
-        """
-        Judge a question for the beginning of a log, which follows a lost position.
-        """
+        """Judge a question for the beginning of a log, which follows a lost position."""
         own = self.owned.get(tp)
         if own is None or own.is_rewinding:
             return
@@ -266,9 +240,7 @@ class Truth:
             raise Violation("A4", f"{tp} is reset, and nobody asked for it")
 
     def told(self, answered: Answered, position: int | None) -> None:
-        """
-        Note what one partition was told.
-        """
+        """Note what one partition was told."""
         own, tp = self.owned.get(answered.tp), answered.tp
         sights = self.broker.sights
         if own is None or own.number != answered.stamp:
@@ -287,17 +259,13 @@ class Truth:
             own.buffered = answered.offset, answered.end
 
     def forget_buffers(self, partitions: Iterable[TopicPartition]) -> None:
-        """
-        Note that buffered data was thrown away rightly.
-        """
+        """Note that buffered data was thrown away rightly."""
         for tp in partitions:
             if tp in self.owned:
                 self.owned[tp].buffered = None
 
     def deliver(self, record: ConsumerRecord) -> None:
-        """
-        Judge a record that the application is given now.
-        """
+        """Judge a record that the application is given now."""
         tp = TopicPartition(record.topic, record.partition)
         if self.is_held(tp):
             raise Violation("A1", f"{tp}@{record.offset} is delivered and held")
@@ -326,9 +294,7 @@ class Truth:
             own.cursor, own.is_begun = record.offset + 1, True
 
     def commit(self, offsets: dict[TopicPartition, int]) -> None:
-        """
-        Judge a commit, and take it over.
-        """
+        """Judge a commit, and take it over."""
         for tp, offset in offsets.items():
             over = self.broker.logs[tp].between(self.owned[tp].cursor, offset)
             if over and not self.is_lenient:

@@ -1,6 +1,4 @@
-"""
-The decision about one batch, without Spark.
-"""
+"""The decision about one batch, without Spark."""
 
 from typing import Any
 
@@ -41,42 +39,32 @@ def planned(
 
 
 def test_a_held_partition_stays_where_it_is_and_others_advance() -> None:
-    """
-    S1: the end of a held partition is its start.
-    """
+    """S1: the end of a held partition is its start."""
     plan = planned({("a", 0): 5, ("b", 0): 5}, {("a", 0): 9, ("b", 0): 9}, "a")
     assert plan.frozen({("a", 0): 9, ("b", 0): 7}) == {("a", 0): 5, ("b", 0): 7}
 
 
 def test_a_held_partition_pretends_to_have_nothing_to_read() -> None:
-    """
-    The limiter shares its quota by what is there to read.
-    """
+    """The limiter shares its quota by what is there to read."""
     plan = planned({("a", 0): 5, ("b", 0): 5}, {("a", 0): 9, ("b", 0): 9}, "a")
     assert plan.pretended() == {("a", 0): 9, ("b", 0): 5}
 
 
 def test_a_new_partition_under_a_hold_is_recorded_at_zero() -> None:
-    """
-    Lifting the hold brings all of it, not only what comes after.
-    """
+    """Lifting the hold brings all of it, not only what comes after."""
     plan = planned({("a", 0): 5}, {("a", 0): 5, ("a", 1): 30}, "a")
     assert plan.frozen({("a", 0): 5, ("a", 1): 30}) == {("a", 0): 5, ("a", 1): 0}
     assert plan.lags() == {("a", 0): 0, ("a", 1): 30}
 
 
 def test_one_source_that_cannot_be_asked_holds_everything() -> None:
-    """
-    S4: no decision, no reading.
-    """
+    """S4: no decision, no reading."""
     plan = planned({("a", 0): 5}, {("a", 0): 9}, troubles=("no broker",))
     assert plan.frozen({("a", 0): 9}) == {("a", 0): 5}
 
 
 def test_a_held_topic_that_is_gone_or_made_again_is_noticed() -> None:
-    """
-    The official source looks only at what a batch reads.
-    """
+    """The official source looks only at what a batch reads."""
     plan = planned({("a", 0): 5, ("b", 0): 5}, {("b", 0): 2}, "@all")
     assert list(plan.losses()) == [("a", 0), ("b", 0)]
     assert "it is gone" in plan.losses()["a", 0]
@@ -84,9 +72,7 @@ def test_a_held_topic_that_is_gone_or_made_again_is_noticed() -> None:
 
 
 def test_losses_of_what_flows_are_the_official_sources_business() -> None:
-    """
-    It reports them in its own words, as before.
-    """
+    """It reports them in its own words, as before."""
     assert planned({("a", 0): 5}, {}, "b").losses() == {}
 
 
@@ -94,9 +80,7 @@ def test_losses_of_what_flows_are_the_official_sources_business() -> None:
 def test_nothing_held_moves_and_nothing_else_is_touched(
     start: dict[Any, int], grown: dict[Any, int], texts: list[str]
 ) -> None:
-    """
-    S1, for whatever is held and wherever the partitions end.
-    """
+    """S1, for whatever is held and wherever the partitions end."""
     latest = dict(start)
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
@@ -111,25 +95,19 @@ def test_nothing_held_moves_and_nothing_else_is_touched(
 
 @given(POSITIONS)
 def test_offsets_survive_their_text(positions: dict[Any, int]) -> None:
-    """
-    Equal offsets are equal text, in whatever order they were found.
-    """
+    """Equal offsets are equal text, in whatever order they were found."""
     text = offsets.render(positions)
     assert offsets.parse(text) == positions
     assert offsets.render(dict(reversed(positions.items()))) == text
 
 
 def test_the_text_is_that_of_the_official_source() -> None:
-    """
-    S3: checkpoints are interchangeable.
-    """
+    """S3: checkpoints are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})
     assert text == '{"a":{"2":7},"b":{"9":0,"10":1}}'
 
 
 def test_partitions_are_named_in_runs() -> None:
-    """
-    Progress stays readable with many partitions.
-    """
+    """Progress stays readable with many partitions."""
     tps = [("b", 1), ("a", 0), ("a", 1), ("a", 2), ("a", 7)]
     assert offsets.named(tps) == "a:0-2,7 b:1"

@@ -1,6 +1,4 @@
-"""
-Holds in a file: read again when it changes, everything held when it cannot be read.
-"""
+"""Holds in a file: read again when it changes, everything held when it cannot be read."""
 
 import json
 import os
@@ -24,9 +22,7 @@ def scopes_in(file: HoldFile) -> list[str]:
 
 
 def test_it_is_read_again_when_it_was_replaced(tmp_path: Path) -> None:
-    """
-    The next plan obeys what stands in it.
-    """
+    """The next plan obeys what stands in it."""
     path = tmp_path / "holds.json"
     write(path, {"scope": "orders"})
     file = HoldFile(str(path))
@@ -43,9 +39,7 @@ def test_it_is_read_again_when_it_was_replaced(tmp_path: Path) -> None:
 
 
 def test_a_partition_of_a_topic_that_is_called_re(tmp_path: Path) -> None:
-    """
-    It is no pattern.
-    """
+    """It is no pattern."""
     path = tmp_path / "holds.json"
     write(path, {"scope": "re:re:3"}, {"scope": "re:3"})
     three, pattern = sorted(
@@ -57,9 +51,7 @@ def test_a_partition_of_a_topic_that_is_called_re(tmp_path: Path) -> None:
 def test_a_file_written_in_place_with_its_old_time_is_read_again(
     tmp_path: Path,
 ) -> None:
-    """
-    Of the same length, too, as after ``cp -p``.
-    """
+    """Of the same length, too, as after ``cp -p``."""
     path = tmp_path / "holds.json"
     path.write_text('{"version": 1, "holds": [{"scope": "a"}]}')
     before = path.stat()
@@ -74,9 +66,7 @@ def test_a_file_written_in_place_with_its_old_time_is_read_again(
 
 
 def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
-    """
-    Never early.
-    """
+    """Never early."""
     path = tmp_path / "holds.json"
     write(path, {"scope": "orders", "expires_at": 100})
     now = [99.9]
@@ -105,9 +95,7 @@ def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_cannot_be_told(tmp_path: Path, text: str) -> None:
-    """
-    S4; the message names the file.
-    """
+    """S4; the message names the file."""
     path = tmp_path / "holds.json"
     path.write_text(text)
     with pytest.raises(HoldsUnreadableError, match=r"holds\.json"):
@@ -136,9 +124,7 @@ def test_what_cannot_be_read_cannot_be_told(tmp_path: Path, text: str) -> None:
 def test_what_is_wrong_with_an_entry_is_said(
     tmp_path: Path, entry: object, said: str
 ) -> None:
-    """
-    In words of the file, not of Python; a misspelt end would never come.
-    """
+    """In words of the file, not of Python; a misspelt end would never come."""
     path = tmp_path / "holds.json"
     write(path, entry)
     with pytest.raises(HoldsUnreadableError, match=re.escape(said)):
@@ -146,26 +132,20 @@ def test_what_is_wrong_with_an_entry_is_said(
 
 
 def test_what_else_an_entry_says_is_for_others(tmp_path: Path) -> None:
-    """
-    A ticket, a comment.
-    """
+    """A ticket, a comment."""
     path = tmp_path / "holds.json"
     write(path, {"scope": "orders", "ticket": "DB-7", "comment": "see there"})
     assert scopes_in(HoldFile(str(path))) == ["orders"]
 
 
 def test_a_missing_file_is_not_an_empty_one(tmp_path: Path) -> None:
-    """
-    Somebody may be about to write it.
-    """
+    """Somebody may be about to write it."""
     with pytest.raises(HoldsUnreadableError, match="No such file"):
         HoldFile(str(tmp_path / "none")).fresh()
 
 
 def test_it_recovers_once_it_can_be_read(tmp_path: Path) -> None:
-    """
-    What was wrong once is not remembered.
-    """
+    """What was wrong once is not remembered."""
     path = tmp_path / "holds.json"
     path.write_text("{")
     file = HoldFile(str(path))

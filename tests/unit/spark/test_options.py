@@ -1,6 +1,4 @@
-"""
-Options of the source: parsed once, refused by name.
-"""
+"""Options of the source: parsed once, refused by name."""
 
 import pytest
 
@@ -10,16 +8,12 @@ from safeconsumer.spark import options
 
 
 def test_what_is_not_said_has_a_default() -> None:
-    """
-    Without options nothing is held and losses fail the query.
-    """
+    """Without options nothing is held and losses fail the query."""
     assert options.parse({}) == options.SourceOptions()
 
 
 def test_names_are_read_in_any_case() -> None:
-    """
-    Spark passes names as they were typed.
-    """
+    """Spark passes names as they were typed."""
     parsed = options.parse(
         {"Holds": "orders:3 re:tmp.*", "FailOnDataLoss": "FALSE", "HOLDS.FILE": "f"}
     )
@@ -60,17 +54,13 @@ def test_names_are_read_in_any_case() -> None:
     ],
 )
 def test_a_bad_option_is_refused_by_name(given: dict[str, str], named: str) -> None:
-    """
-    Each error names the option.
-    """
+    """Each error names the option."""
     with pytest.raises(SparkSettingError, match=named):
         options.parse(given)
 
 
 def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
-    """
-    One operator action holds consumers and streams.
-    """
+    """One operator action holds consumers and streams."""
     same = options.parse({"holds.control": "true", "holds.group": "billing"})
     assert same.control == ("__safeconsumer_holds_ops", "__safeconsumer_holds_group")
     other = options.parse({"holds.control": "ops, members", "holds.group": "billing"})
@@ -78,26 +68,20 @@ def test_control_topics_have_the_fleets_names_unless_told_else() -> None:
 
 
 def test_the_users_options_override_the_tuned_ones() -> None:
-    """
-    In whatever case they are written.
-    """
+    """In whatever case they are written."""
     missing = options.completed({"KAFKA.Fetch.Max.Wait.Ms": "500"})
     assert set(missing) == set(options.TUNED) - {"kafka.fetch.max.wait.ms"}
 
 
 def test_secrets_stay_out_of_the_repr() -> None:
-    """
-    A value of options may stand in a log.
-    """
+    """A value of options may stand in a log."""
     parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
     assert parsed.client == {"sasl.jaas.config": "password='hunter2'"}
     assert "hunter2" not in repr(parsed)
 
 
 def test_the_control_cluster_may_be_another_one() -> None:
-    """
-    What is not said is as on the cluster that is read.
-    """
+    """What is not said is as on the cluster that is read."""
     parsed = options.parse(
         {
             "kafka.bootstrap.servers": "data:9092",
@@ -119,7 +103,5 @@ def test_the_control_cluster_may_be_another_one() -> None:
     [("true", STATUS_TOPIC), ("ops,own", None), ("ops, own, told", "told")],
 )
 def test_where_a_stream_reports(text: str, status: str | None) -> None:
-    """
-    With the standard topics there; of topics with names of their own to the third.
-    """
+    """With the standard topics there; of topics with names of their own to the third."""
     assert options.parse({"holds.control": text, "holds.group": "g"}).status == status

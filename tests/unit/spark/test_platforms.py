@@ -1,6 +1,4 @@
-"""
-Sparks of every kind: Apache's and vendors', with package metadata and without.
-"""
+"""Sparks of every kind: Apache's and vendors', with package metadata and without."""
 
 import logging
 import sys
@@ -16,9 +14,7 @@ from safeconsumer.spark.platforms import Version
 
 
 class Installed:
-    """
-    A Spark as Python finds it: a package, and jars somewhere.
-    """
+    """A Spark as Python finds it: a package, and jars somewhere."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
         self._patch = monkeypatch
@@ -26,18 +22,14 @@ class Installed:
         monkeypatch.delenv("SPARK_HOME", raising=False)
 
     def version(self, text: str, package: str = "pyspark") -> None:
-        """
-        Let ``import pyspark`` find this one; it has no metadata.
-        """
+        """Let ``import pyspark`` find this one; it has no metadata."""
         module = ModuleType("pyspark")
         module.__version__ = text  # type: ignore[attr-defined]  # as pyspark has it
         module.__file__ = str(self.home / package / "__init__.py")
         self._patch.setitem(sys.modules, "pyspark", module)
 
     def jars(self, *names: str, folder: str = "pyspark/jars") -> Path:
-        """
-        Put jars there.
-        """
+        """Put jars there."""
         where = self.home / folder
         where.mkdir(parents=True)
         for name in names:
@@ -63,24 +55,18 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Installed:
 def test_versions_of_vendors_have_a_line(
     text: str, line: tuple[int, int], apache: str
 ) -> None:
-    """
-    Apache's release is what Maven Central has a connector for.
-    """
+    """Apache's release is what Maven Central has a connector for."""
     assert Version.parse(text) == Version(text, line, apache)
 
 
 def test_what_is_no_version() -> None:
-    """
-    Said, not guessed.
-    """
+    """Said, not guessed."""
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
 
 def test_a_spark_without_package_metadata(installed: Installed) -> None:
-    """
-    A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12.
-    """
+    """A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     jars = installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert platforms.spark_jars() == jars
@@ -90,9 +76,7 @@ def test_a_spark_without_package_metadata(installed: Installed) -> None:
 def test_spark_home_comes_first(
     installed: Installed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    As in pyspark itself: that JVM is started, whatever pip has installed beside it.
-    """
+    """As in pyspark itself: that JVM is started, whatever pip has installed beside it."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -102,9 +86,7 @@ def test_spark_home_comes_first(
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
 def test_jars_that_lie_elsewhere(installed: Installed, text: str, scala: str) -> None:
-    """
-    The Scala is that of Apache's builds; what needs the jars says what to set.
-    """
+    """The Scala is that of Apache's builds; what needs the jars says what to set."""
     installed.version(text)
     assert platforms.scala() == scala
     with pytest.raises(SparkSetupError, match="set SPARK_HOME"):
@@ -112,9 +94,7 @@ def test_jars_that_lie_elsewhere(installed: Installed, text: str, scala: str) ->
 
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The install line, and that a platform's own will do.
-    """
+    """The install line, and that a platform's own will do."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkSetupError, match=r"\[spark-local\].*platform's own"):
         safe.packages()
@@ -123,9 +103,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_connector_in_a_folder_is_of_the_same_scala(
     installed: Installed, tmp_path: Path
 ) -> None:
-    """
-    One for Scala 2.13 beside Spark for 2.12 would fail far from here.
-    """
+    """One for Scala 2.13 beside Spark for 2.12 would fail far from here."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     (tmp_path / "spark-sql-kafka-0-10_2.13-3.5.7.jar").touch()
@@ -142,9 +120,7 @@ def test_the_connector_in_a_folder_is_of_the_same_scala(
     ],
 )
 def test_a_connector_of_another_line_or_scala(jar: str) -> None:
-    """
-    The message has the coordinates that are wanted.
-    """
+    """The message has the coordinates that are wanted."""
     spark = Version.parse("4.2.0-amzn-0")
     wanted = r"org\.apache\.spark:spark-sql-kafka-0-10_2\.13:4\.2\.0$"
     with pytest.raises(SparkSetupError, match=wanted):
@@ -163,9 +139,7 @@ def test_a_connector_of_another_line_or_scala(jar: str) -> None:
 def test_what_differs_within_the_line_is_a_warning(
     jar: str, warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    It runs; who looks for the cause of something finds it in the log.
-    """
+    """It runs; who looks for the cause of something finds it in the log."""
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -181,9 +155,7 @@ def test_what_differs_within_the_line_is_a_warning(
     ],
 )
 def test_what_is_too_old_is_refused_in_words(spark: str, java: str, said: str) -> None:
-    """
-    Not by UnsupportedClassVersionError.
-    """
+    """Not by UnsupportedClassVersionError."""
     with pytest.raises(SparkSetupError, match=said):
         platforms.check_runtime(Version.parse(spark), java)
 
@@ -191,9 +163,7 @@ def test_what_is_too_old_is_refused_in_words(spark: str, java: str, said: str) -
 def test_a_spark_that_nobody_has_tried_is_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    It may well run.
-    """
+    """It may well run."""
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
         assert not caplog.records

@@ -1,6 +1,4 @@
-"""
-What a stream answers to the shim's questions, without Spark.
-"""
+"""What a stream answers to the shim's questions, without Spark."""
 
 import math
 from collections.abc import Callable
@@ -31,9 +29,7 @@ from tests.harness.spark.waiting import until
 
 
 class Elsewhere:
-    """
-    Holds that are kept elsewhere, and may be out of reach.
-    """
+    """Holds that are kept elsewhere, and may be out of reach."""
 
     def __init__(self) -> None:
         self.trouble: str | None = None
@@ -62,21 +58,15 @@ class Elsewhere:
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """
-    The answer was no.
-    """
+    """The answer was no."""
 
 
 class Undecided(Exception):  # noqa: N818 - an answer
-    """
-    The answer does not count.
-    """
+    """The answer does not count."""
 
 
 def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
-    """
-    Ask as the shim does, and judge the answer as it does.
-    """
+    """Ask as the shim does, and judge the answer as it does."""
     about = {"protocol": PROTOCOL, "decider": bridge.decider, "number": "7"}
     text = bridge.apply(question, urlencode({**about, **facts}))
     assert text.startswith(f"{urlencode(about)}&verdict=")
@@ -87,9 +77,7 @@ def asked(bridge: Bridge, question: str, **facts: str) -> dict[str, str]:
 
 
 class DeciderLab:
-    """
-    A controller with one stream, asked as the shim asks.
-    """
+    """A controller with one stream, asked as the shim asks."""
 
     def __init__(self, *, fails_on_loss: bool = True) -> None:
         self.events: list[Event] = []
@@ -124,9 +112,7 @@ class DeciderLab:
         between: Callable[[], object] = tuple,
         end: dict[Any, int] | None = None,
     ) -> dict[str, str]:
-        """
-        Plan a batch; with an ``end`` there is a limit, by which the source found it.
-        """
+        """Plan a batch; with an ``end`` there is a limit, by which the source found it."""
         held = self.ask("plan", start=offsets.render(start))["held"]
         if held == "yes" and end is not None:
             self.ask("share", latest=offsets.render(latest))
@@ -138,9 +124,7 @@ class DeciderLab:
         )
 
     def loud(self) -> str:
-        """
-        Return why it is not quiet; empty if it is.
-        """
+        """Return why it is not quiet; empty if it is."""
         try:
             self.controller.wait_quiet(timeout=0.0)
         except NotQuietError as error:
@@ -156,9 +140,7 @@ LATEST = {("orders", 0): 9, ("returns", 0): 8}
 
 
 def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
-    """
-    S1, S2: what was held goes on where it stood.
-    """
+    """S1, S2: what was held goes on where it stood."""
     lab = DeciderLab()
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
@@ -172,9 +154,7 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after() -> None:
 
 
 def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
-    """
-    The last look comes after the last wait.
-    """
+    """The last look comes after the last wait."""
     lab = DeciderLab()
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
@@ -182,9 +162,7 @@ def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
 def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
-    """
-    S1, S4: the official source looks partitions up anew for a rate limit.
-    """
+    """S1, S4: the official source looks partitions up anew for a rate limit."""
     lab = DeciderLab()
     if why == "hold":
         lab.controller.pause("orders")
@@ -198,9 +176,7 @@ def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
 
 
 def test_trouble_is_told_when_everything_was_held_already() -> None:
-    """
-    Somebody who looks for the reason finds all of it.
-    """
+    """Somebody who looks for the reason finds all of it."""
     lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
@@ -215,9 +191,7 @@ def test_trouble_is_told_when_everything_was_held_already() -> None:
 
 
 def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
-    """
-    The limiter was told that there is nothing to read: half of a plan is no plan.
-    """
+    """The limiter was told that there is nothing to read: half of a plan is no plan."""
     lab = DeciderLab()
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
@@ -225,9 +199,7 @@ def test_a_resume_while_a_batch_is_planned_waits_for_the_next() -> None:
 
 
 def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
-    """
-    What is near is looked at after what is far.
-    """
+    """What is near is looked at after what is far."""
     lab = DeciderLab()
     lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
     assert lab.ask("plan", start=offsets.render(START))["held"] == "yes"
@@ -236,9 +208,7 @@ def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed() -> None:
 
 
 def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
-    """
-    S4; it ends when it can be told again.
-    """
+    """S4; it ends when it can be told again."""
     lab = DeciderLab()
     lab.elsewhere.trouble = "no broker"
     facts = lab.batch(START, LATEST)
@@ -253,9 +223,7 @@ def test_what_cannot_be_told_holds_everything_and_says_so() -> None:
 
 
 def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
-    """
-    Also where the trouble is known of the last plan alone.
-    """
+    """Also where the trouble is known of the last plan alone."""
     lab = DeciderLab()
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
@@ -273,9 +241,7 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds() -> None:
 
 
 def test_what_cannot_be_told_any_more_is_not_quiet() -> None:
-    """
-    S4: in the middle of a batch too, where no target is named: holds() has everything.
-    """
+    """S4: in the middle of a batch too, where no target is named: holds() has everything."""
     lab = DeciderLab()
     lab.batch(START, LATEST)
     assert lab.loud() == ""
@@ -294,9 +260,7 @@ def test_what_cannot_be_told_any_more_is_not_quiet() -> None:
 
 
 def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made() -> None:
-    """
-    It takes long where the broker does not answer; nothing is 0 behind meanwhile.
-    """
+    """It takes long where the broker does not answer; nothing is 0 behind meanwhile."""
     lab = DeciderLab()
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
@@ -306,9 +270,7 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made() -> None:
 
 
 def test_another_pattern_may_still_cover_what_is_resumed() -> None:
-    """
-    Empty means that they flow: by the names there are, and not where there are none.
-    """
+    """Empty means that they flow: by the names there are, and not where there are none."""
     lab = DeciderLab()
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
@@ -322,9 +284,7 @@ def test_another_pattern_may_still_cover_what_is_resumed() -> None:
 
 
 def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
-    """
-    It says so, and what was placed there can still be told.
-    """
+    """It says so, and what was placed there can still be told."""
     lab = DeciderLab()
     lab.controller.pause("orders")
     lab.controller.is_over = lambda: True
@@ -341,9 +301,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing() -> None:
 
 
 def test_a_hold_for_one_query_says_for_which() -> None:
-    """
-    Beside one for all of the same scope and owner.
-    """
+    """Beside one for all of the same scope and owner."""
     lab = DeciderLab()
     lab.controller.pause("orders", query="weekly", reason="reload")
     lab.controller.pause("orders", query="nightly")
@@ -360,9 +318,7 @@ def test_a_hold_for_one_query_says_for_which() -> None:
 
 
 def test_trouble_that_comes_while_planning_holds_everything_too() -> None:
-    """
-    The second look fails closed as the first.
-    """
+    """The second look fails closed as the first."""
     lab = DeciderLab()
 
     def lose() -> None:
@@ -373,9 +329,7 @@ def test_trouble_that_comes_while_planning_holds_everything_too() -> None:
 
 
 def test_one_line_per_changed_plan() -> None:
-    """
-    It says who holds what, and nothing while nothing changes.
-    """
+    """It says who holds what, and nothing while nothing changes."""
     lab = DeciderLab()
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
@@ -390,9 +344,7 @@ def test_one_line_per_changed_plan() -> None:
 
 
 def test_a_held_topic_that_is_gone_fails_the_query() -> None:
-    """
-    Data loss is data loss while it is held, too.
-    """
+    """Data loss is data loss while it is held, too."""
     lab = DeciderLab()
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
@@ -407,9 +359,7 @@ UNKNOWN = "java.util.concurrent.ExecutionException: UnknownTopicOrPartitionExcep
 def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
     *, fails_on_loss: bool
 ) -> None:
-    """
-    Its own words name none; the query ends either way.
-    """
+    """Its own words name none; the query ends either way."""
     lab = DeciderLab(fails_on_loss=fails_on_loss)
     lab.controller.pause("orders")
     lab.ask("plan", start=offsets.render(START))
@@ -431,9 +381,7 @@ def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
 def test_where_it_fails_for_another_reason_its_own_words_stand(
     held: str, gone: str, why: str
 ) -> None:
-    """
-    What is held is there, only what flows is gone, or the query is being stopped.
-    """
+    """What is held is there, only what flows is gone, or the query is being stopped."""
     lab = DeciderLab()
     lab.controller.pause(held)
     lab.ask("plan", start=offsets.render(START))
@@ -443,9 +391,7 @@ def test_where_it_fails_for_another_reason_its_own_words_stand(
 
 
 def test_without_fail_on_data_loss_it_is_only_told() -> None:
-    """
-    Once, not with every batch.
-    """
+    """Once, not with every batch."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     for _ in range(2):
@@ -455,9 +401,7 @@ def test_without_fail_on_data_loss_it_is_only_told() -> None:
 
 
 def test_what_was_cut_ends_where_it_ends_now() -> None:
-    """
-    As with the official source; a batch may not end after what is there.
-    """
+    """As with the official source; a batch may not end after what is there."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
@@ -467,9 +411,7 @@ def test_what_was_cut_ends_where_it_ends_now() -> None:
 
 
 def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
-    """
-    The shim refuses on the one and holds everything on the other.
-    """
+    """The shim refuses on the one and holds everything on the other."""
     lab = DeciderLab()
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
@@ -479,9 +421,7 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing() -> None:
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
 def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> None:
-    """
-    Nothing is decided for it, whatever it asks.
-    """
+    """Nothing is decided for it, whatever it asks."""
     lab = DeciderLab()
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
@@ -490,17 +430,13 @@ def test_a_question_of_another_protocol_or_decider(wrong: dict[str, str]) -> Non
 
 
 def test_a_question_that_nobody_knows() -> None:
-    """
-    Of a later shim, say: it is not consented to.
-    """
+    """Of a later shim, say: it is not consented to."""
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
 
 def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """
-    Not with every trigger; and again once it has been well in between.
-    """
+    """Not with every trigger; and again once it has been well in between."""
     lab = DeciderLab()
 
     def fail() -> None:
@@ -520,18 +456,14 @@ def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_stream_that_is_opened_again_is_the_same() -> None:
-    """
-    The shim asks again if an answer came too late.
-    """
+    """The shim asks again if an answer came too late."""
     lab = DeciderLab()
     lab.ask("open", options="")
     assert lab.opened == ["1"]
 
 
 def test_the_handle_explains_and_lists() -> None:
-    """
-    As a consumer does.
-    """
+    """As a consumer does."""
     lab = DeciderLab()
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
@@ -541,9 +473,7 @@ def test_the_handle_explains_and_lists() -> None:
 
 
 def test_two_owners_do_not_lift_each_others_holds() -> None:
-    """
-    resume() says what still covers its targets.
-    """
+    """resume() says what still covers its targets."""
     lab = DeciderLab()
     lab.controller.pause("orders", owner="alice")
     lab.controller.pause("@all", owner="bob")
@@ -552,9 +482,7 @@ def test_two_owners_do_not_lift_each_others_holds() -> None:
 
 
 def test_a_stream_that_stopped_is_forgotten() -> None:
-    """
-    Its followers are closed; its lag counts no longer.
-    """
+    """Its followers are closed; its lag counts no longer."""
     lab = DeciderLab()
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
@@ -564,9 +492,7 @@ def test_a_stream_that_stopped_is_forgotten() -> None:
 
 
 def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
-    """
-    What was made again between two holds was lost to neither of them.
-    """
+    """What was made again between two holds was lost to neither of them."""
     watch = HeldWatch("stream", SourceOptions(), ledger(()))
     watch.close()  # its thread ends as soon as it begins
     watch.look_at({("orders", 0): 5, ("returns", 0): 5})
@@ -576,18 +502,14 @@ def test_a_topics_identity_is_forgotten_with_its_hold() -> None:
 
 
 def test_an_identity_that_is_told_late_is_compared_all_the_same() -> None:
-    """
-    S7: a broker that is upgraded tells none until then.
-    """
+    """S7: a broker that is upgraded tells none until then."""
     watch = HeldWatch("stream", SourceOptions(), ledger(()))
     told = [watch._is_another("orders", one) for one in (None, "a", None, "a", "b")]
     assert told == [False, False, False, False, True]
 
 
 def test_options_come_as_they_were_given() -> None:
-    """
-    Blank ones, and characters that mean something to whoever writes them down.
-    """
+    """Blank ones, and characters that mean something to whoever writes them down."""
     seen: list[SourceOptions] = []
 
     def opened(name: str, made: SourceOptions) -> Stream:
@@ -602,9 +524,7 @@ def test_options_come_as_they_were_given() -> None:
 
 
 class Spark:
-    """
-    What Spark would say of its queries.
-    """
+    """What Spark would say of its queries."""
 
     def __init__(self) -> None:
         self.running: list[Query] | None = []
@@ -617,9 +537,7 @@ class Spark:
 
 
 def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
-    """
-    Before its stream is made by Spark's word, then by the shim's.
-    """
+    """Before its stream is made by Spark's word, then by the shim's."""
     lab = DeciderLab()
     lab.ask("close")
     lab.controller._queries = spark = Spark()
@@ -640,9 +558,7 @@ def test_a_query_is_loud_from_its_start_to_its_first_plan() -> None:
 
 
 def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
-    """
-    Its query has ended; Spark does not always say so to its sources.
-    """
+    """Its query has ended; Spark does not always say so to its sources."""
     lab = DeciderLab()
     lab.ask("close")
     lab.controller._queries = spark = Spark()
@@ -658,9 +574,7 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud() -> None:
 def test_a_name_that_no_query_has_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    It may be of one that starts later, or mistyped.
-    """
+    """It may be of one that starts later, or mistyped."""
     lab = DeciderLab()
     lab.controller._queries = spark = Spark()
     spark.running = [Query(id="1", name="nightly"), Query(id="2")]
@@ -678,9 +592,7 @@ def test_a_name_that_no_query_has_is_warned_of(
 def test_a_query_is_named_by_its_name(
     query: Any,  # noqa: ANN401 - of a wrong type
 ) -> None:
-    """
-    The query itself, or a number, would be a name that none ever has.
-    """
+    """The query itself, or a number, would be a name that none ever has."""
     lab = DeciderLab()
     for ask in (
         lambda: lab.controller.pause("orders", query=query),
@@ -696,9 +608,7 @@ def test_a_query_is_named_by_its_name(
 def test_a_wait_has_seconds(
     timeout: Any,  # noqa: ANN401 - of a wrong type
 ) -> None:
-    """
-    One for NaN seconds would never end.
-    """
+    """One for NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
 
@@ -706,17 +616,13 @@ def test_a_wait_has_seconds(
 @pytest.mark.parametrize("make", [ledger, Progress])
 @pytest.mark.parametrize("hooks", [print, 3])
 def test_hooks_are_several(make: Callable[[Any], object], hooks: object) -> None:
-    """
-    As with a consumer, and in the same words.
-    """
+    """As with a consumer, and in the same words."""
     with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):
         make(hooks)
 
 
 def test_of_names_with_nothing_held_nothing_is_kept() -> None:
-    """
-    A program may hold each of a thousand queries once.
-    """
+    """A program may hold each of a thousand queries once."""
     lab = DeciderLab()
     lab.controller.pause("orders", query="first")
     for number in range(5):
@@ -729,9 +635,7 @@ def test_of_names_with_nothing_held_nothing_is_kept() -> None:
 
 
 def test_a_pause_in_the_middle_of_a_pause_is_not_lost() -> None:
-    """
-    A signal handler may pause; what is being filled is not taken for empty.
-    """
+    """A signal handler may pause; what is being filled is not taken for empty."""
     lab = DeciderLab()
     with lab.controller._ledger_of("first") as kept:
         lab.controller.pause("orders", query="second")
@@ -743,9 +647,7 @@ def test_a_pause_in_the_middle_of_a_pause_is_not_lost() -> None:
 
 
 def test_a_handle_is_closed_once_and_not_under_a_stream() -> None:
-    """
-    It holds nothing any more, and says so.
-    """
+    """It holds nothing any more, and says so."""
     lab, freed = DeciderLab(), []
     lab.controller.on_close = lambda: freed.append(1)
     with pytest.raises(SparkSetupError, match="streams first: stream 1"):

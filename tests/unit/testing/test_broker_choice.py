@@ -23,9 +23,7 @@ cd "$(dirname "$folder")"
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """
-    Pretend a machine that has nothing at all.
-    """
+    """Pretend a machine that has nothing at all."""
     for name in (BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, "DOCKER_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choice, "_SOCKET", tmp_path / "docker.sock")
@@ -36,9 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
 
 @pytest.mark.usefixtures("machine")
 def test_a_bare_machine_gets_the_embedded_broker() -> None:
-    """
-    The reason names every better kind and why it is not to be had.
-    """
+    """The reason names every better kind and why it is not to be had."""
     chosen = choice.choose("auto")
     assert chosen.kind is Kind.EMBEDDED
     assert chosen.reason == (
@@ -49,9 +45,7 @@ def test_a_bare_machine_gets_the_embedded_broker() -> None:
 def test_the_mock_is_refused_where_a_real_broker_is_required(
     machine: pytest.MonkeyPatch,
 ) -> None:
-    """
-    CI says so, and then nobody falls back in silence.
-    """
+    """CI says so, and then nobody falls back in silence."""
     machine.setenv(REQUIRE_VARIABLE, "real")
     with pytest.raises(pytest.UsageError, match="no Docker engine"):
         choice.choose("auto")
@@ -59,18 +53,14 @@ def test_the_mock_is_refused_where_a_real_broker_is_required(
 
 
 def test_an_address_comes_first(machine: pytest.MonkeyPatch) -> None:
-    """
-    Who names a cluster means it.
-    """
+    """Who names a cluster means it."""
     machine.setenv(BOOTSTRAP_VARIABLE, "kafka:9092")
     assert choice.choose("auto").kind is Kind.BOOTSTRAP
 
 
 @pytest.mark.usefixtures("machine")
 def test_bootstrap_without_an_address_is_an_error() -> None:
-    """
-    The message names the variable.
-    """
+    """The message names the variable."""
     with pytest.raises(pytest.UsageError, match=BOOTSTRAP_VARIABLE):
         choice.choose("bootstrap")
 
@@ -78,9 +68,7 @@ def test_bootstrap_without_an_address_is_an_error() -> None:
 def test_a_docker_host_that_is_dead_is_no_engine(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """
-    A socket that nobody listens on is found out at once.
-    """
+    """A socket that nobody listens on is found out at once."""
     machine.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
     chosen = choice.choose("auto")
     assert chosen.kind is Kind.EMBEDDED
@@ -90,9 +78,7 @@ def test_a_docker_host_that_is_dead_is_no_engine(
 def test_java_is_chosen_with_java_and_its_jars_only(
     machine: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """
-    Jars are not fetched by surprise.
-    """
+    """Jars are not fetched by surprise."""
     java = tmp_path / "java"
     java.touch()
     java.chmod(0o755)
@@ -104,9 +90,7 @@ def test_java_is_chosen_with_java_and_its_jars_only(
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_kind_can_be_had_by_name(machine: pytest.MonkeyPatch, kind: Kind) -> None:
-    """
-    The option wins over everything that was found.
-    """
+    """The option wins over everything that was found."""
     machine.setenv(BOOTSTRAP_VARIABLE, "kafka:9092")
     assert choice.choose(str(kind)).kind is kind
 
@@ -115,9 +99,7 @@ def test_a_kind_can_be_had_by_name(machine: pytest.MonkeyPatch, kind: Kind) -> N
 def test_a_skip_says_in_a_line_how_to_have_it_run(
     name: str, request: pytest.FixtureRequest
 ) -> None:
-    """
-    Every skipped test has such a line, so it must be short.
-    """
+    """Every skipped test has such a line, so it must be short."""
     item = pytest.Function.from_parent(
         request.node.parent, name="some", callobj=lambda: None
     )
@@ -132,9 +114,7 @@ def test_a_skip_says_in_a_line_how_to_have_it_run(
 
 
 def test_another_kafka_is_asked_for_by_a_variable(tmp_path: Path) -> None:
-    """
-    Maven is asked for that version, and its jars are kept apart from other versions'.
-    """
+    """Maven is asked for that version, and its jars are kept apart from other versions'."""
     maven = tmp_path / "mvn"
     maven.write_text(MAVEN)
     maven.chmod(0o755)

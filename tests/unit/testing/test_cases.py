@@ -1,6 +1,4 @@
-"""
-The cases as users run them: on a class of theirs, from a folder of theirs.
-"""
+"""The cases as users run them: on a class of theirs, from a folder of theirs."""
 
 from pathlib import Path
 
@@ -117,9 +115,7 @@ class WiderPause(SafeConsumer):
 def test_a_class_is_tried(
     pytester: pytest.Pytester, consumer: str, expected: dict[str, int]
 ) -> None:
-    """
-    Ours passes; kafka-python's starves and refuses; what it cannot do is skipped.
-    """
+    """Ours passes; kafka-python's starves and refuses; what it cannot do is skipped."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280
@@ -143,9 +139,7 @@ def test_a_class_is_tried(
 def test_a_class_that_loses_records_is_found(
     pytester: pytest.Pytester, consumer: str, case: str, count: int
 ) -> None:
-    """
-    Quiet is not enough: what was paused must come, once, to somebody.
-    """
+    """Quiet is not enough: what was paused must come, once, to somebody."""
     pytester.makepyfile(mine=LOSING)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
@@ -155,9 +149,7 @@ def test_a_class_that_loses_records_is_found(
 
 @pytest.mark.timeout(300)
 def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
-    """
-    In one line; and if the class raised, where.
-    """
+    """In one line; and if the class raised, where."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer=mine:Refusing", "-k", "position_while", timeout=280
@@ -168,9 +160,7 @@ def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
 
 
 def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
-    """
-    What happens in groups, eager and cooperative; it takes no broker to list them.
-    """
+    """What happens in groups, eager and cooperative; it takes no broker to list them."""
     done = pytester.runpytest_inprocess(
         *CASES,
         "--consumer=kafka:KafkaConsumer",
@@ -208,9 +198,7 @@ def test_they_are_for_all_assignors(pytester: pytest.Pytester) -> None:
 def test_what_cannot_be_tried_is_refused_at_once(
     pytester: pytest.Pytester, arguments: list[str], said: str
 ) -> None:
-    """
-    In one line, by the exit status of a wrong command line.
-    """
+    """In one line, by the exit status of a wrong command line."""
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
     done = pytester.runpytest_inprocess(*CASES, *arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -220,9 +208,7 @@ def test_what_cannot_be_tried_is_refused_at_once(
 def test_a_broker_that_does_not_answer_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    After ten seconds, not case by case.
-    """
+    """After ten seconds, not case by case."""
     monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
     with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
         options.check_broker("127.0.0.1:1")
@@ -242,9 +228,7 @@ def test_both(pytestconfig):
 
 
 def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
-    """
-    Theirs work; and next to the cases it is said whose they are.
-    """
+    """Theirs work; and next to the cases it is said whose they are."""
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
@@ -254,9 +238,7 @@ def test_options_of_others_have_these_names(pytester: pytest.Pytester) -> None:
 
 
 def test_elsewhere_there_are_no_such_options(pytester: pytest.Pytester) -> None:
-    """
-    Nor does the help name them.
-    """
+    """Nor does the help name them."""
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -287,7 +269,5 @@ def test_the_cases_are_asked_for_by_name_or_path(
     expected: bool,  # noqa: FBT001  a value of the table
     tmp_path: Path,
 ) -> None:
-    """
-    Anything else leaves others' options alone.
-    """
+    """Anything else leaves others' options alone."""
     assert options.are_asked_for(["other", argument], tmp_path) == expected

@@ -11,9 +11,7 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class Clock:
-    """
-    Scheduled calls that are made when the test says that time has passed.
-    """
+    """Scheduled calls that are made when the test says that time has passed."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -44,9 +42,7 @@ class Call:
 
 
 class CoordinatorLab:
-    """
-    One group and the answers that its members have heard.
-    """
+    """One group and the answers that its members have heard."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -96,9 +92,7 @@ def lab() -> CoordinatorLab:
 
 @pytest.fixture
 def two(lab: CoordinatorLab) -> CoordinatorLab:
-    """
-    Let a (the leader) and b join, into generation 2, without a sync.
-    """
+    """Let a (the leader) and b join, into generation 2, without a sync."""
     lab.join("a")
     lab.join("b")
     lab.join("a")
@@ -107,9 +101,7 @@ def two(lab: CoordinatorLab) -> CoordinatorLab:
 
 @pytest.fixture
 def stable(two: CoordinatorLab) -> CoordinatorLab:
-    """
-    Let the same two sync.
-    """
+    """Let the same two sync."""
     two.sync("a", a=b"A", b=b"B")
     two.sync("b")
     return two
@@ -131,9 +123,7 @@ def test_a_follower_that_syncs_first_waits_for_the_leader(two: CoordinatorLab) -
 
 
 def test_a_follower_that_syncs_last_gets_its_assignment(two: CoordinatorLab) -> None:
-    """
-    Where librdkafka's mock answers INVALID_REQUEST.
-    """
+    """Where librdkafka's mock answers INVALID_REQUEST."""
     two.sync("a", a=b"A", b=b"B")
     assert two.group.state is GroupState.STABLE
     two.sync("b")
@@ -148,9 +138,7 @@ def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: CoordinatorLab) 
 
 
 def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: CoordinatorLab) -> None:
-    """
-    Where librdkafka's mock waits for the session timeout less a second.
-    """
+    """Where librdkafka's mock waits for the session timeout less a second."""
     stable.join("c")
     stable.join("a")
     stable.join("b")

@@ -43,9 +43,7 @@ def test_container(kafka_broker): pass
 
 
 class Chosen:
-    """
-    A plugin that does what the suite's conftest does, for a choice made up.
-    """
+    """A plugin that does what the suite's conftest does, for a choice made up."""
 
     def __init__(self, kind: Kind) -> None:
         self._choice = Choice(kind, "made up")
@@ -63,9 +61,7 @@ def write(path: Path, **outcomes: str) -> str:
 
 
 def test_each_outcome_is_written(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    """
-    The file has one line for each test, the worst of its phases.
-    """
+    """The file has one line for each test, the worst of its phases."""
     pytester.makepyfile(test_it=TESTS)
     file = tmp_path / "results.json"
     pytester.inline_run("-p", "no:randomly", plugins=[ResultsFile(file)])
@@ -92,9 +88,7 @@ def test_each_outcome_is_written(pytester: pytest.Pytester, tmp_path: Path) -> N
 def test_markers_pick_the_tests_that_fit(
     pytester: pytest.Pytester, tmp_path: Path, kind: Kind, run: set[str]
 ) -> None:
-    """
-    What does not fit the broker is skipped, not failed.
-    """
+    """What does not fit the broker is skipped, not failed."""
     pytester.makepyfile(test_it=MARKED)
     file = tmp_path / "results.json"
     pytester.inline_run("--strict-markers", plugins=[Chosen(kind), ResultsFile(file)])
@@ -105,9 +99,7 @@ def test_markers_pick_the_tests_that_fit(
 
 
 def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> None:
-    """
-    A test that uses the broker says which one it needs.
-    """
+    """A test that uses the broker says which one it needs."""
     pytester.makepyfile(
         "import pytest\n"
         "@pytest.fixture\n"
@@ -120,9 +112,7 @@ def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> Non
 
 
 def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
-    """
-    Skipped here and run there is what the kinds of brokers are for.
-    """
+    """Skipped here and run there is what the kinds of brokers are for."""
     one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
     two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
     assert merge_results.main([one, two]) == 0
@@ -131,9 +121,7 @@ def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
 def test_a_test_that_ran_nowhere_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    All skipped is a failure of the whole.
-    """
+    """All skipped is a failure of the whole."""
     one = write(tmp_path / "1", a="passed", b="skipped")
     two = write(tmp_path / "2", b="skipped")
     assert merge_results.main([one, two]) == 1
@@ -141,7 +129,5 @@ def test_a_test_that_ran_nowhere_is_named(
 
 
 def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
-    """
-    An empty file is not a success.
-    """
+    """An empty file is not a success."""
     assert merge_results.main([write(tmp_path / "1")]) == 1

@@ -1,6 +1,4 @@
-"""
-A handler on its records, without a broker and without waiting.
-"""
+"""A handler on its records, without a broker and without waiting."""
 
 import asyncio
 import json
@@ -45,22 +43,16 @@ PLAIN = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 
 def places(run: Any) -> list[int]:  # noqa: ANN401
-    """
-    Return the offsets of all calls.
-    """
+    """Return the offsets of all calls."""
     return [offset for _, _, offset in run.order]
 
 
 def ok(_record: Any, _context: Context) -> None:  # noqa: ANN401
-    """
-    Handle a record.
-    """
+    """Handle a record."""
 
 
 class Failing:
-    """
-    Raises what it was given, for each value, one after the other.
-    """
+    """Raises what it was given, for each value, one after the other."""
 
     def __init__(self, **errors: list[BaseException]) -> None:
         self.errors = errors
@@ -71,16 +63,12 @@ class Failing:
 
 
 def some(*values: Any, **fields: Any) -> list[Any]:  # noqa: ANN401
-    """
-    Make records of these values.
-    """
+    """Make records of these values."""
     return [make_record(value, **fields) for value in values]
 
 
 def test_what_is_handled_is_told() -> None:
-    """
-    In order, numbered, and up to where it would be committed.
-    """
+    """In order, numbered, and up to where it would be committed."""
     run = run_worker(ok, some(b"a", b"b", b"c"))
     assert [record.value for record in run.done] == [b"a", b"b", b"c"]
     assert [call.attempt for call in run.calls] == [1, 1, 1]
@@ -89,9 +77,7 @@ def test_what_is_handled_is_told() -> None:
 
 
 def test_retries_take_their_waits_and_no_time() -> None:
-    """
-    What stands behind the record waits for it, and what is elsewhere does not.
-    """
+    """What stands behind the record waits for it, and what is elsewhere does not."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
     began = time.monotonic()
@@ -110,9 +96,7 @@ def test_retries_take_their_waits_and_no_time() -> None:
 
 
 def test_the_same_run_twice() -> None:
-    """
-    Jitter too.
-    """
+    """Jitter too."""
 
     def run() -> Any:  # noqa: ANN401
         handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
@@ -125,9 +109,7 @@ def test_the_same_run_twice() -> None:
 
 
 def test_what_fails_for_good_stops_the_worker() -> None:
-    """
-    With the error that ``run()`` raises, and nothing committed past it.
-    """
+    """With the error that ``run()`` raises, and nothing committed past it."""
     run = run_worker(Failing(bad=[KeyError()] * 9), some("a", "bad", "b"), retry=PLAIN)
     assert isinstance(run.error, RecordFailedError)
     assert run.committed == {TopicPartition("topic", 0): 1}
@@ -135,9 +117,7 @@ def test_what_fails_for_good_stops_the_worker() -> None:
 
 
 def test_skipped_and_blocked() -> None:
-    """
-    One is passed over, the other keeps what stands behind it.
-    """
+    """One is passed over, the other keeps what stands behind it."""
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -148,9 +128,7 @@ def test_skipped_and_blocked() -> None:
 
 
 def test_dead_letters_are_a_list() -> None:
-    """
-    With the letter as a producer would get it; or only noted.
-    """
+    """With the letter as a producer would get it; or only noted."""
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
     producer = SimpleNamespace(send=lambda *_a, **_k: pytest.fail("it was used"))
@@ -167,9 +145,7 @@ def test_dead_letters_are_a_list() -> None:
 
 
 def test_a_rejection_may_say_nothing() -> None:
-    """
-    As StopWorker may: it is no mistake of the handler's then.
-    """
+    """As StopWorker may: it is no mistake of the handler's then."""
 
     def handle(_record: object, _context: Context) -> None:
         raise Reject
@@ -179,9 +155,7 @@ def test_a_rejection_may_say_nothing() -> None:
 
 
 def test_a_callable_takes_the_letters() -> None:
-    """
-    What it refuses goes the policy's way; what else it raises is the test's to see.
-    """
+    """What it refuses goes the policy's way; what else it raises is the test's to see."""
     taken: list[Any] = []
 
     def sink(record: Any, failure: Any) -> None:  # noqa: ANN401
@@ -202,9 +176,7 @@ def test_a_callable_takes_the_letters() -> None:
 
 
 def test_limits_of_dead_letters_hold() -> None:
-    """
-    As they would in production.
-    """
+    """As they would in production."""
     producer = SimpleNamespace(send=ok)
     letters = DeadLetter(producer, "dead", max_consecutive=2)
     run = run_worker(
@@ -215,9 +187,7 @@ def test_limits_of_dead_letters_hold() -> None:
 
 
 def test_batches_answer_for_each_record() -> None:
-    """
-    With the answers of a ``BatchFailure`` heeded.
-    """
+    """With the answers of a ``BatchFailure`` heeded."""
     tried: list[list[str]] = []
 
     def handle(records: list[Record[None, str]], context: Context) -> None:
@@ -234,9 +204,7 @@ def test_batches_answer_for_each_record() -> None:
 
 
 def test_batches_by_key() -> None:
-    """
-    Each record once, whatever a batch is gathered of.
-    """
+    """Each record once, whatever a batch is gathered of."""
 
     def handle(records: list[Record[str, str]], _context: Context) -> None:
         assert records
@@ -248,9 +216,7 @@ def test_batches_by_key() -> None:
 
 
 def test_coroutines_are_run() -> None:
-    """
-    In this thread; a loop that runs here already is said.
-    """
+    """In this thread; a loop that runs here already is said."""
 
     async def handle(record: Record[None, str], _context: Context) -> None:
         await asyncio.sleep(0)
@@ -269,9 +235,7 @@ def test_coroutines_are_run() -> None:
 
 
 def test_handlers_by_topic() -> None:
-    """
-    A topic without one fails its records.
-    """
+    """A topic without one fails its records."""
     records = [make_record(1, topic="orders"), make_record(2, topic="audit-eu")]
     orders, audits = Failing(), Failing()
     run = run_worker(records=records, handlers={"orders": orders, "re:audit.*": audits})
@@ -307,17 +271,13 @@ def test_handlers_by_topic() -> None:
     ],
 )
 def test_what_it_cannot_do_is_refused(settings: dict[str, Any], said: str) -> None:
-    """
-    In words.
-    """
+    """In words."""
     with pytest.raises(WorkerSettingError, match=said):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
 
 def test_what_changes_nothing_is_taken() -> None:
-    """
-    So that the settings of production can be handed over as they are.
-    """
+    """So that the settings of production can be handed over as they are."""
     events: list[Any] = []
     run = run_worker(
         Failing(a=[ValueError()]),
@@ -332,9 +292,7 @@ def test_what_changes_nothing_is_taken() -> None:
 
 
 def test_records_that_come_again_for_ever_end_the_run() -> None:
-    """
-    Or the test would not end.
-    """
+    """Or the test would not end."""
 
     def handle(_record: object, _context: object) -> None:
         raise RetryLater(60.0)
@@ -345,9 +303,7 @@ def test_records_that_come_again_for_ever_end_the_run() -> None:
 
 @pytest.mark.parametrize("error", [RetryLater(1.0), Pause(1.0)])
 def test_a_key_that_is_never_told_ends_the_run(error: Exception) -> None:
-    """
-    What it raises counts as if the handler had; but once is no more than once.
-    """
+    """What it raises counts as if the handler had; but once is no more than once."""
     errors = [error] * 1000
 
     def key(_record: Any) -> str:  # noqa: ANN401
@@ -363,9 +319,7 @@ def test_a_key_that_is_never_told_ends_the_run(error: Exception) -> None:
 
 
 def test_an_interrupt_and_pytests_own_come_out() -> None:
-    """
-    Out of the handler, as they would of the worker.
-    """
+    """Out of the handler, as they would of the worker."""
     with pytest.raises(KeyboardInterrupt):
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
@@ -373,17 +327,13 @@ def test_an_interrupt_and_pytests_own_come_out() -> None:
 
 
 def test_a_generator_is_no_handler() -> None:
-    """
-    Also one that is returned.
-    """
+    """Also one that is returned."""
     run = run_worker(lambda _record, _context: (one for one in "ab"), some("a"))
     assert "iterates over" in str(run.error)
 
 
 def test_keys_keep_their_order() -> None:
-    """
-    W3: and one that cannot be told fails its record.
-    """
+    """W3: and one that cannot be told fails its record."""
     handler = Failing(a1=[RetryLater(1.0)])
     records = [make_record(v, key=v[0]) for v in ("a1", "b1", "a2", "b2")]
     run = run_worker(handler, records, order="key")
@@ -396,9 +346,7 @@ def test_keys_keep_their_order() -> None:
 
 
 def test_errors_of_deserializers_are_final() -> None:
-    """
-    Those about data.
-    """
+    """Those about data."""
     run = run_worker(
         ok,
         some(b"[1]", b"{", b"[2]"),
@@ -422,9 +370,7 @@ async def _beyond_async(records: list[Any], _context: Context) -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_a_batch_failure_beyond_what_was_read_is_not_believed(executor: Any) -> None:  # noqa: ANN401
-    """
-    W7: it fits the batch with what cannot be read, which the handler never saw.
-    """
+    """W7: it fits the batch with what cannot be read, which the handler never saw."""
     is_async = executor == "asyncio"
     run = run_worker(
         _beyond_async if is_async else lambda records, _context: _beyond(records),
@@ -444,9 +390,7 @@ def test_a_batch_failure_beyond_what_was_read_is_not_believed(executor: Any) -> 
 def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
     values: tuple[bytes, ...],
 ) -> None:
-    """
-    W5: a future that a handler of batches returns says that nothing is done yet.
-    """
+    """W5: a future that a handler of batches returns says that nothing is done yet."""
 
     class Soon:
         def __await__(self) -> Iterator[None]:
@@ -464,9 +408,7 @@ def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
 
 
 def test_a_thousand_records_take_no_second() -> None:
-    """
-    A second of the processor; twice that is allowed for, on a machine that is slow.
-    """
+    """A second of the processor; twice that is allowed for, on a machine that is slow."""
     began = time.thread_time()
     run = run_worker(ok, some(*[b"v"] * 1000), order="key")
     assert len(run.done) == 1000
@@ -474,9 +416,7 @@ def test_a_thousand_records_take_no_second() -> None:
 
 
 def test_a_pause_is_waited_for() -> None:
-    """
-    Its topic waits, the others go on; its record comes first, and is no attempt.
-    """
+    """Its topic waits, the others go on; its record comes first, and is no attempt."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
     assert [(topic, at) for topic, _, at in run.order] == [
@@ -491,9 +431,7 @@ def test_a_pause_is_waited_for() -> None:
 
 
 def test_a_breaker_is_tried() -> None:
-    """
-    At growing intervals, by one record, which keeps its attempts.
-    """
+    """At growing intervals, by one record, which keeps its attempts."""
     down = [ConnectionError("down")] * 6
     breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
     run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
@@ -503,9 +441,7 @@ def test_a_breaker_is_tried() -> None:
 
 
 def test_a_lifespan_stands_around_the_run() -> None:
-    """
-    Of either kind; handlers have its value.
-    """
+    """Of either kind; handlers have its value."""
     told: list[object] = []
 
     @contextmanager
@@ -535,9 +471,7 @@ def test_a_lifespan_stands_around_the_run() -> None:
 
 
 def test_a_rate_is_waited_for() -> None:
-    """
-    Retries count too; and it takes no time here.
-    """
+    """Retries count too; and it takes no time here."""
     run = run_worker(ok, some(*"abcd"), rate=0.5)
     assert [call.at for call in run.calls] == [0, 2, 4, 6]
     handler = Failing(a=[RetryLater(1.0)])
@@ -548,18 +482,14 @@ def test_a_rate_is_waited_for() -> None:
 
 
 def test_a_batch_waits_for_more_in_vain() -> None:
-    """
-    So long as it was told to, once there are too few; a full one does not.
-    """
+    """So long as it was told to, once there are too few; a full one does not."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
     assert len(run.done) == 5
 
 
 def test_a_coroutine_has_so_much_time() -> None:
-    """
-    Then it is cancelled, and has failed; a function is not, as in a thread.
-    """
+    """Then it is cancelled, and has failed; a function is not, as in a thread."""
 
     async def hang(record: Record[None, str], _context: Context) -> None:
         if record.value == "slow":
@@ -579,9 +509,7 @@ def test_a_coroutine_has_so_much_time() -> None:
 
 
 def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
-    """
-    And is not told as one.
-    """
+    """And is not told as one."""
     rejected = Reject("no")
     setting = DeadLetter(
         SimpleNamespace(send=lambda *_, **__: None), "dead", max_consecutive=1
@@ -594,9 +522,7 @@ def test_a_record_that_is_one_too_many_becomes_no_letter() -> None:
 
 
 def test_a_letter_that_is_refused_hides_no_error() -> None:
-    """
-    The cause is what the handler raised, and the advice is no letter.
-    """
+    """The cause is what the handler raised, and the advice is no letter."""
     refused = Reject("too odd")
 
     def sink(_record: Any, _failure: Any) -> None:  # noqa: ANN401
@@ -616,9 +542,7 @@ def test_a_letter_that_is_refused_hides_no_error() -> None:
 
 @pytest.mark.parametrize("error", [TimeoutError("not acknowledged"), None])
 def test_what_a_sink_returns_is_waited_for(error: Exception | None) -> None:
-    """
-    A worker would try the letter again for ever, and its record would block.
-    """
+    """A worker would try the letter again for ever, and its record would block."""
     future: Future[None] = Future()
     if error is None:
         future.set_result(None)
@@ -635,9 +559,7 @@ def test_what_a_sink_returns_is_waited_for(error: Exception | None) -> None:
 
 
 def test_a_hook_that_raises_ends_no_run() -> None:
-    """
-    As a worker's does not.
-    """
+    """As a worker's does not."""
     failing = Failing(bad=[ValueError()])
     run = run_worker(failing, some("bad", "good"), on_event=lambda _event: 1 // 0)
     assert (len(run.done), run.error) == (2, None)
@@ -645,9 +567,7 @@ def test_a_hook_that_raises_ends_no_run() -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_a_lifespan_that_cannot_be_left(executor: str) -> None:
-    """
-    Is told as a worker's; it never hears of what ended the run, and hides nothing.
-    """
+    """Is told as a worker's; it never hears of what ended the run, and hides nothing."""
 
     @contextmanager
     def breaks() -> Iterator[None]:

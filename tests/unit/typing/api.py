@@ -78,15 +78,11 @@ TP = TopicPartition("orders", 3)
 
 
 def use(*values: object) -> None:
-    """
-    Take values, so that nothing stands about unused.
-    """
+    """Take values, so that nothing stands about unused."""
 
 
 def construct() -> None:
-    """
-    With upstream's keys and ours, under either name.
-    """
+    """With upstream's keys and ours, under either name."""
 
     def hook(event: Event) -> None:
         use(event.as_dict())
@@ -120,9 +116,7 @@ def construct() -> None:
 
 
 def place(consumer: SafeConsumer) -> None:
-    """
-    Partitions, topics, patterns; owner, reason, duration, lifetime.
-    """
+    """Partitions, topics, patterns; owner, reason, duration, lifetime."""
     consumer.pause()
     consumer.pause(TP, "orders", "orders:3", "re:ord.*", re.compile("ord.*"), ALL)
     consumer.resume(*(hold.scope for hold in consumer.holds()))
@@ -149,9 +143,7 @@ def place(consumer: SafeConsumer) -> None:
 
 
 def ask(consumer: SafeConsumer) -> None:
-    """
-    Get answers.
-    """
+    """Get answers."""
     for tp in consumer.paused():
         consumer.explain(tp)
     assert_type(consumer.holds(), tuple[Hold, ...])
@@ -159,9 +151,7 @@ def ask(consumer: SafeConsumer) -> None:
 
 
 def read(consumer: SafeConsumer) -> None:
-    """
-    Read records: their fields have types, but what deserializers make is theirs.
-    """
+    """Read records: their fields have types, but what deserializers make is theirs."""
     for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
         assert_type(tp.topic, str)
         assert_type(tp.partition, int)
@@ -185,9 +175,7 @@ def read(consumer: SafeConsumer) -> None:
 
 
 def hold(one: Hold) -> None:
-    """
-    Look at a hold's properties; it is frozen.
-    """
+    """Look at a hold's properties; it is frozen."""
     assert_type(one.owner, str)
     assert_type(one.reason, str | None)
     assert_type(one.placed_at, float)
@@ -199,9 +187,7 @@ def hold(one: Hold) -> None:
 
 
 def errors() -> None:
-    """
-    One tree, and the classes that existing handlers catch.
-    """
+    """One tree, and the classes that existing handlers catch."""
     ours: list[type[SafeConsumerError]] = [
         BlockingCallInListenerError,
         ConcurrentPollError,
@@ -228,16 +214,12 @@ def errors() -> None:
 
 
 def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer], None]:
-    """
-    Pass ours to what was written for upstream's class.
-    """
+    """Pass ours to what was written for upstream's class."""
     return function
 
 
 def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstream's
-    """
-    Use a worker and a pump as their users do.
-    """
+    """Use a worker and a pump as their users do."""
 
     def handle(record: Any, context: Context) -> None:  # noqa: ANN401 - upstream's
         assert_type(context.attempt, int)
@@ -304,17 +286,13 @@ def work(consumer: SafeConsumer, producer: Any) -> None:  # noqa: ANN401 - upstr
 
 
 class Order(TypedDict):
-    """
-    What a deserializer makes of a value.
-    """
+    """What a deserializer makes of a value."""
 
     amount: int
 
 
 def typed_work(consumer: SafeConsumer) -> None:
-    """
-    Type a record's key and value where the handler takes it.
-    """
+    """Type a record's key and value where the handler takes it."""
 
     def handle(record: Record[str | None, Order], context: Context) -> None:
         assert_type(record.key, str | None)
@@ -364,15 +342,11 @@ def typed_work(consumer: SafeConsumer) -> None:
 
 
 def takes_records() -> Any:  # noqa: ANN401 - upstream's
-    """
-    Return what kafka-python's consumer returns.
-    """
+    """Return what kafka-python's consumer returns."""
 
 
 def metric(consumer: SafeConsumer, worker: Worker) -> None:
-    """
-    Show figures to Prometheus.
-    """
+    """Show figures to Prometheus."""
     with metrics.serve(9100, consumer, worker, host="::") as server:
         assert_type(server, metrics.Server)
         assert_type(server.port, int)
@@ -383,9 +357,7 @@ def metric(consumer: SafeConsumer, worker: Worker) -> None:
 
 
 def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
-    """
-    Hold a session's streams, and name what a session needs.
-    """
+    """Hold a session's streams, and name what a session needs."""
     assert_type(safe.jars("folder"), str)
     assert_type(safe.packages(), str)
     controller = safe.register(session)
@@ -400,9 +372,7 @@ def spark(session: Any) -> None:  # noqa: ANN401 - pyspark's
 
 
 def scopes(hold: Hold) -> str:
-    """
-    Match what a hold covers: one of four, and all of them are public.
-    """
+    """Match what a hold covers: one of four, and all of them are public."""
     match hold.scope:
         case Partition(topic=topic, partition=number):
             return f"{topic}:{number}"
@@ -413,8 +383,6 @@ def scopes(hold: Hold) -> str:
 
 
 def steer(failure: Failure) -> None:
-    """
-    Tell what steers a worker from errors.
-    """
+    """Tell what steers a worker from errors."""
     assert_type(failure.attempts, int)
     use(isinstance(failure.error, WorkerControl))

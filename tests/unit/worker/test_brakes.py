@@ -1,6 +1,4 @@
-"""
-What a worker's own holds cost where others have placed thousands.
-"""
+"""What a worker's own holds cost where others have placed thousands."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,9 +17,7 @@ TP = TopicPartition("orders", 0)
 
 @pytest.fixture
 def consumer() -> Iterator[Any]:
-    """
-    Make one that owns a partition and has many holds of others.
-    """
+    """Make one that owns a partition and has many holds of others."""
     with offline(SafeConsumer) as made:
         made.assign([TP, TopicPartition("orders", 1)])
         targets = [f"orders:{number}" for number in range(2)]
@@ -31,9 +27,7 @@ def consumer() -> Iterator[Any]:
 
 
 def ours(consumer: Any) -> set[tuple[str, str]]:  # noqa: ANN401
-    """
-    Return the worker's holds: owners and scopes.
-    """
+    """Return the worker's holds: owners and scopes."""
     holds = consumer.holds()
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 
@@ -42,9 +36,7 @@ def test_a_turn_looks_at_no_hold_of_others(
     consumer: Any,  # noqa: ANN401
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    Neither at each of them, nor at any again while nothing has changed.
-    """
+    """Neither at each of them, nor at any again while nothing has changed."""
     client = ConsumerClient(consumer)
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
 
@@ -62,9 +54,7 @@ def test_a_turn_looks_at_no_hold_of_others(
 def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(
     consumer: Any,  # noqa: ANN401
 ) -> None:
-    """
-    W9: what stands in the ledger is asked, not remembered.
-    """
+    """W9: what stands in the ledger is asked, not remembered."""
     client = ConsumerClient(consumer)
     wanted = {(DRAIN, None): "planted"}
     for _ in range(2):

@@ -1,6 +1,4 @@
-"""
-When a breaker opens, for how long, and what closes it: no clock, no records.
-"""
+"""When a breaker opens, for how long, and what closes it: no clock, no records."""
 
 from typing import Any
 
@@ -20,9 +18,7 @@ def failed(circuit: Circuit, count: int, breaker: Breaker = BREAKER) -> Circuit:
 
 
 def test_so_many_failures_in_a_row_open_it() -> None:
-    """
-    And a success in between begins the count anew.
-    """
+    """And a success in between begins the count anew."""
     circuit = failed(Circuit(), 2).succeeded(BREAKER, 1, 0.0)
     assert not failed(circuit, 2).is_open
     opened = failed(circuit, 3)
@@ -31,9 +27,7 @@ def test_so_many_failures_in_a_row_open_it() -> None:
 
 
 def test_it_waits_longer_each_time_and_no_longer_than_allowed() -> None:
-    """
-    From the try that failed on.
-    """
+    """From the try that failed on."""
     circuit = failed(Circuit(), 3)
     waits = []
     for now in (10.0, 20.0, 30.0, 40.0):
@@ -44,16 +38,12 @@ def test_it_waits_longer_each_time_and_no_longer_than_allowed() -> None:
 
 
 def test_one_success_closes_it_and_all_is_forgotten() -> None:
-    """
-    The next outage begins with the shortest wait.
-    """
+    """The next outage begins with the shortest wait."""
     assert failed(Circuit(), 5).succeeded(BREAKER, 1, 9.0) == Circuit()
 
 
 def test_a_rate_opens_it_whatever_succeeds_in_between() -> None:
-    """
-    Once enough failed, and that is a large enough part.
-    """
+    """Once enough failed, and that is a large enough part."""
     rare = Circuit().succeeded(RATED, 5, 0.0)
     often = Circuit()
     for _ in range(3):
@@ -65,9 +55,7 @@ def test_a_rate_opens_it_whatever_succeeds_in_between() -> None:
 
 
 def test_a_rate_is_that_of_its_window() -> None:
-    """
-    What is older counts no more, good or bad.
-    """
+    """What is older counts no more, good or bad."""
     circuit = Circuit().succeeded(RATED, 1000, 0.0)
     for n in range(3):
         circuit = circuit.succeeded(RATED, 1, 5.0 + n).failed(RATED, 5.0 + n)
@@ -80,9 +68,7 @@ def test_a_rate_is_that_of_its_window() -> None:
 
 
 def test_a_window_takes_no_more_memory_with_time() -> None:
-    """
-    However many calls there are.
-    """
+    """However many calls there are."""
     circuit = Circuit()
     for n in range(1000):
         circuit = circuit.succeeded(RATED, 1, n * 0.1)
@@ -108,8 +94,6 @@ def test_a_window_takes_no_more_memory_with_time() -> None:
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], said: str) -> None:
-    """
-    By name, and before anything is started.
-    """
+    """By name, and before anything is started."""
     with pytest.raises(WorkerSettingError, match=said):
         Breaker(**{"on": (OSError,), **settings})

@@ -1,6 +1,4 @@
-"""
-What each executor does about the odd things that handlers, and what runs them, do.
-"""
+"""What each executor does about the odd things that handlers, and what runs them, do."""
 
 import asyncio
 import math
@@ -33,9 +31,7 @@ FROM_OUTSIDE = "from outside"
 
 
 def reasons(made: Bench) -> tuple[str, ...]:
-    """
-    Return what ``healthy()`` says of what runs handlers.
-    """
+    """Return what ``healthy()`` says of what runs handlers."""
 
     class Engine:
         held = made.held
@@ -47,41 +43,31 @@ def reasons(made: Bench) -> tuple[str, ...]:
 
 
 def exhausted(made: Bench) -> list[int]:
-    """
-    Return the offsets of records that failed for good.
-    """
+    """Return the offsets of records that failed for good."""
     return [one.offset for one in made.events if one.name == "record_exhausted"]
 
 
 def fails_slowly(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Take its time for one record, in vain.
-    """
+    """Take its time for one record, in vain."""
     if record.offset == 2:
         time.sleep(0.6)
         raise ValueError
 
 
 async def fails_slowly_there(record: Any, context: Any) -> None:  # noqa: ANN401
-    """
-    As it does.
-    """
+    """As it does."""
     fails_slowly(record, context)
 
 
 def fails_slowly_as_a_batch(records: Any, context: Any) -> None:  # noqa: ANN401
-    """
-    As it does, if the record is among them.
-    """
+    """As it does, if the record is among them."""
     for record in records:
         fails_slowly(record, context)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
-    """
-    And no part of that of the records before it.
-    """
+    """And no part of that of the records before it."""
     handle = fails_slowly_there if executor == "asyncio" else fails_slowly
     pair = {"order": Order.PARTITION, "lane_seconds": 1.0, "retry": Retry(attempts=1)}
     with bench(executor, handle, count=1, **pair) as made:
@@ -94,9 +80,7 @@ def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
 
 
 def test_the_time_of_a_batch_that_failed_is_counted() -> None:
-    """
-    Of each of its records the mean.
-    """
+    """Of each of its records the mean."""
     with bench("thread", fails_slowly_as_a_batch, count=1, batch=4, **ONCE) as made:
         made.admit(4)
         made.wait(lambda: made.held.done == 4, "all")
@@ -113,9 +97,7 @@ async def _forever() -> None:
 
 
 async def awaits_a_cancelled_task(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Await a task that somebody has cancelled.
-    """
+    """Await a task that somebody has cancelled."""
     if record.offset == 1:
         task = asyncio.create_task(_forever())
         task.cancel()
@@ -123,9 +105,7 @@ async def awaits_a_cancelled_task(record: Any, _context: Any) -> None:  # noqa: 
 
 
 async def cancels_itself(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Cancel the task it runs in, and wait.
-    """
+    """Cancel the task it runs in, and wait."""
     if record.offset == 1:
         ours = asyncio.current_task()
         assert ours is not None
@@ -134,17 +114,13 @@ async def cancels_itself(record: Any, _context: Any) -> None:  # noqa: ANN401
 
 
 def raises_cancelled(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Let out what a loop of its own was ended by.
-    """
+    """Let out what a loop of its own was ended by."""
     if record.offset == 1:
         raise asyncio.CancelledError
 
 
 def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Say so of one record.
-    """
+    """Say so of one record."""
     cancelled: Any = asyncio.CancelledError()
     failed = {n: cancelled for n, one in enumerate(records) if one.offset == 1}
     if failed:
@@ -165,9 +141,7 @@ def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noq
 def test_a_handler_that_is_cancelled_has_failed(
     executor: str, handle: Callable[..., Any], batch: int | None
 ) -> None:
-    """
-    W7: that is its record's failure, and no reason to stop.
-    """
+    """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
         made.admit(4)
         made.wait(lambda: not made.held.records, "all to be done or given up")
@@ -177,9 +151,7 @@ def test_a_handler_that_is_cancelled_has_failed(
 
 
 def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
-    """
-    Neither the next record nor the worker suffers from it.
-    """
+    """Neither the next record nor the worker suffers from it."""
 
     async def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
         await asyncio.sleep(0)
@@ -195,9 +167,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
 
 
 def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
-    """
-    W8: each may tidy up, and none is destroyed while it is pending.
-    """
+    """W8: each may tidy up, and none is destroyed while it is pending."""
     ended: list[int] = []
 
     async def linger(number: int) -> None:
@@ -220,9 +190,7 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
 
 
 def test_the_loop_is_made_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A worker that is never run leaves no loop, and no descriptors, behind.
-    """
+    """A worker that is never run leaves no loop, and no descriptors, behind."""
     made: list[asyncio.AbstractEventLoop] = []
     new = asyncio.new_event_loop
 
@@ -256,9 +224,7 @@ def _sleep_for_ever() -> None:
 
 
 class HangsInItsImport:
-    """
-    A handler whose process never gets to it.
-    """
+    """A handler whose process never gets to it."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _sleep_for_ever, ()
@@ -268,9 +234,7 @@ class HangsInItsImport:
 
 
 def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -> None:
-    """
-    After a bound; no record is to blame, and nothing is passed over.
-    """
+    """After a bound; no record is to blame, and nothing is passed over."""
     before = set(multiprocessing.active_children())
     with bench("process", HangsInItsImport(), start_seconds=0.5, **ONCE) as made:
         made.admit(2)
@@ -289,9 +253,7 @@ def _end_at_once() -> None:
 
 
 class EndsInItsImport(HangsInItsImport):
-    """
-    A handler whose process ends there, as by a Ctrl-C that is for all of them.
-    """
+    """A handler whose process ends there, as by a Ctrl-C that is for all of them."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _end_at_once, ()
@@ -300,9 +262,7 @@ class EndsInItsImport(HangsInItsImport):
 def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    The worker hears of the same Ctrl-C a moment later; its record has not begun.
-    """
+    """The worker hears of the same Ctrl-C a moment later; its record has not begun."""
     monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
     with bench("process", EndsInItsImport(), count=1, **ONCE) as made:
         made.admit(1)
@@ -320,9 +280,7 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
 
 @frozen
 class NotesItsAttempt:
-    """
-    A handler that writes down each call.
-    """
+    """A handler that writes down each call."""
 
     folder: Path
 
@@ -331,17 +289,13 @@ class NotesItsAttempt:
             file.write(f"{record.offset} {context.attempt} {os.getpid()}\n")
 
     def calls(self) -> list[list[int]]:
-        """
-        Return offset, attempt and process of each call.
-        """
+        """Return offset, attempt and process of each call."""
         lines = (self.folder / "calls").read_text().splitlines()
         return [[int(one) for one in line.split()] for line in lines]
 
 
 def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None:
-    """
-    The next record is handled by another one, as its first attempt.
-    """
+    """The next record is handled by another one, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, **ONCE) as made:
         made.admit(1)
@@ -360,9 +314,7 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None
 
 
 def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> None:
-    """
-    ``Limits.age`` may be any number, and a process has as long for its imports.
-    """
+    """``Limits.age`` may be any number, and a process has as long for its imports."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, start_seconds=1e12, **ONCE) as made:
         made.admit(3)
@@ -375,9 +327,7 @@ def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> No
 def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
     where: str,
 ) -> None:
-    """
-    Whatever it is: too many open files, or a first word that cannot be read.
-    """
+    """Whatever it is: too many open files, or a first word that cannot be read."""
 
     def fail(*_its: object) -> Any:  # noqa: ANN401
         raise RuntimeError(FROM_OUTSIDE)
@@ -401,9 +351,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
 def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
     tmp_path: Path,
 ) -> None:
-    """
-    What ends the wait for it ends that process: another one gets what comes next.
-    """
+    """What ends the wait for it ends that process: another one gets what comes next."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
         runner: Any = made.runner
@@ -427,9 +375,7 @@ def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
 
 @frozen
 class Frozen:
-    """
-    A handler whose process answers no question; one says where it stands.
-    """
+    """A handler whose process answers no question; one says where it stands."""
 
     folder: Path
 
@@ -438,9 +384,7 @@ class Frozen:
         time.sleep(600)
 
     def pid(self, offset: int) -> int:
-        """
-        Return which process is at this record.
-        """
+        """Return which process is at this record."""
         path = self.folder / str(offset)
         wait_for(lambda: path.exists() and path.read_text(), "it to begin")
         return int(path.read_text())
@@ -449,9 +393,7 @@ class Frozen:
 def test_processes_that_cannot_answer_are_waited_for_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Whoever asks may be the poll loop, or somebody who asks whether it turns.
-    """
+    """Whoever asks may be the poll loop, or somebody who asks whether it turns."""
     monkeypatch.setattr(processes, "_LOOK_SECONDS", 5.0)
     handle = Frozen(tmp_path)
     with bench("process", handle, count=5, order=Order.UNORDERED, quantum=1) as made:
@@ -485,9 +427,7 @@ def test_processes_that_cannot_answer_are_waited_for_together(
 
 @frozen
 class StartsAProcess:
-    """
-    A handler that says how a program it starts takes SIGTERM and SIGINT, and itself.
-    """
+    """A handler that says how a program it starts takes SIGTERM and SIGINT, and itself."""
 
     folder: Path
 
@@ -516,9 +456,7 @@ class StartsAProcess:
 
 
 def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
-    """
-    Its own process goes on at a SIGTERM; programs and forks it starts do not inherit.
-    """
+    """Its own process goes on at a SIGTERM; programs and forks it starts do not inherit."""
     with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.admit(1)
         made.wait(lambda: not made.held.records, "it to be done")
@@ -527,18 +465,14 @@ def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
 
 
 class TwoRejectedError(Reject):
-    """
-    A rejection that can be pickled and not made again.
-    """
+    """A rejection that can be pickled and not made again."""
 
     def __init__(self, one: int, _two: int) -> None:
         super().__init__(f"reason {one}")
 
 
 class WithALockError(ValueError):
-    """
-    An error that cannot be pickled.
-    """
+    """An error that cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__("locked", threading.Lock())
@@ -547,37 +481,27 @@ class WithALockError(ValueError):
 
 
 def two_arguments(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise what cannot be made again.
-    """
+    """Raise what cannot be made again."""
     raise TwoArgumentsError(1, 2)
 
 
 def a_batch_of_two_arguments(records: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise it inside of what says so of each record.
-    """
+    """Raise it inside of what says so of each record."""
     raise BatchFailure({n: TwoArgumentsError(1, 2) for n in range(len(records))})
 
 
 def two_rejected(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise a child of ours that cannot be made again.
-    """
+    """Raise a child of ours that cannot be made again."""
     raise TwoRejectedError(1, 2)
 
 
 def with_a_lock(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise what cannot be pickled.
-    """
+    """Raise what cannot be pickled."""
     raise WithALockError
 
 
 def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise what nobody else can import.
-    """
+    """Raise what nobody else can import."""
 
     class LocalError(TwoArgumentsError):
         pass
@@ -599,9 +523,7 @@ def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
 def test_an_error_keeps_its_class_on_its_way_here(
     executor: str, handle: Callable[..., Any], never: type[Exception], batch: int | None
 ) -> None:
-    """
-    W7: ``never=`` and our own exceptions mean the same in another process.
-    """
+    """W7: ``never=`` and our own exceptions mean the same in another process."""
     retry = Retry(attempts=5, first=0.01, never=(never,))
     with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
         made.admit(2)
@@ -617,9 +539,7 @@ def test_an_error_keeps_its_class_on_its_way_here(
 
 
 def of_a_module_made_there(record: Any, _context: Any) -> None:  # noqa: ANN401
-    """
-    Raise what only this process can import, as a plugin that the handler has loaded.
-    """
+    """Raise what only this process can import, as a plugin that the handler has loaded."""
     if record.offset == 15:
         module = types.ModuleType("plugin_of_the_child")
         kind = type("RefusedError", (LookupError,), {"__module__": module.__name__})
@@ -629,9 +549,7 @@ def of_a_module_made_there(record: Any, _context: Any) -> None:  # noqa: ANN401
 
 
 def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: ANN401
-    """
-    Raise it inside of what says so of each record.
-    """
+    """Raise it inside of what says so of each record."""
     failed = {}
     for at, record in enumerate(records):
         try:
@@ -650,9 +568,7 @@ def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: AN
 def test_an_error_that_only_the_child_knows_blames_its_record(
     executor: str, handle: Callable[..., Any], batch: int | None
 ) -> None:
-    """
-    W7: those before it are done, and what it is a kind of is known here.
-    """
+    """W7: those before it are done, and what it is a kind of is known here."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
         made.admit(20)
@@ -668,25 +584,19 @@ def test_an_error_that_only_the_child_knows_blames_its_record(
 
 
 class Queueing(Executor):
-    """
-    An executor that runs nothing until it is told to.
-    """
+    """An executor that runs nothing until it is told to."""
 
     def __init__(self) -> None:
         self.queued: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
-        """
-        Queue a call.
-        """
+        """Queue a call."""
         future: Future[Any] = Future()
         self.queued.append((future, lambda: call(*args, **named)))
         return future
 
     def run_all(self) -> None:
-        """
-        Run what is queued, as an executor does.
-        """
+        """Run what is queued, as an executor does."""
         while self.queued:
             future, call = self.queued.pop(0)
             if future.set_running_or_notify_cancel():
@@ -695,9 +605,7 @@ class Queueing(Executor):
 
 @pytest.mark.parametrize("how", ["recall", "stop"])
 def test_calls_that_an_executor_has_not_begun_are_taken_back(how: str) -> None:
-    """
-    W8: at a stop they are neither waited for nor run once the group was left.
-    """
+    """W8: at a stop they are neither waited for nor run once the group was left."""
     called: list[int] = []
     pool = Queueing()
 
@@ -719,9 +627,7 @@ def test_calls_that_an_executor_has_not_begun_are_taken_back(how: str) -> None:
 
 @pytest.mark.parametrize("handle", [with_a_lock, two_arguments])
 def test_an_error_may_stay_in_its_process(handle: Callable[..., Any]) -> None:
-    """
-    W7: an executor of yours need not be one of processes.
-    """
+    """W7: an executor of yours need not be one of processes."""
     pool = Queueing()
     retry = Retry(attempts=5, first=0.01, never=(WithALockError, TwoArgumentsError))
     with bench(pool, handle, count=1, retry=retry) as made:
@@ -736,9 +642,7 @@ def test_an_error_may_stay_in_its_process(handle: Callable[..., Any]) -> None:
 
 
 def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:
-    """
-    W8: a stop takes back only what nobody has begun.
-    """
+    """W8: a stop takes back only what nobody has begun."""
     began, go_on = threading.Event(), threading.Event()
 
     def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
@@ -756,9 +660,7 @@ def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
-    """
-    W8: what is cancelled is awaited within the time to end, and not for ever.
-    """
+    """W8: what is cancelled is awaited within the time to end, and not for ever."""
     go_on = asyncio.Event()
     left = set()
 

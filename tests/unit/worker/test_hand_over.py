@@ -1,6 +1,4 @@
-"""
-How work comes to threads: who is roused, which lanes are kept, what an outcome counts.
-"""
+"""How work comes to threads: who is roused, which lanes are kept, what an outcome counts."""
 
 import itertools
 import sys
@@ -26,9 +24,7 @@ from tests.unit.worker.test_schedule import Desk
 
 
 class Resting:
-    """
-    Threads that wait for work, and who of them got which.
-    """
+    """Threads that wait for work, and who of them got which."""
 
     def __init__(self, desk: Desk, count: int) -> None:
         self.desk = desk
@@ -39,9 +35,7 @@ class Resting:
             self.wait_resting(number)
 
     def wait_resting(self, count: int) -> None:
-        """
-        Return once so many rest.
-        """
+        """Return once so many rest."""
         wait_for(
             lambda: len(self.desk.schedule.queue._resting) == count, "them to rest"
         )
@@ -54,9 +48,7 @@ class Resting:
 
 
 def test_who_rested_last_is_roused_and_all_end() -> None:
-    """
-    Warm caches: the same thread does all the quick work, the others sleep on.
-    """
+    """Warm caches: the same thread does all the quick work, the others sleep on."""
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     resting = Resting(desk, 4)
@@ -75,9 +67,7 @@ def test_who_rested_last_is_roused_and_all_end() -> None:
 def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
     request: pytest.FixtureRequest,
 ) -> None:
-    """
-    The others would find nothing, and only get in its way.
-    """
+    """The others would find nothing, and only get in its way."""
     # A second one, roused when the first has finished some, is given the interpreter
     # only if that one takes a second for them.
     interval = sys.getswitchinterval()
@@ -105,9 +95,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
 
 
 def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    W5: handlers that wait run side by side.
-    """
+    """W5: handlers that wait run side by side."""
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1.0
     resting = Resting(desk, 3)
@@ -128,9 +116,7 @@ def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_empty_lane_is_kept_for_its_key() -> None:
-    """
-    It is the same when the key comes again.
-    """
+    """It is the same when the key comes again."""
     desk = Desk(Order.KEY, key=lambda record: record.offset % 5)
     desk.admit(10)
     desk.work()
@@ -143,9 +129,7 @@ def test_an_empty_lane_is_kept_for_its_key() -> None:
 
 @pytest.mark.contract("W1")
 def test_kept_lanes_are_bounded_and_make_room() -> None:
-    """
-    W1: keys that never come again neither add up nor keep out those that do.
-    """
+    """W1: keys that never come again neither add up nor keep out those that do."""
     keys = itertools.count()
     desk = Desk(Order.KEY, key=lambda _: next(keys))
     for _ in range(3):
@@ -162,9 +146,7 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
 
 @pytest.mark.parametrize("key", [b"x" * 1000, ("a", 1), KEYLESS, 2.5])
 def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
-    """
-    W1: what a key refers to is counted by no limit.
-    """
+    """W1: what a key refers to is counted by no limit."""
     desk = Desk(Order.KEY, key=lambda _: key)
     desk.admit(3)
     assert desk.work() == [0, 1, 2]
@@ -175,9 +157,7 @@ def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
 def test_what_is_thrown_in_between_two_records_counts_what_is_done(
     monkeypatch: pytest.MonkeyPatch, ticks: int
 ) -> None:
-    """
-    As by a time limit that strikes late: nothing finished is called failed.
-    """
+    """As by a time limit that strikes late: nothing finished is called failed."""
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     chunk = desk.admit(3)
@@ -202,9 +182,7 @@ def test_what_is_thrown_in_between_two_records_counts_what_is_done(
 
 
 class Watched(Slot):
-    """
-    A place that notes what stands in it the moment its task does.
-    """
+    """A place that notes what stands in it the moment its task does."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, float]] = []
@@ -221,9 +199,7 @@ class Watched(Slot):
 def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
     *, is_batch: bool
 ) -> None:
-    """
-    W8: another thread looks at the task first, and at index and time for it.
-    """
+    """W8: another thread looks at the task first, and at index and time for it."""
     desk = Desk(Order.PARTITION)
     desk.admit(3)
     (task,) = desk.schedule.queue.claim()
@@ -243,9 +219,7 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
 def test_a_batch_that_fails_counts_once_for_each_of_its_records(
     error: Exception,
 ) -> None:
-    """
-    With their mean, also where only the first of them has failed.
-    """
+    """With their mean, also where only the first of them has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
     desk.admit(4)
     (task,) = desk.schedule.queue.claim()

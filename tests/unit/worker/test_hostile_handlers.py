@@ -1,6 +1,4 @@
-"""
-Nothing that a handler raises or returns ends what runs it.
-"""
+"""Nothing that a handler raises or returns ends what runs it."""
 
 import math
 import sys
@@ -28,9 +26,7 @@ from tests.harness.worker.desk import Desk
 
 
 class NotShownError(Exception):
-    """
-    An exception that cannot be shown, nor sent, nor made again, nor asked for truth.
-    """
+    """An exception that cannot be shown, nor sent, nor made again, nor asked for truth."""
 
     def __repr__(self) -> str:
         message = "no repr"
@@ -48,9 +44,7 @@ class NotShownError(Exception):
 
 
 class TwoArgumentsError(Exception):
-    """
-    An exception that can be pickled and not made again.
-    """
+    """An exception that can be pickled and not made again."""
 
     def __init__(self, one: object, _two: object) -> None:
         super().__init__(one)
@@ -96,9 +90,7 @@ def _with_what_cannot_be_shown() -> Exception:
 
 
 class Raising:
-    """
-    A handler that raises what is made for it.
-    """
+    """A handler that raises what is made for it."""
 
     def __init__(self, make: Callable[[], Exception]) -> None:
         self.make = make
@@ -108,9 +100,7 @@ class Raising:
 
 
 class AsyncRaising(Raising):
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     async def __call__(self, _record: Any, _context: Any) -> None:  # type: ignore[override]  # noqa: ANN401
         raise self.make()
@@ -139,9 +129,7 @@ def _raising(executor: str, make: Callable[[], Exception]) -> Raising:
 def test_whatever_is_raised_is_the_records_failure(
     make: Callable[[], Exception], executor: str, batch: int | None
 ) -> None:
-    """
-    It is tried again, and given up; what runs handlers goes on.
-    """
+    """It is tried again, and given up; what runs handlers goes on."""
     with bench(executor, _raising(executor, make), batch=batch) as made:
         made.admit(6)
         made.wait(lambda: not made.held.records, "all to be given up")
@@ -158,9 +146,7 @@ class _ThrownError(BaseException):
 def test_what_ended_all_the_same_is_told(
     executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    By ``healthy()``, which says which one and why, and by ``run()`` with its cause.
-    """
+    """By ``healthy()``, which says which one and why, and by ``run()`` with its cause."""
 
     def complete(_self: object, _outcomes: object) -> None:
         raise _ThrownError
@@ -189,9 +175,7 @@ def _reasons(made: Bench) -> tuple[str, ...]:
 def test_what_breaks_in_our_own_part_is_no_records_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    The worker stops for it, and the thread goes on.
-    """
+    """The worker stops for it, and the thread goes on."""
     calls: list[object] = []
 
     def context_of(*_: object) -> None:
@@ -210,9 +194,7 @@ def test_what_breaks_in_our_own_part_is_no_records_fault(
 
 
 class _Thrower:
-    """
-    Raises at the so-many-th line of a function, as what is thrown in from outside.
-    """
+    """Raises at the so-many-th line of a function, as what is thrown in from outside."""
 
     def __init__(self, function: Any, at: int) -> None:  # noqa: ANN401 - it has a code
         self.code = function.__code__
@@ -240,9 +222,7 @@ class _Thrower:
 
 
 def test_whatever_line_is_interrupted_each_record_is_done_or_there() -> None:
-    """
-    W5: one that is neither could never be worked on again.
-    """
+    """W5: one that is neither could never be worked on again."""
     at, is_over = 0, False
     while not is_over:
         at += 1
@@ -288,9 +268,7 @@ UNDONE: dict[str, Callable[[], object]] = {
 
 
 class Returning:
-    """
-    A handler that returns before it has done anything.
-    """
+    """A handler that returns before it has done anything."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -300,9 +278,7 @@ class Returning:
 
 
 class AsyncReturning(Returning):
-    """
-    The same as a coroutine.
-    """
+    """The same as a coroutine."""
 
     async def __call__(self, _record: Any, _context: Any) -> object:  # noqa: ANN401
         return UNDONE[self.what]()
@@ -322,9 +298,7 @@ RETURNS = [
 def test_what_has_not_run_is_not_done(
     executor: str, what: str, batch: int | None
 ) -> None:
-    """
-    W4: the worker stops and says what came back; no record is complete, or blamed.
-    """
+    """W4: the worker stops and says what came back; no record is complete, or blamed."""
     handle = (AsyncReturning if executor == "asyncio" else Returning)(what)
     with bench(executor, handle, batch=batch) as made:
         made.admit(6)

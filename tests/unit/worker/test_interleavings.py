@@ -57,25 +57,19 @@ class Scene:
         self.out += self.desk.schedule.queue.claim()
 
     def end(self, task: Task, error: Exception | None = None) -> None:
-        """
-        Complete a task, or fail its first record.
-        """
+        """Complete a task, or fail its first record."""
         self.out.remove(task)
         self.desk.schedule.complete([_outcome(task, error)])
 
     def of(self, attempt: int, which: int = 0) -> Task:
-        """
-        Return a task that is out and at this attempt: the first, or the last.
-        """
+        """Return a task that is out and at this attempt: the first, or the last."""
         found = [task for task in self.out if task.attempt == attempt]
         if not found:  # the other thread has it
             raise engine.InfeasibleError
         return found[which]
 
     def finish(self) -> None:
-        """
-        Finish all that is there.
-        """
+        """Finish all that is there."""
         desk = self.desk
         desk.schedule.go_on()
         desk.resume()
@@ -98,9 +92,7 @@ def _outcome(task: Task, error: Exception | None) -> Outcome:
 
 @contextmanager
 def scene(order: Order) -> Iterator[Scene]:
-    """
-    Have a first attempt and a second one out, a letter, a retry that is due, and more.
-    """
+    """Have a first attempt and a second one out, a letter, a retry that is due, and more."""
     letters: list[Letter] = []
     key: KeyOf = lambda record: record.offset % 6  # noqa: E731 - shorter so
     desk = Desk(order, key, BREAKS, post=letters.append, quantum=1, span=15)
@@ -234,9 +226,7 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
 @pytest.mark.parametrize("name", sorted({a.name for a, _ in PAIRS}))
 @pytest.mark.timeout(120)
 def test_steps_may_meet_anywhere(order: Order, name: str) -> None:
-    """
-    One is interrupted at any line, and another one comes in between.
-    """
+    """One is interrupted at any line, and another one comes in between."""
     wrong = []
     with Explorer(INSIDE) as explorer:
         for a, b in PAIRS:

@@ -1,6 +1,4 @@
-"""
-What a worker measures, and how it is told.
-"""
+"""What a worker measures, and how it is told."""
 
 from typing import Any
 
@@ -15,9 +13,7 @@ from tests.harness.worker.model.client import EVERY, Clock, FakeClient
 
 
 def test_durations_are_counted_by_their_mean() -> None:
-    """
-    Each of a hand-over as an even part; a bound belongs to what is below it.
-    """
+    """Each of a hand-over as an even part; a bound belongs to what is below it."""
     durations = Durations()
     durations.add(0.4, 8)
     durations.add(0.3, 1)
@@ -29,9 +25,7 @@ def test_durations_are_counted_by_their_mean() -> None:
 
 
 class Works:
-    """
-    Work that never moves.
-    """
+    """Work that never moves."""
 
     def has_waiting(self, _epoch: Any) -> bool:  # noqa: ANN401
         return True
@@ -41,9 +35,7 @@ class Works:
 
 
 def test_pauses_are_timed_by_their_owner() -> None:
-    """
-    While something is held in its name; what a handler's thread lifts ends there.
-    """
+    """While something is held in its name; what a handler's thread lifts ends there."""
     clock = Clock()
     client = FakeClient(clock, cooperative=False, most=4)
     held = Held(clock)
@@ -69,9 +61,7 @@ def test_pauses_are_timed_by_their_owner() -> None:
 
 
 class Forgets(dict[Any, int]):
-    """
-    What is committed, for whom the polling thread forgets whatever is asked for.
-    """
+    """What is committed, for whom the polling thread forgets whatever is asked for."""
 
     def __contains__(self, key: object) -> bool:
         is_there = super().__contains__(key)
@@ -80,9 +70,7 @@ class Forgets(dict[Any, int]):
 
 
 def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
-    """
-    A scrape must not fail because its partition has no floor any more.
-    """
+    """A scrape must not fail because its partition has no floor any more."""
     clock = Clock()
     held = Held(clock)
     client = FakeClient(clock, cooperative=False, most=4)

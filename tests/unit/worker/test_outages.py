@@ -1,6 +1,4 @@
-"""
-W11: a handler pauses what it says, a breaker holds a topic; what failed comes first.
-"""
+"""W11: a handler pauses what it says, a breaker holds a topic; what failed comes first."""
 
 import math
 import pickle
@@ -36,9 +34,7 @@ def claim(desk: Desk) -> Task:
 
 
 def fail(desk: Desk, error: BaseException, task: Task | None = None) -> int:
-    """
-    Fail the first record of what is next, and give the rest back.
-    """
+    """Fail the first record of what is next, and give the rest back."""
     task = claim(desk) if task is None else task
     first = record_at(task.chunk, task.indexes[0]).offset
     desk.schedule.complete(
@@ -57,9 +53,7 @@ def owners(desk: Desk) -> set[str]:
 @EACH_ORDER
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
-    """
-    Nothing begins until it expires; then its record comes first, at the same attempt.
-    """
+    """Nothing begins until it expires; then its record comes first, at the same attempt."""
     desk = Desk(order)
     desk.admit(6)
     first = fail(desk, Pause(60.0, scope, "the bank is down"))
@@ -80,9 +74,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
 
 @pytest.mark.contract("W11")
 def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
-    """
-    Its lane waits, and there is no hold.
-    """
+    """Its lane waits, and there is no hold."""
     desk = Desk(Order.KEY)
     desk.admit(6)
     task = claim(desk)  # 0 and 3 are of one key
@@ -96,9 +88,7 @@ def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
 
 
 def test_a_pause_uses_up_no_attempt() -> None:
-    """
-    However often; and those that were used are not given back.
-    """
+    """However often; and those that were used are not given back."""
     desk = Desk(Order.PARTITION, on_exhausted="skip")
     desk.admit(1)
     fail(desk, ValueError())
@@ -116,9 +106,7 @@ def test_a_pause_uses_up_no_attempt() -> None:
 
 
 def test_for_how_long_something_is_held_is_counted() -> None:
-    """
-    By owner, as long as any hold of it stands, whoever lifts it.
-    """
+    """By owner, as long as any hold of it stands, whoever lifts it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1)
     desk.admit(6)
     seconds = desk.schedule.outages.seconds
@@ -139,9 +127,7 @@ def test_for_how_long_something_is_held_is_counted() -> None:
 
 
 def test_what_is_told_of_a_pause() -> None:
-    """
-    One event, with the handler's words.
-    """
+    """One event, with the handler's words."""
     desk = Desk(Order.PARTITION)
     desk.admit(1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
@@ -157,9 +143,7 @@ def test_what_is_told_of_a_pause() -> None:
 
 
 def test_a_pause_without_a_reason_says_who_asked() -> None:
-    """
-    An operator who sees the hold knows which record to look at.
-    """
+    """An operator who sees the hold knows which record to look at."""
     desk = Desk(Order.PARTITION)
     desk.admit(1)
     fail(desk, Pause(60.0))
@@ -168,9 +152,7 @@ def test_a_pause_without_a_reason_says_who_asked() -> None:
 
 
 def test_who_lifts_the_hold_ends_the_pause() -> None:
-    """
-    And one who lifts another hold does not.
-    """
+    """And one who lifts another hold does not."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     fail(desk, Pause(60.0, "all"))
@@ -183,9 +165,7 @@ def test_who_lifts_the_hold_ends_the_pause() -> None:
 
 @pytest.mark.contract("W9")
 def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
-    """
-    W9: what an operator holds stays held.
-    """
+    """W9: what an operator holds stays held."""
     desk = Desk(Order.KEY)
     desk.admit(3)
     fail(desk, Pause(60.0, "all"))
@@ -198,9 +178,7 @@ def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
 
 
 def test_a_pause_never_shortens_another() -> None:
-    """
-    Of the same scope: the one that ends last counts.
-    """
+    """Of the same scope: the one that ends last counts."""
     desk = Desk(Order.UNORDERED, quantum=1)
     desk.admit(3)
     tasks = [claim(desk), claim(desk), claim(desk)]
@@ -213,9 +191,7 @@ def test_a_pause_never_shortens_another() -> None:
 
 
 def test_a_pause_is_told_with_the_hold_that_counts() -> None:
-    """
-    A longer one that stands, and that of a record behind another of its batch.
-    """
+    """A longer one that stands, and that of a record behind another of its batch."""
     desk = Desk(Order.UNORDERED, quantum=1)
     desk.admit(2)
     first, second = claim(desk), claim(desk)
@@ -237,9 +213,7 @@ def test_a_pause_is_told_with_the_hold_that_counts() -> None:
 
 
 def test_a_hold_that_cannot_be_placed_is_the_records_failure() -> None:
-    """
-    Nothing is lost: it is tried again as after any other.
-    """
+    """Nothing is lost: it is tried again as after any other."""
     desk = Desk(Order.PARTITION)
     desk.schedule.outages._place = _refusing
     desk.admit(2)
@@ -255,9 +229,7 @@ def _refusing(*_: object) -> None:
 
 
 def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
-    """
-    What comes late changes nothing.
-    """
+    """What comes late changes nothing."""
     desk = Desk(Order.PARTITION)
     desk.admit(2)
     task = claim(desk)
@@ -269,9 +241,7 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
 
 @pytest.mark.parametrize("scope", ["topic", "all"])
 def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:  # noqa: ANN401 - a name
-    """
-    W11: in the second for which a cooperative revocation waits; the record is dropped.
-    """
+    """W11: in the second for which a cooperative revocation waits; the record is dropped."""
     desk = Desk(Order.PARTITION)
     desk.admit(2)
     task = claim(desk)
@@ -285,9 +255,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
 
 
 def test_a_paused_record_goes_with_its_partition() -> None:
-    """
-    W6: it is dropped and not committed past; the hold stays until it expires.
-    """
+    """W6: it is dropped and not committed past; the hold stays until it expires."""
     desk = Desk(Order.PARTITION)
     desk.admit(2)
     fail(desk, Pause(60.0))
@@ -310,9 +278,7 @@ def test_a_paused_record_goes_with_its_partition() -> None:
 def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
     order: Order, error: Exception | None
 ) -> None:
-    """
-    Another record tries, of the ownership that is, and is heard.
-    """
+    """Another record tries, of the ownership that is, and is heard."""
     desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1)
     desk.admit(3)
     fail(desk, DOWN)
@@ -343,9 +309,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
 
 
 def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
-    """
-    Its record is complete; what stands behind it waits.
-    """
+    """Its record is complete; what stands behind it waits."""
     letters: list[Any] = []
     desk = Desk(Order.UNORDERED, quantum=1, post=letters.append)
     desk.admit(3)
@@ -359,9 +323,7 @@ def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
 
 
 def test_a_key_that_pauses_lets_what_stands_behind_it_wait() -> None:
-    """
-    There is nothing to hold: all of it may be of that key.
-    """
+    """There is nothing to hold: all of it may be of that key."""
     is_down = [True]
 
     def key(record: Any) -> object:  # noqa: ANN401
@@ -389,9 +351,7 @@ _NO_HOLD = ("unordered", "key")
 @pytest.mark.parametrize("scope", ["key", "topic"])
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
-    """
-    All of it, once the pause is over.
-    """
+    """All of it, once the pause is over."""
     desk = Desk(order, is_batch=True, quantum=4)
     desk.admit(6)
     desk.schedule.complete([batch_failed(claim(desk), Pause(60.0, scope), 0.0)])
@@ -401,9 +361,7 @@ def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> Non
 
 
 def test_any_answer_of_a_batch_may_pause() -> None:
-    """
-    The hold is placed at once, whatever the records before it wait for.
-    """
+    """The hold is placed at once, whatever the records before it wait for."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip")
     desk.admit(4)
     errors: dict[int, Exception] = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
@@ -419,9 +377,7 @@ def test_any_answer_of_a_batch_may_pause() -> None:
 
 
 def test_records_that_pause_together_come_again_together() -> None:
-    """
-    A batch may name each; they are no suspects, and need not come one by one.
-    """
+    """A batch may name each; they are no suspects, and need not come one by one."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
     desk.admit(4)
     errors: dict[int, Exception] = {at: Pause(60.0) for at in (1, 2, 3)}
@@ -453,9 +409,7 @@ def test_records_that_pause_together_come_again_together() -> None:
     ],
 )
 def test_an_impossible_pause_is_refused_where_it_is_made(settings: Any) -> None:  # noqa: ANN401
-    """
-    In a handler that is a failure of the record, as of any other error.
-    """
+    """In a handler that is a failure of the record, as of any other error."""
     with pytest.raises(HoldSettingError):
         Pause(**settings)
 
@@ -466,9 +420,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(
     scope: Any,  # noqa: ANN401 - a name
     place: str,
 ) -> None:
-    """
-    It ends no thread, and the record is tried again.
-    """
+    """It ends no thread, and the record is tried again."""
     spoiled = Pause(60.0, scope)
     spoiled.for_ = "soon"  # type: ignore[assignment]  # on purpose
     raised: list[Exception] = [spoiled] if place == "key" else []
@@ -491,9 +443,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(
 
 
 def test_a_pause_comes_back_from_another_process() -> None:
-    """
-    As it was.
-    """
+    """As it was."""
     there = Pause(for_=timedelta(seconds=3), scope="all", reason="why")
     back = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
     assert (back.for_, back.scope, back.reason) == (3.0, "all", "why")
@@ -503,9 +453,7 @@ def test_a_pause_comes_back_from_another_process() -> None:
 
 
 def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - the policy's own
-    """
-    Return a desk whose breaker has just opened, with six records there.
-    """
+    """Return a desk whose breaker has just opened, with six records there."""
     desk = Desk(order, breaker=BREAKS, quantum=1, **policy)
     desk.admit(6)
     fail(desk, DOWN)
@@ -516,9 +464,7 @@ def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - t
 
 @pytest.mark.contract("W11")
 def test_it_holds_the_topic_and_says_why() -> None:
-    """
-    With the error and how often, and until when.
-    """
+    """With the error and how often, and until when."""
     desk = broken()
     (hold,) = desk.ledger.view().state
     assert (hold.scope, hold.owner) == (Topic("orders"), BREAKER)
@@ -537,9 +483,7 @@ def test_it_holds_the_topic_and_says_why() -> None:
 
 @EACH_ORDER
 def test_one_record_tries_and_the_others_wait_for_it(order: Order) -> None:
-    """
-    The one that failed last; when it succeeds all goes on.
-    """
+    """The one that failed last; when it succeeds all goes on."""
     desk = broken(order, retry=_RETRY)
     desk.pass_time(10.0)
     task = claim(desk)
@@ -560,9 +504,7 @@ def test_one_record_tries_and_the_others_wait_for_it(order: Order) -> None:
 
 
 def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
-    """
-    Each time, and none of them is an attempt.
-    """
+    """Each time, and none of them is an attempt."""
     desk = broken(Order.PARTITION, retry=_RETRY)
     for wait in (10.0, 30.0, 60.0, 60.0):
         desk.pass_time(wait - 0.1)
@@ -581,9 +523,7 @@ def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
 
 
 def test_who_lifts_the_hold_closes_it() -> None:
-    """
-    All goes on at once; as many failures as before open it again.
-    """
+    """All goes on at once; as many failures as before open it again."""
     desk = broken()
     desk.ledger.remove([(Topic("orders"), BREAKER)])
     fail(desk, DOWN)
@@ -596,9 +536,7 @@ def test_who_lifts_the_hold_closes_it() -> None:
 
 
 def test_who_lifts_it_is_seen_by_the_next_turn() -> None:
-    """
-    Also while there is nothing to do.
-    """
+    """Also while there is nothing to do."""
     desk = broken()
     desk.ledger.remove([(Topic("orders"), BREAKER)])
     desk.pass_time(0.0)
@@ -607,9 +545,7 @@ def test_who_lifts_it_is_seen_by_the_next_turn() -> None:
 
 
 def test_an_operators_hold_on_top_lets_nobody_try() -> None:
-    """
-    W10: until it is lifted, and then one.
-    """
+    """W10: until it is lifted, and then one."""
     desk = broken()
     desk.pause("ops")
     desk.pass_time(30.0)
@@ -622,9 +558,7 @@ def test_an_operators_hold_on_top_lets_nobody_try() -> None:
 
 
 def test_it_is_told_of_where_something_waits_for_it() -> None:
-    """
-    Who tries, if anything does; and not once the topic is somebody else's.
-    """
+    """Who tries, if anything does; and not once the topic is somebody else's."""
     desk = broken()
     desk.pause("ops")
     desk.pass_time(30.0)
@@ -644,9 +578,7 @@ def test_it_is_told_of_where_something_waits_for_it() -> None:
 
 
 def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
-    """
-    A late failure does not prolong it, a late success does not close it.
-    """
+    """A late failure does not prolong it, a late success does not close it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     desk.admit(6)
     early = [claim(desk) for _ in range(4)]
@@ -663,9 +595,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
 
 
 def test_other_errors_neither_open_nor_close_it() -> None:
-    """
-    A try that ends so says nothing: another record tries.
-    """
+    """A try that ends so says nothing: another record tries."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     desk.admit(8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
@@ -681,9 +611,7 @@ def test_other_errors_neither_open_nor_close_it() -> None:
 
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
-    """
-    In a row is in a row; also within one hand-over.
-    """
+    """In a row is in a row; also within one hand-over."""
     desk = Desk(Order.PARTITION, breaker=BREAKS)
     desk.admit(6)
     desk.epoch.pace = 0.0
@@ -704,9 +632,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
 
 @pytest.mark.parametrize("answer", ["raises", "BatchFailure"])
 def test_a_batch_is_one_call(answer: str) -> None:
-    """
-    It counts once; if it opens the breaker, it comes again, and nothing was used up.
-    """
+    """It counts once; if it opens the breaker, it comes again, and nothing was used up."""
     desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3)
     desk.admit(3)
     fail(desk, DOWN)
@@ -721,9 +647,7 @@ def test_a_batch_is_one_call(answer: str) -> None:
 
 
 def test_a_batch_that_opens_it_comes_again_whole() -> None:
-    """
-    One of its records tries first.
-    """
+    """One of its records tries first."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3)
     desk.admit(3)
@@ -737,9 +661,7 @@ def test_a_batch_that_opens_it_comes_again_whole() -> None:
 
 
 def test_a_record_that_tries_may_go_with_its_partition() -> None:
-    """
-    Then another one tries, of what is owned next.
-    """
+    """Then another one tries, of what is owned next."""
     desk = broken()
     desk.pass_time(10.0)
     task = claim(desk)
@@ -756,9 +678,7 @@ def test_a_record_that_tries_may_go_with_its_partition() -> None:
 
 
 def test_a_failure_of_what_is_being_taken_away_counts() -> None:
-    """
-    W11: it is the topic's breaker, and the rest of the topic stays.
-    """
+    """W11: it is the topic's breaker, and the rest of the topic stays."""
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1)
     desk.admit(6)
     tasks = [claim(desk), claim(desk)]
@@ -776,9 +696,7 @@ def test_a_failure_of_what_is_being_taken_away_counts() -> None:
 
 
 def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
-    """
-    W11: as any other; the next one tries later.
-    """
+    """W11: as any other; the next one tries later."""
     desk = broken()
     desk.pass_time(10.0)
     task = claim(desk)
@@ -790,9 +708,7 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
 
 
 def test_nothing_begins_before_the_hold_is_placed() -> None:
-    """
-    The moment between the decision and the hold lets nothing through.
-    """
+    """The moment between the decision and the hold lets nothing through."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     seen: list[Any] = []
     place: Callable[..., None] = desk.place
@@ -817,9 +733,7 @@ def test_nothing_begins_before_the_hold_is_placed() -> None:
 
 
 def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
-    """
-    Each failure is then the record's own; it has never opened, for who counts it.
-    """
+    """Each failure is then the record's own; it has never opened, for who counts it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.schedule.outages, []
 
@@ -840,9 +754,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
 
 
 def test_a_reason_can_always_be_written() -> None:
-    """
-    Whatever the error says.
-    """
+    """Whatever the error says."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker)
     desk.admit(1)

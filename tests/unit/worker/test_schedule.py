@@ -1,6 +1,4 @@
-"""
-What a schedule hands out next, decided without a broker and while time stands still.
-"""
+"""What a schedule hands out next, decided without a broker and while time stands still."""
 
 import gc
 import weakref
@@ -31,9 +29,7 @@ from tests.harness.worker.desk import TP, Desk
 
 
 class Failing:
-    """
-    Tells keys, but for one record, until it is mended.
-    """
+    """Tells keys, but for one record, until it is mended."""
 
     def __init__(self, offset: int) -> None:
         self.offset: int | None = offset
@@ -46,9 +42,7 @@ class Failing:
 
 
 def test_what_stands_behind_a_record_without_a_key_waits_for_it() -> None:
-    """
-    W3: it may be of the same key; later chunks too. What stands before it does not.
-    """
+    """W3: it may be of the same key; later chunks too. What stands before it does not."""
     key = Failing(offset=2)
     desk = Desk(Order.KEY, key)
     desk.admit(4)
@@ -62,9 +56,7 @@ def test_what_stands_behind_a_record_without_a_key_waits_for_it() -> None:
 
 
 def test_a_key_that_fails_costs_an_attempt() -> None:
-    """
-    W7: attempts of key and handler together are those of the policy.
-    """
+    """W7: attempts of key and handler together are those of the policy."""
     key = Failing(offset=0)
     desk = Desk(Order.KEY, key)
     desk.admit(1)
@@ -82,9 +74,7 @@ def test_a_key_that_fails_costs_an_attempt() -> None:
 
 @pytest.mark.parametrize("then", ["skip", "dead letter"])
 def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
-    """
-    W7: once its record was passed over, or its letter acknowledged.
-    """
+    """W7: once its record was passed over, or its letter acknowledged."""
     letters: list[Letter] = []
     post = letters.append if then == "dead letter" else None
     desk = Desk(Order.KEY, Failing(offset=1), on_exhausted="skip", post=post)
@@ -103,9 +93,7 @@ def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
 
 
 def test_a_revoked_partition_asks_for_no_key_again() -> None:
-    """
-    W6: neither while it departs, nor once it is closed.
-    """
+    """W6: neither while it departs, nor once it is closed."""
     desk = Desk(Order.KEY, Failing(offset=0))
     desk.admit(2)
     desk.schedule.drop_queued([desk.epoch])
@@ -117,9 +105,7 @@ def test_a_revoked_partition_asks_for_no_key_again() -> None:
 
 
 def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
-    """
-    W7: all of it, not just its first record; and it comes again as one batch.
-    """
+    """W7: all of it, not just its first record; and it comes again as one batch."""
     desk = Desk(Order.UNORDERED, is_batch=True, quantum=4)
     desk.admit(6)
     first, second = desk.schedule.queue.claim()[0], desk.schedule.queue.claim()[0]
@@ -137,9 +123,7 @@ def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
 def test_all_of_a_batch_that_comes_again_are_told_of(
     order: Order, error: Exception
 ) -> None:
-    """
-    By one event: together, or one by one since none is to blame yet.
-    """
+    """By one event: together, or one by one since none is to blame yet."""
     desk = Desk(order, is_batch=True, quantum=4)
     desk.admit(6)
     task = desk.schedule.queue.claim()[0]
@@ -151,9 +135,7 @@ def test_all_of_a_batch_that_comes_again_are_told_of(
 
 
 def test_a_delay_is_told_as_it_is_left() -> None:
-    """
-    Of a record behind another of its batch, which has waited first.
-    """
+    """Of a record behind another of its batch, which has waited first."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2)
     desk.admit(2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
@@ -169,9 +151,7 @@ def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
-    """
-    W7: what is rejected is not handled again, what asks for later comes no sooner.
-    """
+    """W7: what is rejected is not handled again, what asks for later comes no sooner."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
     desk.admit(8)
     _partly(
@@ -199,9 +179,7 @@ def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
 
 
 def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
-    """
-    W7: however many there are, and none is handled again.
-    """
+    """W7: however many there are, and none is handled again."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip")
     desk.admit(2000)
     _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
@@ -210,9 +188,7 @@ def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
 
 @pytest.mark.parametrize("order", list(Order))
 def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
-    """
-    W7: its records come one by one, and only the one that is meant has failed.
-    """
+    """W7: its records come one by one, and only the one that is meant has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
     desk.admit(8)
     while tasks := desk.schedule.queue.claim():
@@ -230,9 +206,7 @@ def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> None:
-    """
-    At once, and the record comes again after the restart.
-    """
+    """At once, and the record comes again after the restart."""
     desk = Desk(order, is_batch=True, quantum=4)
     desk.admit(4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
@@ -241,9 +215,7 @@ def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> No
 
 
 def test_letters_of_one_batch_go_in_order() -> None:
-    """
-    W3: the second once the first is acknowledged.
-    """
+    """W3: the second once the first is acknowledged."""
     letters: list[Letter] = []
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, post=letters.append)
     desk.admit(4)
@@ -257,9 +229,7 @@ def test_letters_of_one_batch_go_in_order() -> None:
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
 def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> None:
-    """
-    W3: of the same key, or of all of it; the rest goes on. By however many losses.
-    """
+    """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
     desk = Desk(order, quantum=1)
     desk.admit(6)
     (old,) = desk.schedule.queue.claim()
@@ -275,9 +245,7 @@ def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> N
 
 
 def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
-    """
-    W3: each key of it, also behind others that may go on together.
-    """
+    """W3: each key of it, also behind others that may go on together."""
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     desk.admit(4)
@@ -293,9 +261,7 @@ def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for() -> None:
 
 
 def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> None:
-    """
-    Whoever owns the partition by now does it.
-    """
+    """Whoever owns the partition by now does it."""
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
@@ -311,9 +277,7 @@ def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost() -> Non
 
 
 def _sizes(desk: Desk) -> list[list[int]]:
-    """
-    Complete all that can be claimed, and return the offsets of each call.
-    """
+    """Complete all that can be claimed, and return the offsets of each call."""
     found = []
     while tasks := desk.schedule.queue.claim():
         for task in tasks:
@@ -323,9 +287,7 @@ def _sizes(desk: Desk) -> list[list[int]]:
 
 
 def test_a_batch_by_key_has_records_of_several_keys() -> None:
-    """
-    W3: as many as fit, and the records of one key in their order.
-    """
+    """W3: as many as fit, and the records of one key in their order."""
     desk = Desk(Order.KEY, is_batch=True, quantum=5)
     desk.admit(4)
     desk.admit(4)
@@ -335,9 +297,7 @@ def test_a_batch_by_key_has_records_of_several_keys() -> None:
 
 
 def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
-    """
-    W3: what comes of a key that is being worked on waits for the next one.
-    """
+    """W3: what comes of a key that is being worked on waits for the next one."""
     desk = Desk(Order.KEY, key=lambda record: record.offset % 4, is_batch=True)
     desk.admit(2)
     (first,) = desk.schedule.queue.claim()
@@ -351,9 +311,7 @@ def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_has_records_of_several_polls(order: Order) -> None:
-    """
-    A trickle makes no small batches where there is enough by now.
-    """
+    """A trickle makes no small batches where there is enough by now."""
     desk = Desk(order, is_batch=True, quantum=5)
     for _ in range(4):
         desk.admit(2)
@@ -362,9 +320,7 @@ def test_a_batch_has_records_of_several_polls(order: Order) -> None:
 
 
 def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
-    """
-    W7: record by record; another key does not wait for one that failed.
-    """
+    """W7: record by record; another key does not wait for one that failed."""
     desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip")
     desk.admit(5)
     desk.admit(4)
@@ -380,9 +336,7 @@ def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
 
 
 def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
-    """
-    W7: every key of it; and it comes again as one batch.
-    """
+    """W7: every key of it; and it comes again as one batch."""
     desk = Desk(Order.KEY, is_batch=True, quantum=9)
     desk.admit(3)
     desk.admit(3)
@@ -395,9 +349,7 @@ def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
 
 
 def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
-    """
-    W7: any of it may be to blame, and none has failed yet.
-    """
+    """W7: any of it may be to blame, and none has failed yet."""
     desk = Desk(Order.KEY, is_batch=True, quantum=9)
     desk.admit(3)
     desk.admit(3)
@@ -408,9 +360,7 @@ def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
 
 
 def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
-    """
-    Of no key.
-    """
+    """Of no key."""
     desk = Desk(Order.KEY, is_batch=True, quantum=9)
     desk.admit(6)
     (task,) = desk.schedule.queue.claim()
@@ -421,9 +371,7 @@ def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
 
 @pytest.mark.parametrize("order", list(Order))
 def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
-    """
-    Counted from its first record; a full one does not wait.
-    """
+    """Counted from its first record; a full one does not wait."""
     desk = Desk(order, is_batch=True, quantum=6, within=2.0)
     desk.admit(2)
     assert desk.work() == []
@@ -443,9 +391,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
 
 
 def test_what_failed_waits_for_no_batch() -> None:
-    """
-    W7: its time has come, and it comes by itself.
-    """
+    """W7: its time has come, and it comes by itself."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0)
     desk.admit(6)
     _partly(desk, {0: ValueError("planted")})
@@ -455,9 +401,7 @@ def test_what_failed_waits_for_no_batch() -> None:
 
 @pytest.mark.contract("W6")
 def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
-    """
-    W6: and nothing of it is begun, then or later.
-    """
+    """W6: and nothing of it is begun, then or later."""
     desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0)
     desk.admit(2)
     assert desk.work() == []
@@ -472,9 +416,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
 
 
 def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
-    """
-    W6: a batch's record too, whose time comes while the revocation waits for others.
-    """
+    """W6: a batch's record too, whose time comes while the revocation waits for others."""
     desk = Desk(Order.KEY, is_batch=True, quantum=1)
     desk.admit(3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
@@ -487,9 +429,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
 
 
 def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
-    """
-    W6: once that one's task comes back, though something else has failed.
-    """
+    """W6: once that one's task comes back, though something else has failed."""
     desk = Desk(Order.KEY, is_batch=True, quantum=1)
     desk.admit(1)
     (left_behind,) = desk.schedule.queue.claim()
@@ -511,9 +451,7 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     order: Order,
     is_batch: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    W5: it was waited for, so nobody handles the record and writes the letter again.
-    """
+    """W5: it was waited for, so nobody handles the record and writes the letter again."""
     letters: list[Letter] = []
     desk = Desk(
         order,
@@ -563,9 +501,7 @@ def test_ended_ownerships_keep_no_records(
     order: Order,
     is_batch: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """
-    W1: no limit counts them any more, and what waits may wait for ever.
-    """
+    """W1: no limit counts them any more, and what waits may wait for ever."""
     places = PerTopic({"orders": 1})
     settings = {"is_batch": is_batch, "per_topic": places, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
@@ -587,9 +523,7 @@ def test_ended_ownerships_keep_no_records(
 
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
-    """
-    W10: also one whose time comes meanwhile.
-    """
+    """W10: also one whose time comes meanwhile."""
     desk = Desk(Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0)
     desk.admit(2)
     desk.pause()
@@ -600,9 +534,7 @@ def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
 
 
 def test_only_lanes_within_the_span_are_woken() -> None:
-    """
-    One record completed lets one more begin, however many wait.
-    """
+    """One record completed lets one more begin, however many wait."""
     desk = Desk(Order.KEY, key=lambda record: record.offset, span=10, quantum=1)
     desk.admit(1000)
     out = [task for _ in range(10) for task in desk.schedule.queue.claim()]
@@ -617,9 +549,7 @@ def test_only_lanes_within_the_span_are_woken() -> None:
 
 
 def test_what_is_put_back_within_the_span_begins() -> None:
-    """
-    Although what stands behind it in its lane does not.
-    """
+    """Although what stands behind it in its lane does not."""
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)

@@ -1,6 +1,4 @@
-"""
-What a worker refuses, before anything is started.
-"""
+"""What a worker refuses, before anything is started."""
 
 import functools
 import threading
@@ -19,77 +17,55 @@ from tests.harness.kafka.offline import offline
 
 
 def handle(_record: object, _context: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 async def key_async(_record: object) -> int:
-    """
-    Make a key that is another one each time.
-    """
+    """Make a key that is another one each time."""
     return 1
 
 
 async def handle_async(_record: object, _context: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 def handle_and_yield(_record: object, _context: object) -> Iterator[int]:
-    """
-    Do nothing, and not even that before somebody iterates.
-    """
+    """Do nothing, and not even that before somebody iterates."""
     yield 1
 
 
 async def handle_async_and_yield(
     _record: object, _context: object
 ) -> AsyncIterator[int]:
-    """
-    Do nothing, and not even that before somebody iterates.
-    """
+    """Do nothing, and not even that before somebody iterates."""
     yield 1
 
 
 class YieldingHandler:
-    """
-    The same as an object.
-    """
+    """The same as an object."""
 
     def __call__(self, record: object, context: object) -> Iterator[int]:
         yield from handle_and_yield(record, context)
 
 
 class Handling:
-    """
-    Handlers of a kind that is easily given wrongly.
-    """
+    """Handlers of a kind that is easily given wrongly."""
 
     def __init__(self, *_connections: object) -> None: ...
 
     def __call__(self, record: object, context: object) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""
 
     def work(self, _record: object, _context: object) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""
 
 
 def only_one(_record: object) -> None:
-    """
-    Take a record alone.
-    """
+    """Take a record alone."""
 
 
 def with_more(handle: Callable[..., None]) -> Callable[..., None]:
-    """
-    Call it with an argument more, as what injects dependencies does.
-    """
+    """Call it with an argument more, as what injects dependencies does."""
 
     @functools.wraps(handle)
     def call(*args: object) -> None:
@@ -100,15 +76,11 @@ def with_more(handle: Callable[..., None]) -> Callable[..., None]:
 
 @with_more
 def injected(_record: object, _context: object, _connection: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 def letter(_record: object, _failure: object) -> None:
-    """
-    Do nothing.
-    """
+    """Do nothing."""
 
 
 SENDS = SimpleNamespace(send=handle)
@@ -175,9 +147,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 def test_what_is_impossible_is_refused(
     config: dict[str, Any], settings: dict[str, Any], said: str
 ) -> None:
-    """
-    At construction, with what would do; no thread is left.
-    """
+    """At construction, with what would do; no thread is left."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
         with pytest.raises(WorkerSettingError, match=said):
@@ -200,17 +170,13 @@ def test_what_is_impossible_is_refused(
     ],
 )
 def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
-    """
-    What a decorator's result takes nobody knows; some functions do not say it.
-    """
+    """What a decorator's result takes nobody knows; some functions do not say it."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, settings.pop("handle", handle), **settings)
 
 
 def test_a_handler_that_cannot_be_sent_is_refused_with_a_pool_too() -> None:
-    """
-    It would be blamed on each record.
-    """
+    """It would be blamed on each record."""
     with (
         offline(SafeConsumer, "orders", **CONFIG) as consumer,
         ProcessPoolExecutor(1) as pool,
@@ -233,9 +199,7 @@ def test_a_handler_that_cannot_be_sent_is_refused_with_a_pool_too() -> None:
 def test_a_pump_refuses_the_same(
     config: dict[str, Any], settings: dict[str, Any], said: str
 ) -> None:
-    """
-    It shares the checks.
-    """
+    """It shares the checks."""
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
         pytest.raises(WorkerSettingError, match=said),
@@ -258,8 +222,6 @@ def test_a_pump_refuses_the_same(
     ],
 )
 def test_impossible_options_are_refused(kind: Any, settings: dict[str, Any]) -> None:  # noqa: ANN401
-    """
-    By the name of the option.
-    """
+    """By the name of the option."""
     with pytest.raises(WorkerSettingError):
         kind(**settings)

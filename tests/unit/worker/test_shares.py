@@ -1,6 +1,4 @@
-"""
-W1: partitions share what may be held, and what waits leaves room to the others.
-"""
+"""W1: partitions share what may be held, and what waits leaves room to the others."""
 
 from collections import Counter
 from typing import Any, Literal
@@ -23,9 +21,7 @@ LOG = 200
 
 
 class Share:
-    """
-    A worker without handlers, on partitions that all have more than may be held.
-    """
+    """A worker without handlers, on partitions that all have more than may be held."""
 
     def __init__(
         self, limits: Limits, busy: int = len(EVERY), most: int = MOST
@@ -52,24 +48,18 @@ class Share:
         self.turns(3)
 
     def turns(self, count: int) -> None:
-        """
-        Let it poll.
-        """
+        """Let it poll."""
         for _ in range(count):
             self.schedule.turn()
             self.engine.turn()
 
     def records(self) -> list[int]:
-        """
-        Return how many records of each partition are held.
-        """
+        """Return how many records of each partition are held."""
         held = self.engine.held.epochs
         return [held[tp].records if tp in held else 0 for tp in EVERY]
 
     def work(self, blocked: frozenset[TopicPartition], rounds: int) -> Counter[int]:
-        """
-        Reject what is of these partitions, do the rest; return what was done, of which.
-        """
+        """Reject what is of these partitions, do the rest; return what was done, of which."""
         done: Counter[int] = Counter()
         for _ in range(rounds):
             self.turns(1)
@@ -86,9 +76,7 @@ class Share:
 
 
 def test_each_partition_gets_something_before_one_gets_all() -> None:
-    """
-    However slow the handlers are: here none ever ends.
-    """
+    """However slow the handlers are: here none ever ends."""
     share = Share(Limits(records=40))
     share.turns(20)
     assert min(share.records()) >= 5
@@ -96,9 +84,7 @@ def test_each_partition_gets_something_before_one_gets_all() -> None:
 
 
 def test_what_idle_partitions_leave_is_used() -> None:
-    """
-    One that has records takes the share of those that have none.
-    """
+    """One that has records takes the share of those that have none."""
     share = Share(Limits(records=40), busy=1)
     share.turns(20)
     assert share.records()[0] >= 20
@@ -116,9 +102,7 @@ def test_what_idle_partitions_leave_is_used() -> None:
 def test_a_poll_is_small_only_if_one_could_pass_its_share(
     each: tuple[int, ...], room: int
 ) -> None:
-    """
-    All that comes may be of the one that has most: of 20, here, or of 4 more than that.
-    """
+    """All that comes may be of the one that has most: of 20, here, or of 4 more than that."""
     share = Share(Limits(records=100), busy=0)
     held = share.engine.held
     for tp, count in zip(EVERY, each, strict=True):
@@ -179,18 +163,14 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
 
 @pytest.mark.parametrize("records", [40, 100])
 def test_what_blocks_stops_no_other_partition(records: int) -> None:
-    """
-    Half of them fail for good, and stay; the others are finished.
-    """
+    """Half of them fail for good, and stay; the others are finished."""
     share = Share(Limits(records=records))
     done = share.work(frozenset(EVERY[:2]), 2000)
     assert done == {2: LOG, 3: LOG}
 
 
 def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
-    """
-    W10: it waits in memory, within its share.
-    """
+    """W10: it waits in memory, within its share."""
     share = Share(Limits(records=40))
     share.turns(20)
     for tp in EVERY[:2]:
@@ -204,9 +184,7 @@ def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
 def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
     records: int,
 ) -> None:
-    """
-    W10: each took a share of what was left, and may keep it for as long as it is held.
-    """
+    """W10: each took a share of what was left, and may keep it for as long as it is held."""
     share = Share(Limits(records=records), busy=0)
     for tp in EVERY[:3]:
         share.client.log[tp] = 10 * records
@@ -220,9 +198,7 @@ def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
 
 
 def test_what_comes_in_a_new_ownership_was_not_held() -> None:
-    """
-    A partition's hold ends with its ownership: lost and regained within one poll, say.
-    """
+    """A partition's hold ends with its ownership: lost and regained within one poll, say."""
     share = Share(Limits(records=40), busy=1)
     share.turns(20)
     engine, client = share.engine, share.client

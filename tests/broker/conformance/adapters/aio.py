@@ -1,6 +1,4 @@
-"""
-aiokafka: its event loop runs on a thread of its own, as it does in an application.
-"""
+"""aiokafka: its event loop runs on a thread of its own, as it does in an application."""
 
 import asyncio
 import threading
@@ -26,9 +24,7 @@ _ASSIGNORS = {
 
 
 class Adapter:
-    """
-    One consumer after the other, all on one loop.
-    """
+    """One consumer after the other, all on one loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

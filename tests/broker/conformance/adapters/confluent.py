@@ -1,6 +1,4 @@
-"""
-confluent-kafka, which is librdkafka: its two kinds of classic protocol, and KIP-848.
-"""
+"""confluent-kafka, which is librdkafka: its two kinds of classic protocol, and KIP-848."""
 
 import time
 from importlib import metadata
@@ -19,9 +17,7 @@ _TIMEOUT = 10.0
 
 
 class Adapter:
-    """
-    One consumer after the other.
-    """
+    """One consumer after the other."""
 
     def versions(self) -> dict[str, str]:
         return {

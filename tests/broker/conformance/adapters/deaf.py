@@ -1,6 +1,4 @@
-"""
-A client whose pauses do nothing: no case about pausing may let it pass.
-"""
+"""A client whose pauses do nothing: no case about pausing may let it pass."""
 
 from typing import Any
 
@@ -8,26 +6,16 @@ from safeconsumer.testing.cases import adapter
 
 
 class Adapter(adapter.Adapter):
-    """
-    A class with kafka-python's methods, without its pauses.
-    """
+    """A class with kafka-python's methods, without its pauses."""
 
     def pause(self, partitions: list[Any]) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""
 
     def pause_topic(self, topic: str) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""
 
     def pause_pattern(self, pattern: str) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""
 
     def pause_all(self) -> None:
-        """
-        Do nothing.
-        """
+        """Do nothing."""

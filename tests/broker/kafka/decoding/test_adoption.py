@@ -1,6 +1,4 @@
-"""
-Only this consumer receives so; and only where upstream is as we know it.
-"""
+"""Only this consumer receives so; and only where upstream is as we know it."""
 
 import logging
 from collections.abc import Iterator
@@ -26,16 +24,12 @@ def _asked_anew() -> Iterator[None]:
 
 
 def test_the_installed_kafka_python_is_known() -> None:
-    """
-    Else all of this is switched off and nobody sees it.
-    """
+    """Else all of this is switched off and nobody sees it."""
     assert list(compat.receiving_problems()) == []
 
 
 def test_only_our_consumers() -> None:
-    """
-    A stock one beside it keeps upstream's classes, and the modules do.
-    """
+    """A stock one beside it keeps upstream's classes, and the modules do."""
     names = (manager.KafkaTCPTransport, manager.KafkaSSLTransport, parser.KafkaProtocol)
     with offline(SafeConsumer) as ours, offline(KafkaConsumer) as stock:
         assert type(ours._manager) is receiving.ReceivingManager
@@ -48,9 +42,7 @@ def test_only_our_consumers() -> None:
 
 
 def test_every_connection_of_a_live_consumer() -> None:
-    """
-    Those that records, metadata and the group's coordinator come by.
-    """
+    """Those that records, metadata and the group's coordinator come by."""
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
         consumer = SafeConsumer("t", group_id="g", **broker.client_config)
@@ -67,9 +59,7 @@ def test_every_connection_of_a_live_consumer() -> None:
 
 
 def test_a_client_of_the_users_own_is_left_alone() -> None:
-    """
-    What it does on a connection is its own matter.
-    """
+    """What it does on a connection is its own matter."""
 
     class Theirs(KafkaConnectionManager):
         pass
@@ -86,9 +76,7 @@ def test_a_client_of_the_users_own_is_left_alone() -> None:
 def test_an_unknown_upstream_receives_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    Said once; the consumer works.
-    """
+    """Said once; the consumer works."""
     caplog.set_level(logging.INFO, logger="safeconsumer")
     monkeypatch.delattr(parser.KafkaProtocol, "_process_response")
     for _ in range(2):
@@ -101,9 +89,7 @@ def test_an_unknown_upstream_receives_itself(
 
 
 def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Methods alone do not tell.
-    """
+    """Methods alone do not tell."""
 
     class Other:
         def __init__(self, *_: object) -> None:
@@ -114,9 +100,7 @@ def test_a_missing_attribute_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_constructor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    What cannot be looked at is not known.
-    """
+    """What cannot be looked at is not known."""
 
     def other(self: object, *, net: object) -> None: ...
 

@@ -58,9 +58,7 @@ def _alike(make: Make, topic: str, **config: object) -> dict[str, Any]:
 def test_every_codec(
     make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None
 ) -> None:
-    """
-    Nulls, headers, sizes from nothing to many kilobytes, times of every age.
-    """
+    """Nulls, headers, sizes from nothing to many kilobytes, times of every age."""
     topic = kafka_topic(partitions=1)
     producer = make_producer(compression_type=codec, linger_ms=50)
     for number in range(600):
@@ -82,9 +80,7 @@ def test_every_codec(
 def test_transactions(
     make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None
 ) -> None:
-    """
-    Committed, aborted and none, one after the other and side by side.
-    """
+    """Committed, aborted and none, one after the other and side by side."""
     topic = kafka_topic(partitions=1)
     plain = make_producer(compression_type=codec)
     both = [
@@ -130,9 +126,7 @@ def test_a_compacted_topic(
     make_consumer: Make,
     make_producer: Make,
 ) -> None:
-    """
-    With holes in the middle of batches, and batches whose tail is gone.
-    """
+    """With holes in the middle of batches, and batches whose tail is gone."""
     topic = _compacting(kafka_broker)
     producer = make_producer(compression_type="zstd", linger_ms=50)
     deadline = time.monotonic() + COMPACTED_WITHIN

@@ -1,14 +1,10 @@
-"""
-The fuzz test's pytest option; ``tests/conftest.py`` calls the hook.
-"""
+"""The fuzz test's pytest option; ``tests/conftest.py`` calls the hook."""
 
 import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """
-    Add ``--fuzz-seconds``.
-    """
+    """Add ``--fuzz-seconds``."""
     parser.getgroup("records").addoption(
         "--fuzz-seconds",
         type=float,

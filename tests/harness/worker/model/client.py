@@ -1,6 +1,4 @@
-"""
-A consumer, its group and its broker in one, driven by hand; time stands still.
-"""
+"""A consumer, its group and its broker in one, driven by hand; time stands still."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,9 +21,7 @@ KEYS = 3
 
 @frozen
 class FakeRecord:
-    """
-    A record with what is asked of one.
-    """
+    """A record with what is asked of one."""
 
     topic: str
     partition: int
@@ -41,9 +37,7 @@ class FakeRecord:
 
 
 class Clock:
-    """
-    Time that moves when it is told to.
-    """
+    """Time that moves when it is told to."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -54,9 +48,7 @@ class Clock:
 
 @define
 class Pending:
-    """
-    A commit that was sent and not answered.
-    """
+    """A commit that was sent and not answered."""
 
     marks: Mapping[TopicPartition, Watermark]
     then: Callable[[Exception | None], None]
@@ -132,16 +124,12 @@ class FakeClient:
         self.join_takes = takes
 
     def wants_no_join(self) -> None:
-        """
-        Take back what asked for a join, as metadata can that flicker.
-        """
+        """Take back what asked for a join, as metadata can that flicker."""
         if self._joining is None and self._second_round is None and not self._is_lost:
             self.needs_join = False
 
     def lose(self) -> None:
-        """
-        Be evicted: the other member gets everything, and works on it.
-        """
+        """Be evicted: the other member gets everything, and works on it."""
         if self._joining is not None:
             return
         self.losses += 1
@@ -149,9 +137,7 @@ class FakeClient:
         self.needs_join = True
 
     def other_works(self, tp: TopicPartition, count: int) -> None:
-        """
-        Let the other member finish records of a partition that it owns.
-        """
+        """Let the other member finish records of a partition that it owns."""
         theirs = self._is_lost or tp not in self.positions
         if theirs and self._second_round is None and self._joining is None:
             self.committed[tp] = self._first_position(tp)
@@ -204,9 +190,7 @@ class FakeClient:
         return self.log[tp]
 
     def ran(self) -> dict[TopicPartition, tuple[int, int]]:
-        """
-        Return from where to where each partition owned was read within its ownership.
-        """
+        """Return from where to where each partition owned was read within its ownership."""
         return {tp: (self._began[tp], at) for tp, at in self.positions.items()}
 
     # ------------------------------------------------------------ the client
@@ -237,9 +221,7 @@ class FakeClient:
         return self.positions.get(tp)
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Have what a poll returned come again; it was handed out to nobody.
-        """
+        """Have what a poll returned come again; it was handed out to nobody."""
         self.positions[tp] = offset
         self.delivered = [
             one for one in self.delivered if one[0] != tp or one[1] < offset
@@ -252,9 +234,7 @@ class FakeClient:
         return self.resets.get(tp, 0)
 
     def reset(self, tp: TopicPartition, offset: int) -> None:
-        """
-        Find that the position is out of range, and go on elsewhere.
-        """
+        """Find that the position is out of range, and go on elsewhere."""
         self.resets[tp] = self.resets.get(tp, 0) + 1
         self.positions[tp] = offset
 
@@ -262,15 +242,11 @@ class FakeClient:
         return [tp for tp, at in self.positions.items() if at < self.log[tp]]
 
     def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
-        """
-        Hold a scope for a time, as a worker's consumer does.
-        """
+        """Hold a scope for a time, as a worker's consumer does."""
         self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
 
     def holds(self) -> tuple[Hold, ...]:
-        """
-        Return every hold, as ``SafeConsumer.holds`` does.
-        """
+        """Return every hold, as ``SafeConsumer.holds`` does."""
         return tuple(self.ledger.view().state)
 
     def hold(
@@ -306,9 +282,7 @@ class FakeClient:
         self.pending.append(Pending(dict(marks), then, self.generation))
 
     def answer_all(self) -> None:
-        """
-        Answer what was sent, in order.
-        """
+        """Answer what was sent, in order."""
         pending, self.pending = self.pending, []
         for one in pending:
             try:

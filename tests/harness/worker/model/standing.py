@@ -1,6 +1,4 @@
-"""
-An engine in which time stands still until somebody moves it, and its settings.
-"""
+"""An engine in which time stands still until somebody moves it, and its settings."""
 
 from safeconsumer.worker import Drain, Limits, Retry
 from safeconsumer.worker.loop import Engine
@@ -11,9 +9,7 @@ DRAIN = Drain(revoke=2.0, shutdown=3.0)
 
 
 class StandingEngine(Engine):
-    """
-    An engine whose waits move the clock.
-    """
+    """An engine whose waits move the clock."""
 
     def _wait_idle(self, seconds: float) -> None:
         self._clock.now += seconds  # type: ignore[attr-defined]  # it is our Clock

@@ -19,9 +19,7 @@ UNASKED, ON_ITS_WAY = -2, -1
 
 
 class Flaw(StrEnum):
-    """
-    A way to get it wrong; each must be found by the exploration.
-    """
+    """A way to get it wrong; each must be found by the exploration."""
 
     NONE = "none"
     NO_BARRIER = "what is gained flows at once"
@@ -33,9 +31,7 @@ class Flaw(StrEnum):
 
 
 class MemberState(NamedTuple):
-    """
-    One process.
-    """
+    """One process."""
 
     is_alive: bool = True
     is_reaching: bool = True
@@ -49,9 +45,7 @@ class MemberState(NamedTuple):
 
 
 class World(NamedTuple):
-    """
-    Everything.
-    """
+    """Everything."""
 
     log: tuple[Record | None, ...] = ()  # None: compacted away
     written: tuple[int, ...] = ()  # how many of its actions each operator has done
@@ -81,9 +75,7 @@ class Protocol:
     flaw: Flaw = Flaw.NONE
 
     def first(self) -> World:
-        """
-        Return the world before anything happened.
-        """
+        """Return the world before anything happened."""
         return World(
             written=(0,) * len(self.actions), members=(MemberState(),) * self.members
         )
@@ -111,9 +103,7 @@ class Protocol:
         }
 
     def steps(self, world: World) -> Iterator[tuple[str, World]]:
-        """
-        Yield everything that can happen next.
-        """
+        """Yield everything that can happen next."""
         yield from self._operators(world)
         yield from self._cleaner(world)
         for number, member in enumerate(world.members):
@@ -252,9 +242,7 @@ class Protocol:
 
 
 def _held(world: World, before: int) -> set[int]:
-    """
-    Return the keys whose last record below an offset is a hold, cleaned away or not.
-    """
+    """Return the keys whose last record below an offset is a hold, cleaned away or not."""
     return {
         record[0] for record in world.log[:before] if record is not None and record[1]
     } | (_deleted(world, before))

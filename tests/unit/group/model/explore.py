@@ -1,6 +1,4 @@
-"""
-Looks at every state that a small protocol can reach, breadth first.
-"""
+"""Looks at every state that a small protocol can reach, breadth first."""
 
 import time
 from collections.abc import Callable, Hashable, Iterable
@@ -36,9 +34,7 @@ def explore(
     most: int = 2_000_000,
     seconds: float = 60.0,
 ) -> Explored[S]:
-    """
-    Follow every interleaving until a bad state is met or nothing is new.
-    """
+    """Follow every interleaving until a bad state is met or nothing is new."""
     deadline = time.monotonic() + seconds
     came_from: dict[S, tuple[S, str] | None] = {first: None}
     front = [first]

@@ -13,9 +13,7 @@ from attrs import frozen
 
 
 class Carrier(StrEnum):
-    """
-    How the pause travels.
-    """
+    """How the pause travels."""
 
     LITERAL = "user data, marks of what is owned"
     KEPT = "user data, every mark ever heard"
@@ -24,9 +22,7 @@ class Carrier(StrEnum):
 
 
 class World(NamedTuple):
-    """
-    Everything. ``marks``: what each member believes; ``stored``: what the broker has.
-    """
+    """Everything. ``marks``: what each member believes; ``stored``: what the broker has."""
 
     owner: int = 0
     marks: tuple[bool, ...] = ()
@@ -60,9 +56,7 @@ class Handover:
         return World(marks=(False,) * self.members, alive=(True,) * self.members)
 
     def is_leak(self, world: World) -> bool:
-        """
-        Tell whether the owner would deliver though the partition was paused.
-        """
+        """Tell whether the owner would deliver though the partition was paused."""
         if not world.is_paused or world.owner < 0:
             return False
         return world.alive[world.owner] and not world.marks[world.owner]

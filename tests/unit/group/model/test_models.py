@@ -1,6 +1,4 @@
-"""
-Every interleaving of small worlds: what is promised never breaks, what is flawed does.
-"""
+"""Every interleaving of small worlds: what is promised never breaks, what is flawed does."""
 
 import sys
 from collections.abc import Callable
@@ -20,9 +18,7 @@ def test_the_barrier_never_leaks(
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """
-    Crashes, restarts, delays, compaction, a topic cut off, late readers, zombies.
-    """
+    """Crashes, restarts, delays, compaction, a topic cut off, late readers, zombies."""
     protocol = Protocol(members=2, generations=3, faults=2)
     seen = explore(
         protocol.first(), protocol.steps, protocol.is_leak, seconds=model_seconds

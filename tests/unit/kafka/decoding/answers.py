@@ -1,6 +1,4 @@
-"""
-Answers as a broker writes them, and parsers that wait for them.
-"""
+"""Answers as a broker writes them, and parsers that wait for them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -25,9 +23,7 @@ _Api = ApiVersionsResponse.ApiVersion
 
 @frozen
 class Exchange:
-    """
-    A request, and the bytes that answer it; the first of a connection has number 1.
-    """
+    """A request, and the bytes that answer it; the first of a connection has number 1."""
 
     request: Any
     answer: bytes
@@ -72,9 +68,7 @@ def fetch(number: int, *records: bytes) -> Exchange:
 
 
 def token(data: bytes) -> Exchange:
-    """
-    Answer an authentication of old: a length and bytes, no header.
-    """
+    """Answer an authentication of old: a length and bytes, no header."""
     return Exchange(SaslBytesRequest(b"t"), len(data).to_bytes(4, "big") + data)
 
 
@@ -84,9 +78,7 @@ def _written(response: Any, number: int) -> bytes:  # noqa: ANN401 - upstream's 
 
 
 def stock(requests: Iterable[Any], **config: object) -> KafkaProtocol:
-    """
-    Make upstream's parser, which has sent these.
-    """
+    """Make upstream's parser, which has sent these."""
     parser = KafkaProtocol(client_id="c", **config)
     for request in requests:
         parser.send_request(request)
@@ -94,9 +86,7 @@ def stock(requests: Iterable[Any], **config: object) -> KafkaProtocol:
 
 
 def ours(requests: Iterable[Any], **config: object) -> FrameParser:
-    """
-    Make our parser, adopted as a transport does it.
-    """
+    """Make our parser, adopted as a transport does it."""
     parser: Any = stock(requests, **config)
     parser.__class__ = FrameParser
     parser.prepare()
@@ -105,16 +95,12 @@ def ours(requests: Iterable[Any], **config: object) -> FrameParser:
 
 
 def handed(parser: KafkaProtocol, chunks: Iterable[bytes]) -> list[object]:
-    """
-    Hand a parser these bytes; return what it answers, and the error that ends it.
-    """
+    """Hand a parser these bytes; return what it answers, and the error that ends it."""
     return _told(parser.receive_bytes(chunk) for chunk in chunks)
 
 
 def received(parser: FrameParser, chunks: Sequence[bytes]) -> list[object]:
-    """
-    Hand our parser these bytes where it wants them, as a socket would.
-    """
+    """Hand our parser these bytes where it wants them, as a socket would."""
     return _told(_placed(parser, chunks))
 
 

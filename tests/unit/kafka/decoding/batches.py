@@ -1,6 +1,4 @@
-"""
-Record batches as brokers store them: compacted, stamped, in transactions, of any age.
-"""
+"""Record batches as brokers store them: compacted, stamped, in transactions, of any age."""
 
 import struct
 from collections.abc import Sequence
@@ -28,9 +26,7 @@ ABORT, COMMIT = 0, 1
 
 @frozen
 class Row:
-    """
-    A record; ``gap`` offsets before it were compacted away.
-    """
+    """A record; ``gap`` offsets before it were compacted away."""
 
     timestamp: int = 1
     key: bytes | None = None
@@ -41,9 +37,7 @@ class Row:
 
 @frozen(kw_only=True)
 class Frame:
-    """
-    What a batch says beside its records; ``tail`` offsets at its end are gone.
-    """
+    """What a batch says beside its records; ``tail`` offsets at its end are gone."""
 
     magic: int = 2
     codec: int = 0
@@ -56,9 +50,7 @@ class Frame:
 
 
 def many(rows: Sequence[Row], count: int) -> list[Row]:
-    """
-    Repeat rows until there are so many, each a little different.
-    """
+    """Repeat rows until there are so many, each a little different."""
     return [
         evolve(row, value=None if row.value is None else row.value + b"%d" % number)
         for number in range(count)
@@ -67,9 +59,7 @@ def many(rows: Sequence[Row], count: int) -> list[Row]:
 
 
 def written(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
-    """
-    Write a batch that begins at offset ``first``; tell the offset behind it as well.
-    """
+    """Write a batch that begins at offset ``first``; tell the offset behind it as well."""
     if frame.magic < 2:
         return _legacy(first, rows, frame)
     builder = DefaultRecordBatchBuilder(
@@ -92,18 +82,14 @@ def written(first: int, rows: Sequence[Row], frame: Frame) -> tuple[bytes, int]:
 
 
 def marker(first: int, kind: int, producer: int, epoch: int = 0) -> tuple[bytes, int]:
-    """
-    Write the control batch that ends a transaction.
-    """
+    """Write the control batch that ends a transaction."""
     frame = Frame(producer=producer, transactional=True, control=True, epoch=epoch)
     key, value = struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 0)
     return written(first, [Row(key=key, value=value)], frame)
 
 
 def sealed(data: bytes) -> bytearray:
-    """
-    Return a batch of format 2 with length and checksum as they should be.
-    """
+    """Return a batch of format 2 with length and checksum as they should be."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
     struct.pack_into(">I", data, 17, calc_crc32c(memoryview(data)[21:]))
@@ -111,9 +97,7 @@ def sealed(data: bytes) -> bytearray:
 
 
 def legacy_sealed(data: bytes) -> bytearray:
-    """
-    Return a message of format 0 or 1 with length and checksum as they should be.
-    """
+    """Return a message of format 0 or 1 with length and checksum as they should be."""
     data = bytearray(data)
     struct.pack_into(">i", data, 8, len(data) - 12)
     crc = calc_crc32(memoryview(data)[_LEGACY_MAGIC:])

@@ -1,6 +1,4 @@
-"""
-Both decoders do the same with the same data, and everything seen is compared.
-"""
+"""Both decoders do the same with the same data, and everything seen is compared."""
 
 import warnings
 from collections.abc import Sequence
@@ -20,9 +18,7 @@ _MOST_TAKES = 40
 
 @frozen
 class Aborted:
-    """
-    An entry of a Fetch answer's list of aborted transactions.
-    """
+    """An entry of a Fetch answer's list of aborted transactions."""
 
     producer_id: int
     first_offset: int
@@ -52,9 +48,7 @@ class Case:
 
 @frozen
 class Aggregator:
-    """
-    Remembers what upstream's fetch metrics would add up.
-    """
+    """Remembers what upstream's fetch metrics would add up."""
 
     told: list[tuple[Any, ...]] = field(factory=list)
 
@@ -81,18 +75,14 @@ def compared(case: Case) -> list[Any]:
 
 
 def story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class
-    """
-    Read an answer with one decoder; an error ends nothing, only the caller's interest.
-    """
+    """Read an answer with one decoder; an error ends nothing, only the caller's interest."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deserializers that take two arguments
         return _story(kind, case)
 
 
 def records_of(steps: list[Any]) -> list[tuple[Any, ...]]:
-    """
-    Return the fields of all records of a story, without their types.
-    """
+    """Return the fields of all records of a story, without their types."""
     return [
         tuple(value for _, value in fields)
         for step in steps
@@ -102,9 +92,7 @@ def records_of(steps: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def errors_of(steps: list[Any]) -> list[type]:
-    """
-    Return the classes of all errors of a story.
-    """
+    """Return the classes of all errors of a story."""
     return [step[1] for step in steps if step[0] == "raised"]
 
 

@@ -1,6 +1,4 @@
-"""
-Answers that are broken at random, in all places: headers, records, compressed data.
-"""
+"""Answers that are broken at random, in all places: headers, records, compressed data."""
 
 import random
 from collections.abc import Callable
@@ -41,9 +39,7 @@ _ROWS = (
 
 
 def case(dice: random.Random) -> Case:
-    """
-    Damage one batch, and put others before and behind it, or none.
-    """
+    """Damage one batch, and put others before and behind it, or none."""
     at = dice.choice((0, 0, 3, 2**40))
     before, broken_at = _one(dice, at) if dice.random() < 0.3 else (b"", at)
     whole, behind = _one(dice, broken_at)

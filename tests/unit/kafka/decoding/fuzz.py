@@ -29,18 +29,14 @@ _ROOM = 2**17
 
 
 def to_json(one: Case) -> str:
-    """
-    Tell a case on one line, its data as hex.
-    """
+    """Tell a case on one line, its data as hex."""
     told = asdict(one)
     told = {key: value for key, value in told.items() if "deserializer" not in key}
     return json.dumps({**told, "data": one.data.hex()})
 
 
 def from_json(line: str) -> Case:
-    """
-    Read what ``to_json`` told.
-    """
+    """Read what ``to_json`` told."""
     told: dict[str, Any] = json.loads(line)
     told["data"] = bytes.fromhex(told["data"])
     told["aborted"] = [Aborted(**one) for one in told["aborted"]]
@@ -48,9 +44,7 @@ def from_json(line: str) -> Case:
 
 
 def main() -> int:
-    """
-    Print a line of counts, or the first answer that was read otherwise.
-    """
+    """Print a line of counts, or the first answer that was read otherwise."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))  # noqa: S311

@@ -1,6 +1,4 @@
-"""
-Upstream's connections over loopback, with or without TLS, and their other side.
-"""
+"""Upstream's connections over loopback, with or without TLS, and their other side."""
 
 import socket
 import ssl
@@ -62,16 +60,12 @@ class Line:
         return list(futures)
 
     def send(self, *chunks: bytes) -> None:
-        """
-        Write to the connection from the other side, and wait until it is written.
-        """
+        """Write to the connection from the other side, and wait until it is written."""
         for chunk in chunks:
             self.far.sendall(chunk)
 
     def outcomes(self, futures: list[Any]) -> list[object]:
-        """
-        Wait for answers: their text, or the kinds of errors they ended with.
-        """
+        """Wait for answers: their text, or the kinds of errors they ended with."""
         return [self._outcome(future) for future in futures]
 
     def _outcome(self, future: Any) -> object:  # noqa: ANN401 - upstream's class
@@ -81,9 +75,7 @@ class Line:
         return type(future.exception) if future.exception else str(future.value)
 
     def reset(self) -> None:
-        """
-        End the connection as a broken one ends.
-        """
+        """End the connection as a broken one ends."""
         self.far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.far.close()
 

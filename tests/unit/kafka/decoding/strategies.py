@@ -1,6 +1,4 @@
-"""
-Answers of brokers, drawn by Hypothesis.
-"""
+"""Answers of brokers, drawn by Hypothesis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,9 +36,7 @@ TAKES = st.lists(st.integers(0, 9) | st.integers(1, 3000) | st.none(), min_size=
 
 @st.composite
 def rows(draw: Callable[..., Any], *, magic: int = 2) -> list[Row]:
-    """
-    Draw the records of one batch.
-    """
+    """Draw the records of one batch."""
     row = st.builds(
         Row,
         _TIMES,
@@ -60,9 +56,7 @@ def rows(draw: Callable[..., Any], *, magic: int = 2) -> list[Row]:
 
 @frozen(kw_only=True)
 class _Log:
-    """
-    What has been written so far, and which transactions are open.
-    """
+    """What has been written so far, and which transactions are open."""
 
     data: bytes = b""
     end: int = 0
@@ -75,9 +69,7 @@ class _Log:
 
 @st.composite
 def answers(draw: Callable[..., Any]) -> Case:
-    """
-    Draw several batches of all kinds in one answer, and how they are read.
-    """
+    """Draw several batches of all kinds in one answer, and how they are read."""
     log = _Log(end=draw(st.integers(0, 50)))
     first = log.end
     kinds = st.sampled_from(("plain", "plain", "legacy", "data", "data", "marker"))

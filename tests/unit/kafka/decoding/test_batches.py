@@ -1,7 +1,5 @@
 # ruff: noqa: ANN401 - arguments of every kind
-"""
-The compiled code itself: no bytes and no arguments make it read elsewhere, or leak.
-"""
+"""The compiled code itself: no bytes and no arguments make it read elsewhere, or leak."""
 
 import gc
 import itertools
@@ -41,9 +39,7 @@ WRONG = [
 
 
 def read(data: Any, at: Any = 0, count: Any = COUNT, **other: Any) -> Any:
-    """
-    Call it with what is usual, but for what is said.
-    """
+    """Call it with what is usual, but for what is said."""
     usual = {
         "kind": ConsumerRecord,
         "topic": TOPIC,
@@ -57,9 +53,7 @@ def read(data: Any, at: Any = 0, count: Any = COUNT, **other: Any) -> Any:
 
 
 def test_records_are_made_from_any_place_on() -> None:
-    """
-    In any numbers, which add up to all of them, and to all bytes.
-    """
+    """In any numbers, which add up to all of them, and to all bytes."""
     _batches.check(SOUND, 0, COUNT)
     whole, size, end = read(SOUND)
     assert end == len(SOUND)
@@ -76,9 +70,7 @@ def test_records_are_made_from_any_place_on() -> None:
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
 def test_any_buffer_will_do(buffer: Any) -> None:
-    """
-    And what came from it does not change with it.
-    """
+    """And what came from it does not change with it."""
     data = buffer(SOUND)
     _batches.check(data, 0, COUNT)
     records, *_ = read(data)
@@ -89,9 +81,7 @@ def test_any_buffer_will_do(buffer: Any) -> None:
 
 
 def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
-    """
-    How many, their bytes, where the next one is, and the last one's offset.
-    """
+    """How many, their bytes, where the next one is, and the last one's offset."""
     for wanted in range(COUNT + 2):
         count, size, at, last = _batches.pass_over(SOUND, 0, COUNT, wanted)
         assert count == min(wanted, COUNT)
@@ -102,9 +92,7 @@ def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
 
 @pytest.mark.parametrize("data", WRONG)
 def test_what_no_producer_writes(data: bytes) -> None:
-    """
-    The check says so, and neither reading nor skipping it goes anywhere else.
-    """
+    """The check says so, and neither reading nor skipping it goes anywhere else."""
     with pytest.raises(ValueError, match="producer writes"):
         _batches.check(data, 0, COUNT)
     for count in range(COUNT + 2):
@@ -116,9 +104,7 @@ def test_what_no_producer_writes(data: bytes) -> None:
 
 
 def one(body: str) -> bytes:
-    """
-    Return a record of what stands in it, in hex: attributes, time, offset, key, ...
-    """
+    """Return a record of what stands in it, in hex: attributes, time, offset, key, ..."""
     inside = bytes.fromhex(body)
     return bytes([2 * len(inside)]) + inside
 
@@ -143,9 +129,7 @@ def one(body: str) -> bytes:
     ],
 )
 def test_a_record_that_no_producer_writes(body: str) -> None:
-    """
-    By itself, and with another one behind it that would do for what is missing.
-    """
+    """By itself, and with another one behind it that would do for what is missing."""
     sound = one("00 00 00 01 01 00")
     _batches.check(sound + sound, 0, 2)
     for data, count in ((one(body), 1), (one(body) + sound, 2)):
@@ -156,9 +140,7 @@ def test_a_record_that_no_producer_writes(body: str) -> None:
 
 
 def test_records_that_are_cut_off() -> None:
-    """
-    Wherever the buffer ends: a sanitizer sees what is read behind it.
-    """
+    """Wherever the buffer ends: a sanitizer sees what is read behind it."""
     for end in range(len(SOUND)):
         with pytest.raises(ValueError, match="producer writes"):
             _batches.check(SOUND[:end], 0, COUNT)
@@ -180,9 +162,7 @@ def test_records_that_are_cut_off() -> None:
     delta=st.integers(-(2**63), 2**63 - 1),
 )
 def test_any_bytes_at_any_place(data: bytes, at: int, count: int, delta: int) -> None:
-    """
-    Either a result or a ValueError; what is checked can be read.
-    """
+    """Either a result or a ValueError; what is checked can be read."""
     try:
         _batches.check(data, at, count)
     except ValueError:
@@ -202,9 +182,7 @@ def test_any_bytes_at_any_place(data: bytes, at: int, count: int, delta: int) ->
 
 
 class Other(tuple):
-    """
-    Makes no instance of its own.
-    """
+    """Makes no instance of its own."""
 
     __slots__ = ()
 
@@ -234,26 +212,20 @@ class Other(tuple):
 def test_arguments_that_cannot_be(
     error: type[Exception], arguments: dict[str, Any]
 ) -> None:
-    """
-    A Python error, and nothing is read.
-    """
+    """A Python error, and nothing is read."""
     with pytest.raises(error):
         read(**({"data": SOUND} | arguments))
 
 
 def test_a_record_is_of_the_type_that_was_given() -> None:
-    """
-    Made as a named tuple makes its own: by tuple, with as many fields.
-    """
+    """Made as a named tuple makes its own: by tuple, with as many fields."""
     records, *_ = read(SOUND, kind=Other)
     assert {type(record) for record in records} == {Other}
     assert {len(record) for record in records} == {len(ConsumerRecord._fields)}
 
 
 def test_the_collector_does_not_know_what_was_made() -> None:
-    """
-    Nothing in a record leads back to it; there is no place for something that could.
-    """
+    """Nothing in a record leads back to it; there is no place for something that could."""
     records, *_ = read(SOUND)
     made = [*records, *(one.headers for one in records)]
     made += [pair for one in records for pair in one.headers]
@@ -263,18 +235,14 @@ def test_the_collector_does_not_know_what_was_made() -> None:
 
 
 def test_the_time_of_the_broker_is_that_of_all() -> None:
-    """
-    And its type says so.
-    """
+    """And its type says so."""
     records, *_ = read(SOUND, append_time=9)
     assert {(one.timestamp, one.timestamp_type) for one in records} == {(9, 1)}
 
 
 @pytest.fixture
 def callback() -> Iterator[Callable[[Any], None]]:
-    """
-    Have the collector call something each time that it has started.
-    """
+    """Have the collector call something each time that it has started."""
     added: list[Any] = []
 
     def add(called: Any) -> None:
@@ -292,9 +260,7 @@ MANY = Row(0, b"k", b"v", (("h", b"1"),) * 3_000)
 def test_the_collector_sees_only_what_is_complete(
     callback: Callable[[Any], None],
 ) -> None:
-    """
-    Code that it runs may look at every list: one with empty places would crash it.
-    """
+    """Code that it runs may look at every list: one with empty places would crash it."""
     data = bytes(written(0, [MANY] * 3, Frame())[0][HEADER:])
     seen: list[int] = []
 
@@ -311,9 +277,7 @@ def test_the_collector_sees_only_what_is_complete(
 def test_code_that_the_collector_runs_may_change_what_it_sees(
     callback: Callable[[Any], None],
 ) -> None:
-    """
-    A buffer that is written to, or a list that is emptied, is no way to crash.
-    """
+    """A buffer that is written to, or a list that is emptied, is no way to crash."""
     kept = bytes(written(0, [MANY], Frame())[0][HEADER:])
     data = bytearray(kept)
 
@@ -334,17 +298,13 @@ def test_code_that_the_collector_runs_may_change_what_it_sees(
 
 
 def test_a_sum_that_leaves_64_bits_turns_over() -> None:
-    """
-    Callers see to it that none does; here nothing is undefined.
-    """
+    """Callers see to it that none does; here nothing is undefined."""
     (record,), *_ = read(one("00 00 02 01 01 00"), 0, 1, offset=2**63 - 1)
     assert record.offset == -(2**63)
 
 
 def test_a_name_is_text_where_python_says_so() -> None:
-    """
-    For all first bytes with what may follow them, and where they are cut off.
-    """
+    """For all first bytes with what may follow them, and where they are cut off."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
     names = [bytes(pair) for pair in itertools.product(range(256), seconds)]
@@ -368,9 +328,7 @@ def test_a_name_is_text_where_python_says_so() -> None:
 
 
 def test_others_run_while_a_large_batch_is_checked() -> None:
-    """
-    A batch of a few KB may have a gigabyte of headers when it is uncompressed.
-    """
+    """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 2_000_000
     data = record * count
@@ -393,9 +351,7 @@ def test_others_run_while_a_large_batch_is_checked() -> None:
 
 @pytest.mark.parametrize("data", [SOUND, *WRONG])
 def test_nothing_is_kept(data: bytes) -> None:
-    """
-    Neither of what it is given nor of what it makes, also after a fault in the middle.
-    """
+    """Neither of what it is given nor of what it makes, also after a fault in the middle."""
     append_time, epoch = 10**15, 10**12
     given = data, TOPIC, append_time, epoch, ConsumerRecord
 

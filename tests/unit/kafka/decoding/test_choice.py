@@ -1,6 +1,4 @@
-"""
-``decoder="auto" | "python" | "compiled"``: which decoder there is, and why (P15).
-"""
+"""``decoder="auto" | "python" | "compiled"``: which decoder there is, and why (P15)."""
 
 import logging
 import shutil
@@ -27,9 +25,7 @@ BATCHES = "safeconsumer._kafka.decoding._batches"
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """
-    Let the choice be made anew, and forgotten afterwards.
-    """
+    """Let the choice be made anew, and forgotten afterwards."""
     monkeypatch.setattr(decoders, "_logged", set())
     decoders._compiled.cache_clear()
     yield monkeypatch
@@ -42,9 +38,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     [("auto", "compiled"), ("compiled", "compiled"), ("python", "python")],
 )
 def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> None:
-    """
-    As an attribute; and it is what reads the batches.
-    """
+    """As an attribute; and it is what reads the batches."""
     consumer = safe(decoder=wanted)
     assert consumer.decoder == got
     assigned(consumer, TP)
@@ -57,9 +51,7 @@ def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> N
 
 @pytest.mark.parametrize("wanted", ["fast", "", "Auto", None])
 def test_another_word_is_refused(wanted: Any) -> None:  # noqa: ANN401 - any mistake
-    """
-    Before anything is opened; with the words there are.
-    """
+    """Before anything is opened; with the words there are."""
     with pytest.raises(ValueError, match="auto, python, compiled"):
         SafeConsumer(decoder=wanted, bootstrap_servers="127.0.0.1:1")
 
@@ -67,9 +59,7 @@ def test_another_word_is_refused(wanted: Any) -> None:  # noqa: ANN401 - any mis
 def test_it_is_logged_once(
     safe: Maker, fresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """
-    However many consumers there are; each decoder has a line.
-    """
+    """However many consumers there are; each decoder has a line."""
     del fresh
     caplog.set_level(logging.INFO, "safeconsumer")
     for wanted in ("auto", "compiled", "auto", "python", "python"):
@@ -112,9 +102,7 @@ def _chosen(*missing: str, folder: Path | None = None) -> list[str]:
 
 
 def test_where_there_was_no_compiler() -> None:
-    """
-    ``auto`` tells the reason, ``compiled`` the way out.
-    """
+    """``auto`` tells the reason, ``compiled`` the way out."""
     auto, compiled = _chosen(BATCHES)
     assert auto == "python | this installation was built without it"
     assert compiled.startswith("MissingExtraError ")
@@ -125,9 +113,7 @@ def test_where_there_was_no_compiler() -> None:
 def test_a_consumer_without_it_reads_all_the_same(
     safe: Maker, fresh: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    """
-    ``auto`` never fails; ``compiled`` fails before anything is opened.
-    """
+    """``auto`` never fails; ``compiled`` fails before anything is opened."""
     _hide(fresh)
     consumer = safe(decoder=wanted)
     assert consumer.decoder == "python"
@@ -140,9 +126,7 @@ def test_a_consumer_without_it_reads_all_the_same(
 
 
 def test_a_stale_one_is_not_used(fresh: pytest.MonkeyPatch) -> None:
-    """
-    As after a pull, in an editable installation that was not made again.
-    """
+    """As after a pull, in an editable installation that was not made again."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"
@@ -154,9 +138,7 @@ def test_a_stale_one_is_not_used(fresh: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
-    """
-    Another machine's, say, in a checkout that is shared.
-    """
+    """Another machine's, say, in a checkout that is shared."""
     package = tmp_path / "safeconsumer"
     ours = Path(decoders.__file__).parents[2]
     shutil.copytree(ours, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -168,9 +150,7 @@ def test_one_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
 
 
 def test_what_was_not_to_be_had_is_looked_for_again(fresh: pytest.MonkeyPatch) -> None:
-    """
-    A failure is not remembered.
-    """
+    """A failure is not remembered."""
     with fresh.context() as patched:
         _hide(patched)
         assert decoders.choose("auto").name == "python"

@@ -1,6 +1,4 @@
-"""
-Compressed data that is unusual or broken is read alike (P15).
-"""
+"""Compressed data that is unusual or broken is read alike (P15)."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,9 +40,7 @@ def _ends(good: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("codec", PACK)
 def test_ends_that_are_missing_or_too_many(codec: int) -> None:
-    """
-    Libraries differ in what they forgive.
-    """
+    """Libraries differ in what they forgive."""
     good = PACK[codec](PLAIN)
     assert _read(codec, good) == 20
     assert min(_read(codec, section) for section in _ends(good)) == 0
@@ -52,9 +48,7 @@ def test_ends_that_are_missing_or_too_many(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", PACK)
 def test_several_streams_in_one_batch(codec: int) -> None:
-    """
-    Whole, torn apart, with nothing before and behind.
-    """
+    """Whole, torn apart, with nothing before and behind."""
     pack = PACK[codec]
     good = pack(PLAIN)
     torn = pack(PLAIN[:100]) + pack(PLAIN[100:])
@@ -71,9 +65,7 @@ def test_several_streams_in_one_batch(codec: int) -> None:
 
 
 def test_snappy_without_and_with_a_foreign_frame() -> None:
-    """
-    Producers other than Java's write it raw, or count the version otherwise.
-    """
+    """Producers other than Java's write it raw, or count the version otherwise."""
     framed = codecs.snappy_encode(PLAIN)
     assert _read(2, snappy.compress(PLAIN)) == 20
     assert _read(2, framed[:8] + b"\1\0\0\0\1\0\0\0" + framed[16:]) == 20
@@ -93,9 +85,7 @@ def test_snappy_without_and_with_a_foreign_frame() -> None:
     ids=str,
 )
 def test_lz4_of_every_kind(options: dict[str, int]) -> None:
-    """
-    And each with every one of its bytes damaged.
-    """
+    """And each with every one of its bytes damaged."""
     good = lz4.frame.compress(PLAIN, **options)
     assert _read(3, good) == 20
     _flipped(3, good)
@@ -107,18 +97,14 @@ def test_lz4_of_every_kind(options: dict[str, int]) -> None:
     ids=str,
 )
 def test_zstd_of_every_kind(options: dict[str, int]) -> None:
-    """
-    And each with every one of its bytes damaged.
-    """
+    """And each with every one of its bytes damaged."""
     good = zstandard.ZstdCompressor(**options).compress(PLAIN)
     assert _read(4, good) == 20
     _flipped(4, good)
 
 
 def test_zstd_on_several_threads() -> None:
-    """
-    Each has a decompressor of its own: a mixed-up one would give errors.
-    """
+    """Each has a decompressor of its own: a mixed-up one would give errors."""
     sections = [
         codecs.zstd_encode(PLAIN * 2_000 + bytes([one]) * 1_000_000) for one in range(4)
     ]
@@ -133,9 +119,7 @@ def test_zstd_on_several_threads() -> None:
 
 
 def test_a_large_window_is_not_kept() -> None:
-    """
-    A producer chooses it: 128 MB for 1 MB on the wire.
-    """
+    """A producer chooses it: 128 MB for 1 MB on the wire."""
     options = zstandard.ZstdCompressionParameters.from_level(
         1, window_log=27, write_content_size=False
     )

@@ -1,6 +1,4 @@
-"""
-Deserializers of all three forms, and what they raise, count alike (P15).
-"""
+"""Deserializers of all three forms, and what they raise, count alike (P15)."""
 
 import warnings
 from collections.abc import Callable
@@ -35,9 +33,7 @@ ERRORS: list[type[Exception]] = [ValueError, StopIteration, TypeError]
 
 
 class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Raises for data of some first letters, and notes what it was asked for.
-    """
+    """Raises for data of some first letters, and notes what it was asked for."""
 
     def __init__(self, error: type[Exception] | None, letters: bytes) -> None:
         self.error = error
@@ -52,9 +48,7 @@ class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
 
 
 class Two(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    The older form, without headers.
-    """
+    """The older form, without headers."""
 
     def __init__(self, picky: Picky) -> None:
         self.picky = picky
@@ -64,9 +58,7 @@ class Two(Deserializer):  # type: ignore[misc]  # upstream is untyped
 
 
 class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Changes the headers it is shown.
-    """
+    """Changes the headers it is shown."""
 
     def deserialize(
         self, topic: str, headers: list[Any], data: bytes | None
@@ -76,9 +68,7 @@ class Meddling(Deserializer):  # type: ignore[misc]  # upstream is untyped
 
 
 def wrapped(deserializer: Callable[[bytes | None], Any]) -> Any:  # noqa: ANN401
-    """
-    Return what a consumer makes of a plain callable.
-    """
+    """Return what a consumer makes of a plain callable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with offline(KafkaConsumer, value_deserializer=deserializer) as consumer:
@@ -106,9 +96,7 @@ deserializers = (
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(case=answers(), key=deserializers, value=deserializers)
 def test_whatever_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
-    """
-    The same results, or the same error at the same record, whatever was taken before.
-    """
+    """The same results, or the same error at the same record, whatever was taken before."""
     compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
 
@@ -125,9 +113,7 @@ def _calling(picky: Picky) -> Callable[[bytes | None], Any]:
 def test_the_error_comes_behind_what_stands_before_it(
     form: Callable[[Picky], Any], error: type[Exception], start: int
 ) -> None:
-    """
-    ``StopIteration`` as ``RuntimeError``; also if nothing stands before it.
-    """
+    """``StopIteration`` as ``RuntimeError``; also if nothing stands before it."""
     rows = [Row(value=b"%d" % number, headers=(("h", b"v"),)) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=1))
     case = Case(

@@ -1,6 +1,4 @@
-"""
-The compiled decoder answers as upstream's does (P15).
-"""
+"""The compiled decoder answers as upstream's does (P15)."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,9 +34,7 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 @settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 @given(case=answers())
 def test_whatever_a_broker_may_answer(case: Case) -> None:
-    """
-    Records, their types, positions, epochs, metrics: the same after every take.
-    """
+    """Records, their types, positions, epochs, metrics: the same after every take."""
     compared(case)
 
 
@@ -48,9 +44,7 @@ def _offsets(case: Case) -> list[int]:
 
 @pytest.mark.parametrize("codec", range(5))
 def test_every_codec_from_the_middle(codec: int) -> None:
-    """
-    A broker sends the whole batch; what stands below the fetch offset is skipped.
-    """
+    """A broker sends the whole batch; what stands below the fetch offset is skipped."""
     rows = [Row(5, b"k", b"v" * 50, (("h", b"1"), ("n", None)))] * 100
     first, after = written(10, rows, Frame(codec=codec))
     second, _ = written(after, rows, Frame(codec=codec))
@@ -60,9 +54,7 @@ def test_every_codec_from_the_middle(codec: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 1000, 5000])
 def test_batches_of_any_size(count: int) -> None:
-    """
-    As one, and in the pieces that ``max_poll_records`` makes.
-    """
+    """As one, and in the pieces that ``max_poll_records`` makes."""
     rows = many([Row(-5, None, b"x"), Row(2**40, b"key", None)], count)
     data, _ = written(0, rows, Frame(codec=3))
     for n in (None, 1, 499, 500, count):
@@ -71,9 +63,7 @@ def test_batches_of_any_size(count: int) -> None:
 
 
 def test_holes_and_missing_tails() -> None:
-    """
-    The position goes on behind what compaction took away.
-    """
+    """The position goes on behind what compaction took away."""
     first, after = written(5, [Row(gap=3), Row(gap=4)], Frame(tail=6))
     second, end = written(after + 10, [Row(gap=1)], Frame(tail=2))
     steps = compared(Case(data=first + second, takes=(1,)))
@@ -85,9 +75,7 @@ def test_holes_and_missing_tails() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", range(4))
 def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
-    """
-    Also in one answer: no record is lost, and an epoch stays where it was.
-    """
+    """Also in one answer: no record is lost, and an epoch stays where it was."""
     frame = Frame(magic=magic, codec=codec)
     data, at = b"", 0
     for each in (frame, frame, Frame(epoch=4), frame, frame, Frame(epoch=5)):
@@ -100,18 +88,14 @@ def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
 
 
 def test_old_records_below_the_fetch_offset_only() -> None:
-    """
-    Upstream's position follows even what it skips.
-    """
+    """Upstream's position follows even what it skips."""
     data, _ = written(0, [Row()] * 3, Frame(magic=1, codec=1))
     assert _offsets(Case(data=data, fetch_offset=9)) == []
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_aborted_transactions(committed: bool) -> None:  # noqa: FBT001 - pytest's
-    """
-    Left out under ``read_committed`` until their marker, and only there.
-    """
+    """Left out under ``read_committed`` until their marker, and only there."""
     mine = Frame(producer=7, transactional=True, codec=4)
     data, at = b"", 0
     for batch in (mine, ABORT, mine, COMMIT, Frame(producer=7), mine, ABORT):
@@ -129,9 +113,7 @@ def test_aborted_transactions(committed: bool) -> None:  # noqa: FBT001 - pytest
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_control_batch_without_a_record(committed: bool) -> None:  # noqa: FBT001
-    """
-    Compaction leaves such; upstream stumbles over it under ``read_committed``.
-    """
+    """Compaction leaves such; upstream stumbles over it under ``read_committed``."""
     frame = Frame(producer=7, transactional=True, control=True)
     data, _ = written(0, [], frame)
     more, _ = written(1, [Row()], Frame())
@@ -141,9 +123,7 @@ def test_a_control_batch_without_a_record(committed: bool) -> None:  # noqa: FBT
 
 @pytest.mark.parametrize("check_crcs", [True, False])
 def test_checksums(check_crcs: bool) -> None:  # noqa: FBT001 - pytest's
-    """
-    Records of the batches before come first; then the error, then nothing more.
-    """
+    """Records of the batches before come first; then the error, then nothing more."""
     good, at = written(0, [Row()] * 3, Frame())
     bad, at = written(at, [Row(value=b"abc")] * 3, Frame())
     rest, _ = written(at, [Row()], Frame())
@@ -155,9 +135,7 @@ def test_checksums(check_crcs: bool) -> None:  # noqa: FBT001 - pytest's
 
 @pytest.mark.parametrize("cut", range(1, 80))
 def test_a_partial_last_batch(cut: int) -> None:
-    """
-    Brokers send them; they are fetched again.
-    """
+    """Brokers send them; they are fetched again."""
     good, at = written(0, [Row()] * 3, Frame())
     half, _ = written(at, [Row(value=b"abc")] * 3, Frame())
     steps = compared(Case(data=good + half[:-cut]))
@@ -165,9 +143,7 @@ def test_a_partial_last_batch(cut: int) -> None:
 
 
 def test_metrics_when_drained_in_the_middle() -> None:
-    """
-    What was read counts, what was thrown away does not.
-    """
+    """What was read counts, what was thrown away does not."""
     rows = [Row(value=b"v" * size) for size in (1, 2, 70, 70, 70, 70, 70, 200)] * 30
     data, _ = written(0, rows, Frame(codec=1))
     for takes in range(4):
@@ -177,18 +153,14 @@ def test_metrics_when_drained_in_the_middle() -> None:
 @pytest.mark.parametrize("far", [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])
 @pytest.mark.parametrize("first", [0, 2**61, -(2**61)])
 def test_a_forged_time_adds_up(first: int, far: int) -> None:
-    """
-    A sum beyond 64 bits, which no producer writes, is as large as in Python.
-    """
+    """A sum beyond 64 bits, which no producer writes, is as large as in Python."""
     data, _ = written(0, [Row(first), Row(first + far)], Frame())
     times = [record[4] for record in records_of(compared(Case(data=data)))]
     assert times == [first, first + far]
 
 
 def test_a_forged_offset_of_65_bits() -> None:
-    """
-    Found by damaged answers: no number is cut to 64 bits.
-    """
+    """Found by damaged answers: no number is cut to 64 bits."""
     data, _ = written(0, [Row(5)], Frame())
     body = bytes.fromhex("00 00" + "f2ffffffffffffff9203" + "01 01 00")
     forged = bytes(sealed(data[:61] + bytes([2 * len(body)]) + body))

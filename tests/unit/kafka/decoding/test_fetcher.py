@@ -1,6 +1,4 @@
-"""
-Pausing in the middle of a batch, parked, returned and purged data, by both decoders.
-"""
+"""Pausing in the middle of a batch, parked, returned and purged data, by both decoders."""
 
 from typing import Any
 
@@ -26,17 +24,13 @@ def _batches(first: int, *counts: int) -> bytes:
 
 @pytest.fixture(params=["python", "compiled"])
 def decoder(request: pytest.FixtureRequest) -> str:
-    """
-    Each test runs with both.
-    """
+    """Each test runs with both."""
     return str(request.param)
 
 
 @pytest.fixture
 def consumer(safe: Maker, decoder: str) -> SafeConsumer:
-    """
-    Three partitions at offset 0.
-    """
+    """Three partitions at offset 0."""
     made = safe(decoder=decoder)
     assert made.decoder == decoder
     assigned(made, *PARTITIONS)
@@ -44,9 +38,7 @@ def consumer(safe: Maker, decoder: str) -> SafeConsumer:
 
 
 def test_a_pause_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
-    """
-    The rest waits, needs no new fetch, and comes in order.
-    """
+    """The rest waits, needs no new fetch, and comes in order."""
     answer(consumer, A, 0, _batches(0, 5, 5))
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer.pause(A)
@@ -60,9 +52,7 @@ def test_a_pause_in_the_middle_of_a_batch(consumer: SafeConsumer) -> None:
 
 
 def test_parked_answers(consumer: SafeConsumer) -> None:
-    """
-    They came while the partition was paused.
-    """
+    """They came while the partition was paused."""
     consumer.pause(A)
     answer(consumer, A, 0, _batches(0, 5))
     answer(consumer, B, 0, _batches(0, 2))
@@ -74,9 +64,7 @@ def test_parked_answers(consumer: SafeConsumer) -> None:
 
 
 def test_a_half_read_batch_beyond_the_cap(safe: Maker, decoder: str) -> None:
-    """
-    It is dropped, and the broker sends the whole compressed batch again.
-    """
+    """It is dropped, and the broker sends the whole compressed batch again."""
     consumer = safe(decoder=decoder, parked_max_bytes=0)
     assigned(consumer, A, B)
     answer(consumer, A, 0, _batches(0, 10))
@@ -91,9 +79,7 @@ def test_a_half_read_batch_beyond_the_cap(safe: Maker, decoder: str) -> None:
 
 @pytest.mark.parametrize("taken", [3, 5, 7])
 def test_records_that_go_back(consumer: SafeConsumer, taken: int) -> None:
-    """
-    The final check of ``poll`` puts them in front of the rest of their batch.
-    """
+    """The final check of ``poll`` puts them in front of the rest of their batch."""
     answer(consumer, A, 0, _batches(0, 5, 5))
     fetch = consumer._fetcher.fetch_records
 
@@ -115,9 +101,7 @@ def test_records_that_go_back(consumer: SafeConsumer, taken: int) -> None:
 
 
 def test_what_departs_in_the_middle_is_purged(consumer: SafeConsumer) -> None:
-    """
-    Back again it begins at its position; nothing of the old batch is left.
-    """
+    """Back again it begins at its position; nothing of the old batch is left."""
     answer(consumer, A, 0, _batches(0, 5, 5))
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     part = consumer._fetcher._next_partition_records
@@ -133,9 +117,7 @@ def test_what_departs_in_the_middle_is_purged(consumer: SafeConsumer) -> None:
 
 
 def test_a_seek_in_the_middle(consumer: SafeConsumer) -> None:
-    """
-    The rest of the batch is not what was asked for.
-    """
+    """The rest of the batch is not what was asked for."""
     answer(consumer, A, 0, _batches(0, 10))
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer.seek(A, 8)
@@ -145,9 +127,7 @@ def test_a_seek_in_the_middle(consumer: SafeConsumer) -> None:
 
 
 def test_iteration_over_several_batches(safe: Maker, decoder: str) -> None:
-    """
-    With a pause in between, in the loop.
-    """
+    """With a pause in between, in the loop."""
     consumer = safe(decoder=decoder, consumer_timeout_ms=100)
     assigned(consumer, A)
     answer(consumer, A, 0, _batches(0, 5, 5))
@@ -163,9 +143,7 @@ def test_iteration_over_several_batches(safe: Maker, decoder: str) -> None:
 
 
 def test_a_damaged_batch_behind_good_ones(consumer: SafeConsumer) -> None:
-    """
-    The error comes after the records; the position stays, and a seek leads past it.
-    """
+    """The error comes after the records; the position stays, and a seek leads past it."""
     bad = corrupted(_batches(5, 5))
     answer(consumer, A, 0, _batches(0, 5) + bad + _batches(10, 5))
     assert offsets(consumer.poll(0)) == {0: [0, 1, 2, 3, 4]}
@@ -183,9 +161,7 @@ def test_a_damaged_batch_behind_good_ones(consumer: SafeConsumer) -> None:
 
 @pytest.fixture
 def counted(safe: Maker) -> tuple[SafeConsumer, list[int], list[Any]]:
-    """
-    Make a consumer that notes the records of each opened batch, and its parts.
-    """
+    """Make a consumer that notes the records of each opened batch, and its parts."""
     consumer = safe(decoder="compiled")
     assigned(consumer, *PARTITIONS)
     kind = consumer._fetcher.PartitionRecords
@@ -208,9 +184,7 @@ def counted(safe: Maker) -> tuple[SafeConsumer, list[int], list[Any]]:
 def test_one_open_batch_at_a_time(
     counted: tuple[SafeConsumer, list[int], list[Any]],
 ) -> None:
-    """
-    The next one is opened when it is asked for, and the one before is gone then.
-    """
+    """The next one is opened when it is asked for, and the one before is gone then."""
     consumer, opened, parts = counted
     answer(consumer, A, 0, _batches(0, 10, 10, 10))
     for read in range(1, 31):
@@ -225,9 +199,7 @@ def test_one_open_batch_at_a_time(
 def test_partitions_one_after_the_other(
     counted: tuple[SafeConsumer, list[int], list[Any]],
 ) -> None:
-    """
-    One batch each, and none of what is parked unread.
-    """
+    """One batch each, and none of what is parked unread."""
     consumer, opened, parts = counted
     consumer.pause(C)
     for tp in (C, A, B):

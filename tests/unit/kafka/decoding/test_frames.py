@@ -1,6 +1,4 @@
-"""
-Whatever pieces the bytes come in, the answers are those of upstream's parser.
-"""
+"""Whatever pieces the bytes come in, the answers are those of upstream's parser."""
 
 import gc
 import itertools
@@ -67,9 +65,7 @@ def _agree(exchanges: tuple[Exchange, ...], chunks: list[bytes], **config: int) 
 
 
 def test_whole_answers() -> None:
-    """
-    One by one, and all at once.
-    """
+    """One by one, and all at once."""
     for exchanges in (SMALL, LARGE):
         _agree(exchanges, [one.answer for one in exchanges])
         _agree(exchanges, [_written(exchanges)])
@@ -78,9 +74,7 @@ def test_whole_answers() -> None:
 
 
 def test_cut_anywhere() -> None:
-    """
-    At each boundary once, and byte by byte.
-    """
+    """At each boundary once, and byte by byte."""
     data = _written(SMALL)
     for place in range(len(data) + 1):
         _agree(SMALL, _cut(data, [place]))
@@ -89,17 +83,13 @@ def test_cut_anywhere() -> None:
 
 @given(st.lists(st.integers(0, len(_written(LARGE))), max_size=12))
 def test_large_answers_cut_anywhere(places: list[int]) -> None:
-    """
-    Larger than the scratch, so that they are received into their own memory.
-    """
+    """Larger than the scratch, so that they are received into their own memory."""
     _agree(LARGE, _cut(_written(LARGE), places))
 
 
 @given(st.data())
 def test_what_upstream_refuses(data: st.DataObject) -> None:
-    """
-    The same error, wherever the bytes are cut.
-    """
+    """The same error, wherever the bytes are cut."""
     exchanges = BAD[data.draw(st.sampled_from(sorted(BAD)))]
     written = _written(exchanges)
     places = data.draw(st.lists(st.integers(0, len(written)), max_size=3))
@@ -118,18 +108,14 @@ def test_what_upstream_refuses(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_each_of_them_is_refused(name: str) -> None:
-    """
-    The comparison above compares errors, and not nothing with nothing.
-    """
+    """The comparison above compares errors, and not nothing with nothing."""
     parser = ours(_requests(BAD[name]), receive_message_max_bytes=2000)
     *_, last = received(parser, [_written(BAD[name])])
     assert isinstance(last[0], type)  # type: ignore[index]  # a pair
 
 
 def test_a_token_is_kept() -> None:
-    """
-    It is the whole of an answer without a header, and stays when others follow.
-    """
+    """It is the whole of an answer without a header, and stays when others follow."""
     first, second = token(b"a" * 100_000), token(b"b" * 100_000)
     asked = [first.request, second.request]
     got = received(ours(asked), [first.answer + second.answer])
@@ -138,9 +124,7 @@ def test_a_token_is_kept() -> None:
 
 
 def test_what_was_answered_does_not_change() -> None:
-    """
-    Nothing of an answer stands in memory that is received into again.
-    """
+    """Nothing of an answer stands in memory that is received into again."""
     parser = ours(_requests(LARGE))
     responses = []
     for one in LARGE:
@@ -157,9 +141,7 @@ def test_what_was_answered_does_not_change() -> None:
 
 
 def test_the_memory_of_an_answer_is_given_back() -> None:
-    """
-    What is kept between answers is the scratch, however large an answer was.
-    """
+    """What is kept between answers is the scratch, however large an answer was."""
     large = fetch(1, bytes(30_000_000))
     parser = ours([large.request])
     tracemalloc.start()
@@ -180,9 +162,7 @@ def test_the_memory_of_an_answer_is_given_back() -> None:
 def test_bytes_are_logged_as_upstream_logs_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    For those who look for a fault at the wire.
-    """
+    """For those who look for a fault at the wire."""
     caplog.set_level(logging.DEBUG, logger="kafka.protocol.parser")
     lines = []
     for parser in (stock([SMALL[0].request]), ours([SMALL[0].request])):

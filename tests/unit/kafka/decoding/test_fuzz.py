@@ -1,6 +1,4 @@
-"""
-Damaged answers: the same records or the same error; no crash and no hang (P15).
-"""
+"""Damaged answers: the same records or the same error; no crash and no hang (P15)."""
 
 import subprocess
 import sys
@@ -16,9 +14,7 @@ _STARTS_WITHIN = 300.0
 def test_damaged_answers_are_read_alike(
     request: pytest.FixtureRequest, tmp_path: Path, first_seed: int
 ) -> None:
-    """
-    In a process of its own, so that a crash of it is seen and told with its input.
-    """
+    """In a process of its own, so that a crash of it is seen and told with its input."""
     seconds: float = request.config.option.fuzz_seconds
     last = tmp_path / "input"
     program = [sys.executable, "-m", "tests.unit.kafka.decoding.fuzz"]

@@ -1,7 +1,5 @@
 # ruff: noqa: ANN401 - upstream is untyped, and both decoders are its children
-"""
-The compiled decoder answers as upstream's does, whatever the batches are.
-"""
+"""The compiled decoder answers as upstream's does, whatever the batches are."""
 
 import struct
 from typing import Any
@@ -51,9 +49,7 @@ takes = st.lists(st.integers(1, 9) | st.none(), min_size=1, max_size=12)
 
 
 class Metrics:
-    """
-    What upstream's fetch metrics are told.
-    """
+    """What upstream's fetch metrics are told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
@@ -63,9 +59,7 @@ class Metrics:
 
 
 class Upper(Deserializer):
-    """
-    Raises for some values, as a deserializer may.
-    """
+    """Raises for some values, as a deserializer may."""
 
     def deserialize(
         self,
@@ -153,9 +147,7 @@ def _same(data: bytes, steps: list[int | None], **options: Any) -> None:
 def test_records_positions_and_metrics_are_the_same(
     drawn: list[tuple[Any, ...]], steps: list[int | None], start: int, *, checks: bool
 ) -> None:
-    """
-    Field by field, after every take; formats, codecs, gaps and tails drawn at random.
-    """
+    """Field by field, after every take; formats, codecs, gaps and tails drawn at random."""
     _same(_write(drawn), steps, start=start, check_crcs=checks)
 
 
@@ -165,9 +157,7 @@ def test_records_positions_and_metrics_are_the_same(
 def test_deserializers_and_their_errors_are_the_same(
     drawn: list[tuple[Any, ...]], steps: list[int | None], start: int
 ) -> None:
-    """
-    What stands before the error comes first, then the error.
-    """
+    """What stands before the error comes first, then the error."""
     _same(
         _write(drawn),
         steps,
@@ -182,9 +172,7 @@ def test_deserializers_and_their_errors_are_the_same(
 def test_aborted_transactions_are_left_out_alike(
     drawn: list[tuple[Any, ...]], steps: list[int | None], aborted: int
 ) -> None:
-    """
-    Under ``read_committed``; the position goes on behind them.
-    """
+    """Under ``read_committed``; the position goes on behind them."""
 
     class Aborted:
         producer_id = 9
@@ -218,9 +206,7 @@ def test_damaged_batches_are_damaged_alike(  # noqa: PLR0913 - the ways to damag
     checks: bool,
     sealed: bool,
 ) -> None:
-    """
-    The same records or the same error, also where the checksum fits the damage.
-    """
+    """The same records or the same error, also where the checksum fits the damage."""
     data = bytearray(_write(drawn[:1]))
     if 17 <= at < len(data):  # lengths and formats are read by upstream alone
         data[at] ^= 1 << bit
@@ -231,17 +217,13 @@ def test_damaged_batches_are_damaged_alike(  # noqa: PLR0913 - the ways to damag
 
 @pytest.mark.parametrize("wanted", ["auto", "compiled"])
 def test_the_compiled_decoder_is_taken_where_it_is(wanted: str) -> None:
-    """
-    And named, with the file that it comes from.
-    """
+    """And named, with the file that it comes from."""
     choice = choose(wanted)
     assert (choice.name, choice.detail) == ("compiled", "_batches.abi3.so")
 
 
 @pytest.mark.parametrize("wanted", ["fast", "", None])
 def test_another_word_is_refused(wanted: Any) -> None:
-    """
-    With the words there are.
-    """
+    """With the words there are."""
     with pytest.raises(ValueError, match="auto, python, compiled"):
         choose(wanted)

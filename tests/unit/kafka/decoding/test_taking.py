@@ -1,6 +1,4 @@
-"""
-Taking records that ends early, by an error, Ctrl-C or a drain.
-"""
+"""Taking records that ends early, by an error, Ctrl-C or a drain."""
 
 import sys
 from typing import Any
@@ -15,9 +13,7 @@ from tests.unit.kafka.decoding.compare import TP
 
 
 class Raising(Deserializer):  # type: ignore[misc]  # upstream is untyped
-    """
-    Leaves the bytes, and raises when it is told to.
-    """
+    """Leaves the bytes, and raises when it is told to."""
 
     def __init__(
         self, error: type[BaseException] | BaseException | None = None
@@ -39,9 +35,7 @@ def _part(deserializer: Deserializer) -> Any:  # noqa: ANN401 - our subclass
 
 
 def test_nothing_more_comes_after_ctrl_c() -> None:
-    """
-    As from upstream's generator: what was taken and lost is fetched again.
-    """
+    """As from upstream's generator: what was taken and lost is fetched again."""
     raising = Raising()
     part = _part(raising)
     assert len(part.take(1)) == 1
@@ -55,9 +49,7 @@ def test_nothing_more_comes_after_ctrl_c() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1, 3, 4])
 def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
-    """
-    In the middle of a batch only its uncompressed bytes stay, after a drain nothing.
-    """
+    """In the middle of a batch only its uncompressed bytes stay, after a drain nothing."""
     data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
     part = choose("compiled").records(0, TP, MemoryRecords(data))
@@ -72,9 +64,7 @@ def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
 def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """
-    In the log and in the error, as with kafka-python.
-    """
+    """In the log and in the error, as with kafka-python."""
     stop = StopIteration("next() of mine")
     with pytest.raises(RuntimeError) as caught:
         _part(Raising(stop)).take()
@@ -84,9 +74,7 @@ def test_a_stop_iteration_of_a_deserializer_shows_where_it_comes_from(
 
 
 def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
-    """
-    It closes the consumer, say: the record comes, and nothing after it.
-    """
+    """It closes the consumer, say: the record comes, and nothing after it."""
 
     class Closing(Deserializer):  # type: ignore[misc]  # upstream is untyped
         def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:

@@ -1,6 +1,4 @@
-"""
-Over real sockets, with TLS and without, our transport receives what upstream's does.
-"""
+"""Over real sockets, with TLS and without, our transport receives what upstream's does."""
 
 import logging
 import random
@@ -41,9 +39,7 @@ def _pieces(data: bytes, seed: int) -> Iterator[bytes]:
 @tls
 @pytest.mark.parametrize("seed", range(3))
 def test_answers_in_pieces(seed: int, first_seed: int, *, tls: bool) -> None:
-    """
-    Whatever is written together, the answers are upstream's.
-    """
+    """Whatever is written together, the answers are upstream's."""
     written = b"".join(one.answer for one in MIXED)
     outcomes = []
     for is_ours in (False, True):
@@ -57,9 +53,7 @@ def test_answers_in_pieces(seed: int, first_seed: int, *, tls: bool) -> None:
 
 @tls
 def test_the_rest_of_a_record(*, tls: bool) -> None:
-    """
-    A record of TLS that ends one answer and holds the next: no selector tells of it.
-    """
+    """A record of TLS that ends one answer and holds the next: no selector tells of it."""
     pair = fetch(1, bytes(100_000)), heartbeat(2)
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(
@@ -70,9 +64,7 @@ def test_the_rest_of_a_record(*, tls: bool) -> None:
 
 @tls
 def test_an_end_in_the_middle(*, tls: bool) -> None:
-    """
-    Of a length, a small answer or a large one: what was asked fails as upstream's does.
-    """
+    """Of a length, a small answer or a large one: what was asked fails as upstream's does."""
     for cut in (2, 9, 100_000):
         outcomes = []
         for is_ours in (False, True):
@@ -89,9 +81,7 @@ def test_an_end_in_the_middle(*, tls: bool) -> None:
 
 @tls
 def test_a_broken_connection(*, tls: bool) -> None:
-    """
-    A reset in the middle of an answer.
-    """
+    """A reset in the middle of an answer."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(*_requests(MIXED[:2]))
         one.send(MIXED[0].answer)
@@ -105,9 +95,7 @@ def test_a_broken_connection(*, tls: bool) -> None:
 
 @tls
 def test_an_answer_right_before_the_end(*, tls: bool) -> None:
-    """
-    Both are there at the first look: the answer counts, and then the end.
-    """
+    """Both are there at the first look: the answer counts, and then the end."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(
             heartbeat(1).request,
@@ -122,9 +110,7 @@ def test_an_answer_right_before_the_end(*, tls: bool) -> None:
 
 @tls
 def test_an_answer_to_nothing(*, tls: bool) -> None:
-    """
-    A wrong number closes the connection, with upstream's error.
-    """
+    """A wrong number closes the connection, with upstream's error."""
     outcomes = []
     for is_ours in (False, True):
         with line(is_ours=is_ours, tls=tls) as one:
@@ -135,9 +121,7 @@ def test_an_answer_to_nothing(*, tls: bool) -> None:
 
 @tls
 def test_closed_by_an_answer(caplog: pytest.LogCaptureFixture, *, tls: bool) -> None:
-    """
-    Who gets an answer may close the connection, with more of it to be read.
-    """
+    """Who gets an answer may close the connection, with more of it to be read."""
     pair = fetch(1, bytes(100_000)), heartbeat(2)
     with line(is_ours=True, tls=tls) as one:
         asked = one.ask(*_requests(pair))
@@ -151,9 +135,7 @@ def test_closed_by_an_answer(caplog: pytest.LogCaptureFixture, *, tls: bool) -> 
 
 @tls
 def test_the_memory_of_an_answer_is_given_back(*, tls: bool) -> None:
-    """
-    A connection that waits for the next answer keeps nothing of the last.
-    """
+    """A connection that waits for the next answer keeps nothing of the last."""
     large = fetch(1, b"x" * 30_000_000)
     with line(is_ours=True, tls=tls) as one:
         tracemalloc.start()
@@ -173,9 +155,7 @@ def test_the_memory_of_an_answer_is_given_back(*, tls: bool) -> None:
 
 @tls
 def test_bytes_are_counted(*, tls: bool) -> None:
-    """
-    Upstream's metric of incoming bytes, and the time of the last one.
-    """
+    """Upstream's metric of incoming bytes, and the time of the last one."""
     metrics = Metrics()
     with line(is_ours=True, tls=tls, metrics=metrics) as one:
         before = one.connection.transport.last_read

@@ -64,15 +64,11 @@ assignments = st.frozensets(partitions)
 
 
 class Violated(AssertionError):
-    """
-    An invariant does not hold.
-    """
+    """An invariant does not hold."""
 
 
 class WorkerMachine(RuleBasedStateMachine):
-    """
-    Produce, poll, complete, rebalance, lose, pause, commit and stop, in any order.
-    """
+    """Produce, poll, complete, rebalance, lose, pause, commit and stop, in any order."""
 
     engine_class: type[Engine] = StandingEngine
     schedule_class: type[Schedule] = Schedule
@@ -339,9 +335,7 @@ class WorkerMachine(RuleBasedStateMachine):
         self.check_pause(task, error)
 
     def end_batch(self, task: Task, count: int, error: Exception | None) -> None:
-        """
-        Finish a batch, give it back, refuse it, or let one of its records fail.
-        """
+        """Finish a batch, give it back, refuse it, or let one of its records fail."""
         if isinstance(error, (ConnectionError, Pause)):  # those are for single ones
             error = RetryLater(0.7)
         epoch, records = task.epoch, [task.chunk.records[at] for at in task.indexes]
@@ -597,9 +591,7 @@ class WorkerMachine(RuleBasedStateMachine):
             self.settle()
 
     def settle(self) -> None:
-        """
-        With nobody in the way everything owned is finished, and then committed.
-        """
+        """With nobody in the way everything owned is finished, and then committed."""
         self.client.refuses = False
         self.keyless.clear()
         for scope in tuple(self.ops):
@@ -618,9 +610,7 @@ class WorkerMachine(RuleBasedStateMachine):
             raise Violated("7: a hold of ours outlived us")
 
     def serve(self) -> None:
-        """
-        Finish what there is, and turn once.
-        """
+        """Finish what there is, and turn once."""
         while self.letters:
             self.letter_arrives(0)
         self.claim()

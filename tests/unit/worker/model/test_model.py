@@ -1,6 +1,4 @@
-"""
-The invariants of the worker hold in random lives, and each check can fail.
-"""
+"""The invariants of the worker hold in random lives, and each check can fail."""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,9 +18,7 @@ QUICK = settings(
 
 
 def test_random_lives_keep_every_invariant(pytestconfig: pytest.Config) -> None:
-    """
-    Whatever is completed, lost, rebalanced, paused, refused or stopped, in any order.
-    """
+    """Whatever is completed, lost, rebalanced, paused, refused or stopped, in any order."""
     examples = pytestconfig.getoption("--model-examples", default=None)
     chosen = QUICK if examples is None else settings(QUICK, max_examples=examples)
     run_state_machine_as_test(WorkerMachine, settings=chosen)

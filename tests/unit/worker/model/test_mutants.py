@@ -1,6 +1,4 @@
-"""
-Planted faults are found, or the model would prove nothing.
-"""
+"""Planted faults are found, or the model would prove nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -188,9 +186,7 @@ MUTANTS: tuple[Patch, ...] = (
 def test_a_planted_fault_is_found(
     mutant: Patch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    Within a bounded number of random lives.
-    """
+    """Within a bounded number of random lives."""
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(WorkerMachine, settings=HUNT)
@@ -201,9 +197,7 @@ def skipping(owned: int, logs: list[int]) -> tuple[str, frozenset[Any], list[int
 
 
 def live_through_a_join_that_takes_nothing() -> None:
-    """
-    Hold records, work on one, and join again.
-    """
+    """Hold records, work on one, and join again."""
     life = WorkerMachine()
     life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claim()
@@ -216,9 +210,7 @@ def live_through_a_join_that_takes_nothing() -> None:
 
 
 def live_with_a_record_without_a_key() -> None:
-    """
-    Tell the key of one late, while another one of it stands behind.
-    """
+    """Tell the key of one late, while another one of it stands behind."""
     life = WorkerMachine()
     life.begin(Order.KEY, False, False, None, *skipping(1, [0, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce_one_without_a_key(EVERY[0], 8, 2)
@@ -229,9 +221,7 @@ def live_with_a_record_without_a_key() -> None:
 
 
 def live_through_a_loss_before_a_commit() -> None:
-    """
-    Work on a partition of which nothing is committed, and lose it.
-    """
+    """Work on a partition of which nothing is committed, and lose it."""
     life = WorkerMachine()
     life.begin(Order.KEY, False, True, None, *skipping(1, [2, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.produce(EVERY[0], 4)
@@ -244,9 +234,7 @@ def live_through_a_loss_before_a_commit() -> None:
 
 
 def live_through_an_outage() -> None:
-    """
-    Fail until a breaker opens, and claim what may try.
-    """
+    """Fail until a breaker opens, and claim what may try."""
     life = WorkerMachine()
     life.begin(Order.KEY, False, False, None, *skipping(2, [8, 8, 0, 0]))  # noqa: FBT003 - as drawn
     life.claims(2)
@@ -260,9 +248,7 @@ def live_through_an_outage() -> None:
 
 
 def live_through_a_loss_while_a_handler_runs() -> None:
-    """
-    Lose a partition and get it back, while one of its records is worked on.
-    """
+    """Lose a partition and get it back, while one of its records is worked on."""
     life = WorkerMachine()
     life.begin(Order.KEY, False, False, None, *skipping(1, [4, 0, 0, 0]))  # noqa: FBT003 - as drawn
     life.claim()
@@ -286,9 +272,7 @@ LIVES: dict[Patch, Callable[[], None]] = {
 def test_a_fault_that_chance_meets_rarely_is_found(
     mutant: Patch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    In a life that leads there; and what is right keeps every invariant in it.
-    """
+    """In a life that leads there; and what is right keeps every invariant in it."""
     LIVES[mutant]()
     mutant(monkeypatch)
     with pytest.raises(Violated):
