@@ -14,8 +14,7 @@ from tests.harness.chance import Played
 
 ROOT = Path(__file__).parents[2]
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(0)]
+pytestmark = pytest.mark.timeout(0)
 
 _HANGS_AFTER = 300.0  # each of some processes, which take four seconds of CPU
 

@@ -23,7 +23,8 @@ from safeconsumer.testing.scenarios import (
 )
 from tests.harness.cli.results import result, scenario
 
-pytestmark = pytest.mark.any_broker
+# The demo, which is CI's first step, plays each of them.
+pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)

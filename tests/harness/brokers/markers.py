@@ -33,8 +33,11 @@ def register(config: pytest.Config) -> None:
     """Make the markers known to ``--strict-markers``."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
-    proof = "contract(id, ...): proves these promises of design/contract.md"
-    config.addinivalue_line("markers", proof)
+    for line in (
+        "contract(id, ...): proves these promises of design/contract.md",
+        "nightly: takes long and proves little more; .ci/nightly runs it, nobody else",
+    ):
+        config.addinivalue_line("markers", line)
 
 
 def apply(items: list[pytest.Item], choice: Choice) -> None:

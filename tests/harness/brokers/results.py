@@ -1,20 +1,35 @@
-"""What became of each test, written to a file for ``merge_results.py``."""
+"""What became of each test, or which tests there are, in a file for ``merge_results``."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+#: What a listing says of tests that only the night runs, and of all others.
+NIGHTLY, LISTED = "nightly", "listed"
+
 # An outcome replaces one that stands further left: a failing teardown is a failure.
 _ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
 
 
 class ResultsFile:
-    """A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends."""
+    """
+    A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
+
+    With ``--collect-only`` it writes a listing: no outcome, but whether a test is
+    one of the night's.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._outcomes: dict[str, str] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """List what was collected, if nothing will be run."""
+        if session.config.option.collectonly:
+            for item in session.items:
+                is_nightly = item.get_closest_marker("nightly") is not None
+                self._outcomes[item.nodeid] = NIGHTLY if is_nightly else LISTED
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the worst of a test's set-up, call and teardown."""

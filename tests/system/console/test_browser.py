@@ -89,6 +89,7 @@ def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_two_clicks_are_one(team: Team, served: Served, browser: Browser) -> None:
     """A browser gives the first up and sends the form again: it is held once."""
     members = settled(team, "a")
@@ -151,6 +152,7 @@ def test_a_form_that_was_left_open(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_the_page_follows_what_others_do(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -168,6 +170,7 @@ def test_the_page_follows_what_others_do(
         assert page.evaluate("window.isSamePage")  # nobody loaded it again
 
 
+@pytest.mark.nightly
 def test_a_member_that_does_not_obey_is_the_loudest(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -205,6 +208,7 @@ def test_a_member_that_does_not_obey_is_the_loudest(
         shoot(page, "groups-alarm")
 
 
+@pytest.mark.nightly
 def test_a_plain_client_is_unknown_and_never_green(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -226,6 +230,7 @@ def test_a_plain_client_is_unknown_and_never_green(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_what_must_be_agreed_to_follows_too(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -241,6 +246,7 @@ def test_what_must_be_agreed_to_follows_too(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_who_agreed_to_one_thing_has_not_agreed_to_another(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -267,6 +273,7 @@ def test_who_agreed_to_one_thing_has_not_agreed_to_another(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_the_broker_stops_and_comes_back(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -299,6 +306,7 @@ def test_the_broker_stops_and_comes_back(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_the_console_itself_is_gone(team: Team, browser: Browser) -> None:
     """A page that nobody feeds any more says so."""
     with ExitStack() as closing:
@@ -313,6 +321,7 @@ HOSTILE = "</td><script>document.title='taken'</script><img src=/x onerror=alert
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> None:
     """Not when a page is loaded, nor when it follows what happens."""
     with opened(browser, served) as page:
@@ -331,6 +340,7 @@ def test_names_full_of_markup_do_nothing(served: Served, browser: Browser) -> No
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_by_keyboard_alone(team: Team, served: Served, browser: Browser) -> None:
     """Every step of a pause; the focus stays while the page follows."""
     members = settled(team, "a")
@@ -372,6 +382,7 @@ def tab_to(page: Page, wanted: str) -> None:
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_without_a_script_everything_works(
     team: Team, served: Served, browser: Browser
 ) -> None:
@@ -415,6 +426,7 @@ def test_two_operators(team: Team, served: Served, browser: Browser) -> None:
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_the_doctor_and_the_login_page_are_accessible(
     served: Served, browser: Browser
 ) -> None:
@@ -432,6 +444,7 @@ def test_the_doctor_and_the_login_page_are_accessible(
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.nightly
 def test_both_colour_schemes_can_be_read(
     team: Team, served: Served, browser: Browser, scheme: str
 ) -> None:
@@ -445,6 +458,7 @@ def test_both_colour_schemes_can_be_read(
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_the_demo(browser: Browser) -> None:
     """What ``safeconsumer demo --console`` shows: a quiet group, and one to look at."""
     settings = Control()
@@ -474,6 +488,7 @@ def test_the_demo(browser: Browser) -> None:
 
 
 @pytest.mark.embedded_broker
+@pytest.mark.nightly
 def test_a_big_cluster_paints_at_once_and_follows(
     browser: Browser, record_property: Callable[[str, object], None]
 ) -> None:

@@ -11,6 +11,7 @@ from tests.harness.group.story import OWNER, Story, played
 from tests.harness.members import Polled
 
 pytestmark = [
+    pytest.mark.nightly,  # three journeys of test_browser.py run each time
     pytest.mark.real_broker,  # one of its own, but not where none can be expected
     pytest.mark.skipif(
         choice._why_no_java() is not None, reason=f"{choice._why_no_java()}"

@@ -18,6 +18,7 @@ from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
 pytestmark = [
+    pytest.mark.nightly,  # three journeys of test_browser.py run each time
     pytest.mark.embedded_broker,  # it is about browsers
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]

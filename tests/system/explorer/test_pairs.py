@@ -10,8 +10,7 @@ from tests.system.explorer.operations import OPERATIONS, Operation
 from tests.system.explorer.pairs import INSIDE, every_pair
 from tests.system.explorer.subject import rehearsed
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
+pytestmark = pytest.mark.nightly
 
 # More of a pair that is wrong would only be more of the same.
 ENOUGH = 2

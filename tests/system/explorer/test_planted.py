@@ -9,8 +9,7 @@ from tests.system.explorer.mutants import PLANTED, Planted
 from tests.system.explorer.pairs import INSIDE, named
 from tests.system.explorer.subject import rehearsed
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

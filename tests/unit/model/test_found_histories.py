@@ -3,14 +3,9 @@
 from collections import Counter
 from typing import ClassVar
 
-import pytest
-
 from tests.unit.model.group import Kind
 from tests.unit.model.machine import ROOMY, Model
 from tests.unit.model.member import Mode
-
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
 
 
 class Found(Model):

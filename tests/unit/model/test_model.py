@@ -23,9 +23,8 @@ from tests.unit.model.mutants import PLANTED
 from tests.unit.model.subject import StockSubject
 from tests.unit.model.truth import Violation
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
 # They only compute, and take long on a machine that does much else.
-pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 HISTORIES, STEPS = 150, 40
 MUTANT_HISTORIES, MUTANT_STEPS = 300, 30
@@ -124,6 +123,7 @@ def _fault_of(subject: type, chance: dict[str, Any]) -> str | None:
     return None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("subject", PLANTED)
 def test_a_planted_fault_is_found(subject: type, chance: dict[str, Any]) -> None:
     """The same machine, with a consumer that has one fault."""

@@ -7,6 +7,8 @@ from tests.harness.brokers import markers, merge_results
 from tests.harness.brokers.choice import Choice, Kind
 from tests.harness.brokers.results import ResultsFile
 
+pytest_plugins = ["pytester"]
+
 TESTS = """
 import pytest
 
@@ -111,23 +113,47 @@ def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> Non
     result.stderr.fnmatch_lines(["*test_it uses kafka_broker without a marker*"])
 
 
+def test_a_listing_tells_which_tests_are_for_the_night(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    """What is only collected has no outcome."""
+    pytester.makepyfile(
+        test_it="import pytest\n"
+        "def test_each_time(): pass\n"
+        "@pytest.mark.nightly\n"
+        "def test_by_night(): pass\n"
+    )
+    file = tmp_path / "listing.json"
+    chosen = Chosen(Kind.EMBEDDED)
+    pytester.inline_run("--collect-only", plugins=[chosen, ResultsFile(file)])
+    listing = json.loads(file.read_text())
+    assert {test.split("::")[1]: kind for test, kind in listing.items()} == {
+        "test_each_time": "listed",
+        "test_by_night": "nightly",
+    }
+
+
 def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:
     """Skipped here and run there is what the kinds of brokers are for."""
+    listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
     two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
-    assert merge_results.main([one, two]) == 0
+    assert merge_results.main([listing, one, two]) == 0
 
 
 def test_a_test_that_ran_nowhere_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All skipped is a failure of the whole."""
+    """All skipped is a failure of the whole, and so is never chosen; the night is not."""
+    listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
     one = write(tmp_path / "1", a="passed", b="skipped")
-    two = write(tmp_path / "2", b="skipped")
-    assert merge_results.main([one, two]) == 1
-    assert "never ran: b" in capsys.readouterr().out
+    assert merge_results.main([listing, one]) == 1
+    printed = capsys.readouterr().out
+    assert "never ran: b\nnever ran: c\n" in printed
+    assert "4 tests: 1 ran, 1 are for the night, 2 ran nowhere" in printed
 
 
 def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
-    """An empty file is not a success."""
-    assert merge_results.main([write(tmp_path / "1")]) == 1
+    """An empty listing is not a success."""
+    run = write(tmp_path / "1", a="passed")
+    assert merge_results.main([write(tmp_path / "0"), run]) == 1

@@ -36,9 +36,6 @@ from safeconsumer import (
 )
 from safeconsumer.testing import EndlessRunError, make_record, run_worker
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
-
 PLAIN = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 

@@ -28,9 +28,6 @@ from tests.harness.explorer import engine
 from tests.harness.explorer.engine import Explorer, Meeting, sample
 from tests.harness.worker.desk import TP, Desk
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
-
 INSIDE = (str(Path(worker.__file__).parent), ledger.__file__)
 # So many places of each pair are tried.
 PLACES = 8

@@ -9,9 +9,6 @@ from tests.unit.group.model.control import Flaw, Protocol
 from tests.unit.group.model.explore import explore
 from tests.unit.group.model.handover import Carrier, Handover
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
-
 
 def test_the_barrier_never_leaks(
     model_seconds: float,

@@ -19,9 +19,6 @@ from kafka.consumer.fetcher import ConsumerRecord
 from safeconsumer._kafka.decoding import _batches
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
-
 HEADER = 61
 TOPIC = "orders-" + "x" * 20
 HEADERS = (("trace", b"1"), ("none", None))

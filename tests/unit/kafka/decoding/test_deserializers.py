@@ -25,9 +25,8 @@ from tests.unit.kafka.decoding.compare import (
 from tests.unit.kafka.decoding.strategies import answers
 from tests.unit.kafka.decoding.test_equality import SLOW
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
 # They only compute, and take long on a machine that does much else.
-pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 ERRORS: list[type[Exception]] = [ValueError, StopIteration, TypeError]
 

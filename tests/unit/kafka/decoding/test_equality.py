@@ -23,9 +23,8 @@ from tests.unit.kafka.decoding.compare import (
 )
 from tests.unit.kafka.decoding.strategies import answers
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
 # They only compute, and take long on a machine that does much else.
-pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 

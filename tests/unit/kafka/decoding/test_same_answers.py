@@ -19,9 +19,8 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.sought import PythonRecords
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
 # They only compute, and take long on a machine that does much else.
-pytestmark = [pytest.mark.embedded_broker, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 TP = TopicPartition("t", 3)
 Compiled: Any = choose("compiled").records

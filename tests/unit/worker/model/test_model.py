@@ -6,9 +6,6 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.unit.worker.model.machine import WorkerMachine
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
-
 QUICK = settings(
     max_examples=150,
     stateful_step_count=40,

@@ -17,8 +17,7 @@ from safeconsumer.worker.results import Schedule
 from tests.harness.worker.model.client import EVERY
 from tests.unit.worker.model.machine import Violated, WorkerMachine
 
-# It needs no broker at all, so one run of the suite is enough: the one that always is.
-pytestmark = pytest.mark.embedded_broker
+pytestmark = pytest.mark.nightly
 
 HUNT = settings(
     max_examples=600,

@@ -104,6 +104,7 @@ class WiderPause(SafeConsumer):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("consumer", "expected"),
     [
@@ -125,6 +126,7 @@ def test_a_class_is_tried(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("consumer", "case", "count"),
     [
@@ -148,6 +150,7 @@ def test_a_class_that_loses_records_is_found(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.nightly
 def test_a_failure_says_what_was_seen(pytester: pytest.Pytester) -> None:
     """In one line; and if the class raised, where."""
     pytester.makepyfile(mine=CLASSES)
