@@ -1,6 +1,5 @@
 """Text from elsewhere: patterns, names, what is printed of them on a terminal."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,9 @@ CLEAR = "\x1b[2J"
 
 
 def test_a_pattern_of_ten_megabytes_is_not_compiled() -> None:
-    """It is refused for its length, at once; compiling it took 17 s."""
-    began = time.process_time()
+    """It is refused for its length; compiling it took 17 s."""
     with pytest.raises(ScopeSyntaxError, match="1 to 4096 characters"):
         scopes.parse("re:" + "a" * 10_000_000)
-    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])

