@@ -39,6 +39,7 @@ def play(
         preempt: how likely a task loses its turn where it takes a lock.
         given: more arguments of the scenario.
     """
+    __tracebackhide__ = True
     if not _is_warm:
         # What is imported late, in the middle of a first poll, looks at the clock.
         _is_warm.append(True)
@@ -100,6 +101,23 @@ class Lab:
         """Return every request so far: when, what, whose, to which broker."""
         return tuple(self.cluster.requests)
 
+    def kinds(self, since: int = 0) -> list[str]:
+        """Return the kinds of requests, without the first so many."""
+        return [api for _, api, _, _ in self.history()[since:]]
+
+    def members(self, group: str) -> int:
+        """Return how many members the coordinator knows of."""
+        return len(self.cluster.coordinator.groups[group].members)
+
+    def generation(self, group: str) -> int:
+        """Return a group's generation."""
+        return self.cluster.coordinator.groups[group].generation
+
+    def committed(self, tp: TopicPartition, group: str = GROUP) -> int | None:
+        """Return the offset that a group has committed for a partition."""
+        found = self.cluster.committed.get((group, *tp))
+        return None if found is None else found[0]
+
     def running(self) -> list[str]:
         """Return the threads of living processes that have not ended."""
         return [f"{one.process}/{one.name}" for one in self.world.running()]
@@ -115,6 +133,10 @@ class Lab:
         for one in found if records else ():
             self.append(one, records)
         return found
+
+    def partitions(self, name: str) -> list[TopicPartition]:
+        """Return a topic's partitions."""
+        return [TopicPartition(*one) for one in self.cluster.logs if one[0] == name]
 
     def append(self, tp: TopicPartition, count: int = 1, first: int = 0) -> None:
         """Append records to a partition: the values count from ``first``."""

@@ -38,6 +38,7 @@ def simulated(
 
     def decorate(scenario: Scenario) -> Callable[..., None]:
         def test(seed: int, **given: Any) -> None:  # noqa: ANN401 - fixtures
+            __tracebackhide__ = True
             _play(scenario, seed, {**world, **given}, is_nightly=seed >= seeds)
 
         test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
@@ -60,6 +61,7 @@ def _signature(scenario: Scenario) -> inspect.Signature:
 def _play(
     scenario: Scenario, seed: int, given: dict[str, Any], *, is_nightly: bool
 ) -> None:
+    __tracebackhide__ = True
     from tests.sim.lab import play  # noqa: PLC0415 - it imports kafka
 
     try:

@@ -251,6 +251,7 @@ class World:
 
     def run(self, main: Callable[[], Any]) -> Any:  # noqa: ANN401 - what main returns
         """Play until ``main`` has returned, end what still runs, return its result."""
+        __tracebackhide__ = True
         assert World.current is None, "one world at a time"
         self.hub = getcurrent()
         result: list[Any] = []
@@ -279,6 +280,7 @@ class World:
                 gc.enable()
 
     def _live(self, target: Callable[[], Any]) -> None:
+        __tracebackhide__ = True
         try:
             target()
         except (GreenletExit, SystemExit):
@@ -289,6 +291,7 @@ class World:
 
     def _step(self) -> None:
         """Call what is due; then give a task its turn, or let the time go by."""
+        __tracebackhide__ = True
         self._call_what_is_due()
         able = [one for one in self.runnable if one.process.is_able]
         if able:
