@@ -127,6 +127,7 @@ class World:
         self.turns = 0
         self.is_over = False
         self.hub: Any = None
+        self.task: Task | None = None  # the one that runs; None between turns
         self.outside = Process("test")
         self.runnable: list[Task] = []
         self.tasks: list[Task] = []
@@ -163,16 +164,9 @@ class World:
     # Tasks
 
     @property
-    def task(self) -> Task | None:
-        """The task that runs; None between turns."""
-        one = getcurrent()
-        return one if isinstance(one, Task) and one.world is self else None
-
-    @property
     def process(self) -> Process:
         """The process of the task that runs."""
-        task = self.task
-        return self.outside if task is None else task.process
+        return self.outside if self.task is None else self.task.process
 
     def spawn(
         self,
@@ -317,12 +311,21 @@ class World:
         self.turns += 1
         self._busy += 1
         self.clock += min(_LONGEST_TURN, _TURN * (1 + self._busy / 100))
+        with self._being(task):
+            task.switch()
+
+    @contextmanager
+    def _being(self, task: Task) -> Iterator[None]:
+        self.task = task
         for (_, write), value in zip(self.carried, task.carried, strict=True):
             write(value)
-        task.switch()
-        task.carried = [read() for read, _ in self.carried]
-        for _, write in self.carried:
-            write(None)
+        try:
+            yield
+        finally:
+            self.task = None
+            task.carried = [read() for read, _ in self.carried]
+            for _, write in self.carried:
+                write(None)
 
     def _jump(self) -> None:
         while self._timers and self._timers[0][2].call is None:
@@ -349,6 +352,7 @@ class World:
             for _ in range(_UNWINDINGS):
                 if task.dead:
                     break
-                task.throw(GreenletExit)
+                with self._being(task):
+                    task.throw(GreenletExit)
         self._timers.clear()
         self.runnable.clear()
