@@ -1,5 +1,11 @@
 """The suite's brokers, options and markers."""
 
+# ruff: noqa: E402 - nothing may take threads and clocks before they can be played
+from tests.sim import threads
+
+threads.install()
+
+import os
 import signal
 import sys
 import traceback
@@ -30,6 +36,8 @@ pytest.register_assert_rewrite("tests.harness.regression.support")
 # pytest lets that out of the call that logs: a client's thread dies of a warning.
 if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None  # type: ignore[attr-defined]
+
+os.environ["PYTHONHASHSEED"] = "0"  # of xdist's workers: sets of texts have one order
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 

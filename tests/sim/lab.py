@@ -1,0 +1,268 @@
+"""
+What a simulated test is made of: a world with a cluster, and programs that poll.
+
+It is imported after ``threads.install()``, which ``tests/conftest.py`` calls first.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.sim.cluster_interim import Cluster
+from tests.sim.network import PORT, Link, Network, register
+from tests.sim.world import EPOCH, Process, World
+
+register()
+
+GROUP = "g"
+_is_warm: list[bool] = []
+
+
+def play(
+    scenario: Callable[..., Any],
+    seed: int = 0,
+    *,
+    nodes: int = 1,
+    preempt: float = 0.0,
+    **given: Any,  # noqa: ANN401 - the scenario's own
+) -> Any:  # noqa: ANN401
+    """
+    Run ``scenario(lab, **given)`` in a world of its own, and return what it returned.
+
+    Args:
+        scenario: the main task of the world.
+        seed: decides everything that is drawn.
+        nodes: how many brokers there are.
+        preempt: how likely a task loses its turn where it takes a lock.
+        given: more arguments of the scenario.
+    """
+    __tracebackhide__ = True
+    if not _is_warm:
+        # What is imported late, in the middle of a first poll, looks at the clock.
+        _is_warm.append(True)
+        play(_warm_up)
+    world = World(seed, preempt=preempt)
+    return world.run(lambda: scenario(Lab(world, nodes), **given))
+
+
+def _warm_up(lab: "Lab") -> None:
+    lab.topic("warm", 1, records=1)
+    member = lab.member(SafeConsumer, "warm")
+    lab.until(lambda: member.records)
+    member.stop()
+
+
+class Lab:
+    """
+    A world, its cluster, and the programs that use it.
+
+    Attributes:
+        world: clock, tasks and processes.
+        cluster: the brokers; topics, offsets, groups and what fails in them.
+        network: the way to the brokers, and what is wrong with it.
+        rng: draws from the seed, for tests that choose.
+        sleep: do nothing for virtual seconds.
+        until: wait for a condition, within virtual seconds.
+    """
+
+    def __init__(self, world: World, nodes: int = 1) -> None:
+        self.world = world
+        self.network = Network(world)
+        self.rng = world.rng
+        self.sleep, self.until = world.sleep, world.until
+        self.hosts = [f"broker-{number}" for number in range(1, nodes + 1)]
+        self.cluster = Cluster(
+            [(host, PORT) for host in self.hosts],
+            call_later=world.call_later,
+            wall=lambda: EPOCH + world.now + world.outside.skew,
+            random=world.rng,
+        )
+        for number, host in enumerate(self.hosts, 1):
+            self._listen(number, host)
+
+    def _listen(self, number: int, host: str) -> None:
+        def accept(link: Link) -> None:
+            connection = self.cluster.connect(
+                number, send=link.send, close=link.close, origin=link.process.name
+            )
+            link.on_data, link.on_end = connection.receive, connection.lost
+
+        self.network.listen(host, accept)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.world.now
+
+    def history(self) -> tuple[Any, ...]:
+        """Return every request so far: when, what, whose, to which broker."""
+        return tuple(self.cluster.requests)
+
+    def kinds(self, since: int = 0) -> list[str]:
+        """Return the kinds of requests, without the first so many."""
+        return [api for _, api, _, _ in self.history()[since:]]
+
+    def members(self, group: str) -> int:
+        """Return how many members the coordinator knows of."""
+        return len(self.cluster.coordinator.groups[group].members)
+
+    def generation(self, group: str) -> int:
+        """Return a group's generation."""
+        return self.cluster.coordinator.groups[group].generation
+
+    def committed(self, tp: TopicPartition, group: str = GROUP) -> int | None:
+        """Return the offset that a group has committed for a partition."""
+        found = self.cluster.committed.get((group, *tp))
+        return None if found is None else found[0]
+
+    def running(self) -> list[str]:
+        """Return the threads of living processes that have not ended."""
+        return [f"{one.process}/{one.name}" for one in self.world.running()]
+
+    # Topics and clients
+
+    def topic(
+        self, name: str, partitions: int = 1, records: int = 0
+    ) -> list[TopicPartition]:
+        """Make a topic, with so many records in each partition: ``b"0"``, ``b"1"``..."""
+        self.cluster.create_topic(name, partitions)
+        found = [TopicPartition(name, number) for number in range(partitions)]
+        for one in found if records else ():
+            self.append(one, records)
+        return found
+
+    def partitions(self, name: str) -> list[TopicPartition]:
+        """Return a topic's partitions."""
+        return [TopicPartition(*one) for one in self.cluster.logs if one[0] == name]
+
+    def append(self, tp: TopicPartition, count: int = 1, first: int = 0) -> None:
+        """Append records to a partition: the values count from ``first``."""
+        values = [b"%d" % number for number in range(first, first + count)]
+        self.cluster.append(tp.topic, tp.partition, values)
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """The settings by which any client finds the cluster."""
+        servers = [f"{host}:{PORT}" for host in self.hosts]
+        return {"bootstrap_servers": servers, "proxy_url": "sim://"}
+
+    def settings(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Kafka's own
+        """Return a consumer's settings: from the earliest record, no automatic commit."""
+        base = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+        return {**self.connection, **base, **more}
+
+    def member(
+        self,
+        kind: Any,  # noqa: ANN401 - a class of consumers
+        *topics: str,
+        name: str = "a",
+        **settings: Any,  # noqa: ANN401 - Kafka's own
+    ) -> "Member":
+        """Start a program that polls; see Member."""
+        return Member(self, kind, topics, name, settings)
+
+    # Processes
+
+    def start(
+        self, name: str, main: Callable[[], Any]
+    ) -> tuple[Process, threading.Thread]:
+        """Run a function in the main thread of a process of its own."""
+        process = Process(name)
+        thread = threading.Thread(target=main, name=name)
+        self.world.spawn(thread.start, f"{name}'s start", process)
+        self.until(lambda: thread.ident is not None)
+        return process, thread
+
+    def freeze(self, process: Process) -> None:
+        """Stop a process (SIGSTOP): none of its threads runs, its sockets fill."""
+        process.is_frozen = True
+
+    def thaw(self, process: Process) -> None:
+        """Let a frozen process go on."""
+        process.is_frozen = False
+
+    def kill(self, process: Process) -> None:
+        """End a process (SIGKILL): its connections end, as the kernel closes them."""
+        process.is_dead = True
+        self.network.reset(process)
+
+    def lose(self, process: Process) -> None:
+        """End the machine of a process: nobody is told, its connections stand still."""
+        self.network.isolate(process)
+        process.is_dead = True
+
+    def step_clock(self, process: Process, seconds: float) -> None:
+        """Set the wall clock of a process forward, or back."""
+        process.skew += seconds
+
+
+class Member:
+    """
+    A program that polls until it is told to stop, in a process of its own.
+
+    Attributes:
+        consumer: its consumer; a test may call what any thread may call.
+        process: what is frozen, killed, or cut off.
+        records: all that its polls returned.
+        nap: virtual seconds for which it does something else before its next poll.
+        error: what ended it, if it ended by itself.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        kind: Any,  # noqa: ANN401 - a class of consumers
+        topics: tuple[str, ...],
+        name: str,
+        settings: dict[str, Any],
+    ) -> None:
+        self.lab = lab
+        self.name = name
+        self.records: list[Any] = []
+        self.nap = 0.0
+        self.consumer: Any = None
+        self._poll_ms = settings.pop("poll_ms", 500)
+        self._calls: list[Callable[[], Any]] = []
+        self._is_over = False
+        base = {"group_id": GROUP, "client_id": name, "max_poll_records": 10}
+        self._make = lambda: kind(*topics, **lab.settings(**{**base, **settings}))
+        self.process, self._thread = lab.start(name, self._live)
+        lab.until(lambda: self.consumer is not None, what=f"{name} is there")
+
+    def _live(self) -> None:
+        self.consumer = self._make()
+        while not self._is_over:
+            nap, self.nap = self.nap, 0.0
+            if nap:
+                self.lab.sleep(nap)
+            calls, self._calls = self._calls, []
+            for call in calls:
+                call()
+            for batch in self.consumer.poll(self._poll_ms).values():
+                self.records += batch
+        self.consumer.close(autocommit=False)
+
+    def call(self, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what it returns
+        """Call ``function(consumer)`` between two polls, in the thread that polls."""
+        results: list[Any] = []
+        self._calls.append(lambda: results.append(function(self.consumer)))
+        self.lab.until(lambda: results, what=f"{self.name} has called")
+        return results[0]
+
+    def owns(self, count: int) -> None:
+        """Wait until it is assigned so many partitions."""
+        what = f"{self.name} owns {count}"
+        self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
+
+    def values(self, tp: TopicPartition) -> list[int]:
+        """Return the values of one partition's records, as numbers."""
+        found = [one for one in self.records if (one.topic, one.partition) == tp]
+        return [int(one.value) for one in found]
+
+    def stop(self) -> None:
+        """Let it close its consumer, and wait until its thread has ended."""
+        self._is_over = True
+        self._thread.join()

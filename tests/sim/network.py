@@ -1,0 +1,417 @@
+"""
+Sockets and selectors of a world: bytes arrive later, in order, or never.
+
+kafka-python's own transports and loop run on them, unchanged. Two of its doors are
+used: ``proxy_url`` chooses a class of sockets by its scheme, here ``sim://``, and its
+loop takes ``selectors.DefaultSelector``, as asyncio's does.
+"""
+
+import errno
+import selectors
+import socket
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tests.sim.world import Process, World
+
+PORT = 9092
+_FASTEST, _SLOWEST = 0.0002, 0.002  # seconds that bytes are under way
+_FIRST_NUMBER = 100_000  # of sockets; real ones have smaller numbers
+_by_number: "weakref.WeakValueDictionary[int, Socket]" = weakref.WeakValueDictionary()
+_real_selector = selectors.DefaultSelector
+_real_pair = socket.socketpair
+
+
+class Socket:
+    """One end of a connection, or of the pair that wakes a loop."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.process = world.process
+        self.inbox = bytearray()
+        self.state = "new"  # connecting, open, closed
+        self.error = 0
+        self.is_at_end = False
+        self.watchers: list[Selector] = []
+        self.peer: Any = None  # the pair's other end, or a Link
+        self._number = _FIRST_NUMBER + next(world.serial)
+        _by_number[self._number] = self
+
+    # What a program calls
+
+    def fileno(self) -> int:
+        """Return a number of its own; -1 once it is closed."""
+        return -1 if self.state == "closed" else self._number
+
+    def setblocking(self, _: bool) -> None:  # noqa: FBT001 - Python's own signature
+        """Do nothing: it never blocks."""
+
+    def setsockopt(self, *_: object) -> None:
+        """Do nothing: it has no options."""
+
+    def getsockopt(self, *_: object) -> int:
+        """Return its error, the only option that is asked for."""
+        return self.error
+
+    def getpeername(self) -> tuple[str, int]:
+        """Return an address that says nothing."""
+        return ("sim", PORT)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Return an address with its number as the port."""
+        return ("sim", self._number)
+
+    def connect_ex(self, address: tuple[str, int]) -> int:
+        """Connect, or say how far that is; as often as it is asked."""
+        if self.state == "new":
+            self.state = "connecting"
+            Network.of(self.world).dial(self, address[0])
+        if self.error:
+            return self.error
+        return 0 if self.state == "open" else errno.EINPROGRESS
+
+    def send(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+        """Send everything: what is under way has no bound."""
+        if self.error or self.state != "open":
+            raise OSError(self.error or errno.ENOTCONN, "the connection is gone")
+        self.peer.take(bytes(data))
+        return len(data)
+
+    def recv(self, count: int, _: int = 0) -> bytes:
+        """Return what has come; nothing at the connection's end."""
+        if not self.inbox and self.error:
+            raise OSError(self.error, "the connection was reset")
+        if not self.inbox and not self.is_at_end:
+            raise BlockingIOError(errno.EAGAIN, "nothing yet")
+        data = bytes(self.inbox[:count])
+        del self.inbox[:count]
+        return data
+
+    def recv_into(self, room: Any, count: int = 0, _: int = 0) -> int:  # noqa: ANN401 - any buffer
+        """Write what has come into a buffer."""
+        data = self.recv(count or len(room))
+        room[: len(data)] = data
+        return len(data)
+
+    def shutdown(self, _: int) -> None:
+        """Do nothing: ``close`` follows."""
+
+    def close(self) -> None:
+        """Close it; the other end learns of it."""
+        if self.state != "closed":
+            self.state = "closed"
+            if self.peer is not None:
+                self.peer.hang_up()
+
+    # What the world does to it
+
+    def take(self, data: bytes) -> None:
+        """Let bytes arrive."""
+        if self.state != "closed":
+            self.inbox += data
+            self._notify()
+
+    def opened(self, peer: "Link") -> None:
+        """Let the connection stand."""
+        if self.state == "connecting":
+            self.peer, self.state = peer, "open"
+            self._notify()
+
+    def failed(self, number: int) -> None:
+        """Let the connection end with an error."""
+        if self.state != "closed":
+            self.error = number
+            self._notify()
+
+    def hang_up(self) -> None:
+        """Let the connection end in order."""
+        self.is_at_end = True
+        self._notify()
+
+    def _notify(self) -> None:
+        for one in self.watchers:
+            one.notify()
+
+    def events(self, wanted: int) -> int:
+        """Return which of the selector's events it has now."""
+        found = 0
+        if self.inbox or self.error or self.is_at_end:
+            found |= selectors.EVENT_READ
+        if self.state == "open" or self.error:
+            found |= selectors.EVENT_WRITE
+        return found & wanted
+
+
+def pair(world: World) -> tuple[Socket, Socket]:
+    """Return what socket.socketpair returns: what one sends is at once with the other."""
+    one, other = Socket(world), Socket(world)
+    one.peer, other.peer = other, one
+    one.state = other.state = "open"
+    return one, other
+
+
+class Selector(selectors._BaseSelectorImpl):
+    """Waits for sockets of a world, in virtual time."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._task: Any = None
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> Any:  # noqa: ANN401 - as Python's own
+        """Watch a socket; asyncio says its number."""
+        if isinstance(fileobj, int):
+            fileobj = _by_number[fileobj]
+        key = super().register(fileobj, events, data)
+        fileobj.watchers.append(self)
+        return key
+
+    def unregister(self, fileobj: Any) -> Any:  # noqa: ANN401 - as Python's own
+        """Watch it no more."""
+        key = super().unregister(fileobj)
+        key.fileobj.watchers.remove(self)
+        return key
+
+    def notify(self) -> None:
+        """End its wait: something has changed."""
+        if self._task is not None:
+            self._task.wake()
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Return what is ready, after a wait if nothing is."""
+        if self._ready() or (timeout is not None and timeout <= 0):
+            self._world.give_way()
+            return self._ready()
+        self._task = self._world.task
+        try:
+            self._world.park(timeout)
+        finally:
+            self._task = None
+        return self._ready()
+
+    def _ready(self) -> list[Any]:
+        keys = self.get_map().values()
+        found = [(key, key.fileobj.events(key.events)) for key in keys]
+        return [(key, events) for key, events in found if events]
+
+
+class Link:
+    """
+    The server's end of a connection: bytes in, bytes out, in order.
+
+    Whoever accepts it sets ``on_data`` and ``on_end``.
+    """
+
+    def __init__(self, network: "Network", client: Socket, host: str) -> None:
+        self.network = network
+        self.client = client
+        self.host = host
+        self.process = client.process
+        self.is_open = True
+        self.on_data: Callable[[bytes], None] = lambda _: None
+        self.on_end: Callable[[], None] = lambda: None
+        self._last = {"in": 0.0, "out": 0.0}  # when the last bytes arrive, each way
+
+    def take(self, data: bytes) -> None:
+        """Carry bytes of the client."""
+        self._later("in", lambda: self.on_data(data))
+
+    def send(self, data: bytes) -> None:
+        """Carry bytes to the client."""
+        self._later("out", lambda: self.client.take(data))
+
+    def hang_up(self) -> None:
+        """Carry the client's goodbye."""
+        self._later("in", self.close)
+
+    def close(self) -> None:
+        """End it in order, for both."""
+        if self._end():
+            self.client.hang_up()
+
+    def reset(self) -> None:
+        """End it with an error, for both."""
+        if self._end():
+            self.client.failed(errno.ECONNRESET)
+
+    def _end(self) -> bool:
+        was_open, self.is_open = self.is_open, False
+        if was_open:
+            self.network.links.remove(self)
+            self.on_end()
+        return was_open
+
+    def _later(self, way: str, call: Callable[[], Any]) -> None:
+        def arrive() -> None:
+            if self.is_open:
+                call()
+
+        network, now = self.network, self.network.world.clock
+        at = now + network.latency(self.process)
+        self._last[way] = at = max(at, self._last[way] + 1e-9)
+        network.carry(at - now, (self.process, self.host, way), arrive)
+
+
+class Network:
+    """Hosts that listen, the connections to them, and what is wrong with these."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.hosts: dict[str, Callable[[Link], None]] = {}
+        self.links: list[Link] = []
+        self._kept: dict[tuple[Process, str, str], list[Callable[[], None]]] = {}
+        self._slow: dict[Process, tuple[float, float]] = {}
+        _networks[world] = self
+
+    @staticmethod
+    def of(world: World) -> "Network":
+        """Return the network of a world."""
+        return _networks[world]
+
+    def listen(self, host: str, accept: Callable[[Link], None]) -> None:
+        """
+        Let a host listen.
+
+        Args:
+            host: its name.
+            accept: called with each new connection, which it may refuse
+                (ConnectionRefusedError).
+        """
+        self.hosts[host] = accept
+
+    def latency(self, process: Process) -> float:
+        """Draw how long the next bytes of a process are under way."""
+        least, spread = self._slow.get(process, (0.0, 0.0))
+        return least + self.world.rng.uniform(_FASTEST, _SLOWEST + spread)
+
+    def dial(self, client: Socket, host: str) -> None:
+        """Connect a socket to a host."""
+
+        def arrive() -> None:
+            accept = self.hosts.get(host)
+            if client.state == "closed":
+                return
+            if accept is None:
+                client.failed(errno.ECONNREFUSED)
+                return
+            link = Link(self, client, host)
+            try:
+                accept(link)
+            except ConnectionRefusedError:
+                client.failed(errno.ECONNREFUSED)
+                return
+            self.links.append(link)
+            client.opened(link)
+
+        self.carry(self.latency(client.process), (client.process, host, "in"), arrive)
+
+    def carry(
+        self, delay: float, way: tuple[Process, str, str], call: Callable[[], None]
+    ) -> None:
+        """Call something later, unless nothing comes through that way by then."""
+
+        def arrive() -> None:
+            kept = self._kept.get(way)
+            if kept is None:
+                call()
+            else:
+                kept.append(call)
+
+        self.world.call_later(delay, arrive)
+
+    # Faults
+
+    def reset(self, process: Process | None = None, host: str | None = None) -> None:
+        """Reset the connections of a process, of a host, or between the two."""
+        for one in list(self.links):
+            if process in (None, one.process) and host in (None, one.host):
+                one.reset()
+
+    def isolate(
+        self, process: Process, *hosts: str, ways: tuple[str, ...] = ("in", "out")
+    ) -> None:
+        """
+        Let nothing through between a process and hosts (all if none is named).
+
+        Neither end is told, as where a cable is pulled.
+
+        Args:
+            process: whose bytes.
+            hosts: to or from these.
+            ways: ``in``, what it sends to them, ``out``, what they send, or both.
+        """
+        for key in self._ways(process, hosts, ways):
+            self._kept.setdefault(key, [])
+
+    def heal(
+        self, process: Process, *hosts: str, ways: tuple[str, ...] = ("in", "out")
+    ) -> None:
+        """Deliver what ``isolate`` kept, as TCP does when a way is open again."""
+        for key in self._ways(process, hosts, ways):
+            for call in self._kept.pop(key, []):
+                call()
+
+    def _ways(
+        self, process: Process, hosts: tuple[str, ...], ways: tuple[str, ...]
+    ) -> list[tuple[Process, str, str]]:
+        named = hosts or tuple(self.hosts)
+        return [(process, host, way) for host in named for way in ways]
+
+    def slow(self, process: Process, least: float, spread: float = 0.0) -> None:
+        """
+        Let everything of a process take longer, each way.
+
+        Args:
+            process: whose bytes.
+            least: seconds more than else.
+            spread: seconds of chance on top; connections overtake each other.
+        """
+        self._slow[process] = (least, spread)
+
+
+_networks: "weakref.WeakKeyDictionary[World, Network]" = weakref.WeakKeyDictionary()
+
+
+def install(world: Callable[[], World | None]) -> None:
+    """Let loops that are made in a world wait in it."""
+
+    def make_selector() -> Any:  # noqa: ANN401 - two kinds of selector
+        one = world()
+        return _real_selector() if one is None else Selector(one)
+
+    def make_pair(*given: Any, **more: Any) -> Any:  # noqa: ANN401 - as Python's own
+        one = world()
+        return _real_pair(*given, **more) if one is None else pair(one)
+
+    selectors.DefaultSelector = make_selector
+    socket.socketpair = make_pair
+
+
+def register() -> None:
+    """Teach kafka-python the scheme ``sim://``; after ``install``."""
+    from kafka.net.inet import KafkaNetSocket  # noqa: PLC0415 - after the patching
+    from kafka.net.selector import Task  # noqa: PLC0415
+    from kafka.producer.producer_batch import ProducerBatch  # noqa: PLC0415
+
+    # These are in sets and heaps, in the order of their addresses: number them.
+    Task.__hash__ = ProducerBatch.__hash__ = _number_of
+    Task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)
+
+    class SimNetSocket(KafkaNetSocket):
+        SCHEMES = ("sim",)
+
+        def dns_lookup(self, host: str, port: int, raise_error: bool = False) -> Any:  # noqa: ANN401, ARG002, FBT001, FBT002
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+        def socket(self, *_: object) -> Socket:
+            assert World.current is not None, "sim:// is for worlds"
+            return Socket(World.current)
+
+
+def _number_of(one: Any) -> int:  # noqa: ANN401 - kafka-python's
+    found = one.__dict__
+    if "_sim_number" not in found:
+        world = World.current
+        found["_sim_number"] = id(one) if world is None else next(world.serial)
+    return found["_sim_number"]

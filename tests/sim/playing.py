@@ -1,0 +1,80 @@
+"""
+Gives tests a lab, once for each seed; imported by tests, loaded by conftest.py.
+
+    @simulated(seeds=3)
+    def test_a_hold_expires_by_itself(lab): ...
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Scenario = Callable[..., None]
+
+
+def simulated(
+    seeds: int = 3,
+    *,
+    nightly: int = 0,
+    **world: Any,  # noqa: ANN401 - of play()
+) -> Callable[[Scenario], Callable[..., None]]:
+    """
+    Play a test in virtual time, once for each seed; its first argument is the lab.
+
+    Args:
+        seeds: so many are played in every run.
+        nightly: so many in the nightly run, these included.
+        world: what ``lab.play`` takes besides, such as the number of brokers.
+    """
+    usual = [pytest.param(n, id=f"seed={n}") for n in range(seeds)]
+    more = [
+        pytest.param(n, id=f"seed={n}", marks=pytest.mark.nightly)
+        for n in range(seeds, nightly)
+    ]
+
+    def decorate(scenario: Scenario) -> Callable[..., None]:
+        def test(seed: int, **given: Any) -> None:  # noqa: ANN401 - fixtures
+            __tracebackhide__ = True
+            _play(scenario, seed, {**world, **given}, is_nightly=seed >= seeds)
+
+        test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
+        test.__module__ = scenario.__module__
+        test.__dict__.update(scenario.__dict__)  # marks
+        test.__signature__ = _signature(scenario)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("seed", [*usual, *more])(test)
+
+    return decorate
+
+
+def _signature(scenario: Scenario) -> inspect.Signature:
+    """Return the scenario's signature, with the seed in the place of the lab."""
+    _, *others = inspect.signature(scenario).parameters.values()
+    seed = inspect.Parameter("seed", inspect.Parameter.KEYWORD_ONLY)
+    kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
+    return inspect.Signature([seed, *kept])
+
+
+def _play(
+    scenario: Scenario, seed: int, given: dict[str, Any], *, is_nightly: bool
+) -> None:
+    __tracebackhide__ = True
+    from tests.sim.lab import play  # noqa: PLC0415 - it imports kafka
+
+    try:
+        play(scenario, seed, **given)
+    except BaseException as error:
+        error.add_note(_replay_line(is_nightly=is_nightly))
+        raise
+
+
+def _replay_line(*, is_nightly: bool) -> str:
+    """Return the command that plays the test that runs again, to the microsecond."""
+    test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
+    also = " -m nightly" * is_nightly
+    if sys.flags.hash_randomization:
+        also += "  # if it fails so; this run had an order of hashes of its own"
+    return f"PYTHONHASHSEED=0 pytest -n 0 '{test}'{also}"

@@ -1,0 +1,204 @@
+"""Brokers, connections and clocks fail; pauses and memberships outlive it."""
+
+import pytest
+from kafka import KafkaConsumer
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.playing import simulated
+
+
+def two_members(lab: Lab, records: int) -> tuple[Member, Member]:
+    """Start two members that share six partitions, and let them read all there is."""
+    lab.topic("t", 6, records=records)
+    a = lab.member(SafeConsumer, "t", name="a")
+    b = lab.member(SafeConsumer, "t", name="b")
+    a.owns(3)
+    b.owns(3)
+    lab.until(lambda: read(a, b) == 6 * records)
+    return a, b
+
+
+def read(*members: Member) -> int:
+    """Return how many records came to members."""
+    return sum(len(one.records) for one in members)
+
+
+def reach(lab: Lab, offset: int, *members: Member) -> None:
+    """Wait until each partition's owner has come so far."""
+
+    def has_come(number: int) -> bool:
+        tp = lab.partitions("t")[number]
+        owners = [one for one in members if tp in one.consumer.assignment()]
+        return any(one.consumer.position(tp) == offset for one in owners)
+
+    lab.until(lambda: all(has_come(number) for number in range(6)))
+
+
+@pytest.mark.contract("P1", "P6", "P8")
+@simulated(nodes=3)
+def test_leaders_move_answers_fail_and_a_broker_is_down(lab: Lab) -> None:
+    """P6: none of it ends a hold; after the resume nothing is missing."""
+    a, b = two_members(lab, records=20)
+    for one in (a, b):
+        one.consumer.pause_all(owner="test")
+    lab.sleep(1)
+    faults = [
+        lab.cluster.fail("Heartbeat", error=16, count=2),
+        lab.cluster.fail("Fetch", delay=2.0, count=5),
+        lab.cluster.fail("OffsetFetch", error=14, count=3),
+        lab.cluster.fail("JoinGroup", error=15, count=2),
+    ]
+    for tp in lab.partitions("t"):
+        lab.cluster.lead(tp.topic, tp.partition, lab.rng.randrange(1, 4))
+        lab.append(tp, 10, first=20)
+    lab.cluster.down(2)
+    lab.sleep(30)
+    lab.cluster.up(2)
+    lab.sleep(60)
+    assert read(a, b) == 120
+    for fault in faults:
+        fault.end()
+    for one in (a, b):
+        one.consumer.resume_all("test")
+    reach(lab, 30, a, b)
+    a.stop()
+    b.stop()
+    assert lab.running() == []
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="FindCoordinator is sent without a pause while the coordinator is away",
+)
+@simulated(nodes=3)
+def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab: Lab) -> None:
+    """P11: a held member whose coordinator is down asks at most ten times a second."""
+    a = coordinator_away(lab, SafeConsumer)
+    a.stop()
+
+
+@simulated(nodes=3)
+def test_stock_asks_for_a_coordinator_that_is_away_without_a_pause(lab: Lab) -> None:
+    """What this suite would tell if kafka-python began to wait between two tries."""
+    with pytest.raises(AssertionError, match="FindCoordinator"):
+        coordinator_away(lab, KafkaConsumer)
+
+
+def coordinator_away(lab: Lab, kind: type[KafkaConsumer]) -> Member:
+    """Let the coordinator's broker be down for the 9 s until another is elected."""
+    lab.topic("t", 3, records=20)
+    a = lab.member(kind, "t")
+    a.owns(3)
+    lab.until(lambda: len(a.records) == 60)
+    a.consumer.pause(*a.consumer.assignment())
+    lab.sleep(1)
+    asked = len(lab.history())
+    lab.cluster.down(lab.cluster.coordinator_of(GROUP), failover=9.0)
+    lab.sleep(9)
+    rate = lab.kinds(asked).count("FindCoordinator") / 9
+    assert rate <= 10, f"FindCoordinator: {rate:.0f} a second"
+    lab.sleep(60)
+    assert lab.members(GROUP) == 1
+    return a
+
+
+@pytest.mark.contract("P6", "P8")
+@simulated(nodes=3)
+def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> None:
+    """P8: it stays a member, goes on with the other leaders, and then with all."""
+    a, b = two_members(lab, records=5)
+    away = next(n for n in (1, 2, 3) if n != lab.cluster.coordinator_of(GROUP))
+    lab.network.isolate(a.process, f"broker-{away}")
+    generation = lab.generation(GROUP)
+    for tp in lab.partitions("t"):
+        lab.append(tp, 5, first=5)
+    lab.sleep(120)
+    assert lab.generation(GROUP) == generation
+    assert 30 <= read(a, b) < 60
+    lab.network.heal(a.process, f"broker-{away}")
+    reach(lab, 10, a, b)
+    assert read(a, b) == 60
+    a.stop()
+    b.stop()
+
+
+@pytest.mark.contract("P6", "P8")
+@simulated(nodes=3)
+def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> None:
+    """P6: it is evicted, joins again, and its strict hold is still there."""
+    a, b = two_members(lab, records=5)
+    a.consumer.pause("t", owner="ops")
+    coordinator = f"broker-{lab.cluster.coordinator_of(GROUP)}"
+    lab.network.isolate(a.process, coordinator)
+    b.owns(6)
+    lab.network.heal(a.process, coordinator)
+    a.owns(3)
+    b.owns(3)
+    before = len(a.records)
+    for tp in lab.partitions("t"):
+        lab.append(tp, 5, first=5)
+    lab.sleep(60)
+    assert len(a.records) == before
+    a.consumer.resume("t", owner="ops")
+    reach(lab, 10, a, b)
+    a.stop()
+    b.stop()
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize("way", ["in", "out"])
+@simulated()
+def test_a_cable_that_carries_one_way_only(lab: Lab, way: str) -> None:
+    """P8: whichever way is broken for 20 s, nothing is lost and nothing comes twice."""
+    (tp,) = lab.topic("t", 1, records=5)
+    a = lab.member(SafeConsumer, "t")
+    lab.until(lambda: len(a.records) == 5)
+    lab.network.isolate(a.process, ways=(way,))
+    lab.append(tp, 5, first=5)
+    lab.sleep(20)
+    assert a.values(tp) == list(range(5 if way == "out" else len(a.records)))
+    lab.network.heal(a.process, ways=(way,))
+    lab.until(lambda: len(a.records) == 10)
+    assert a.values(tp) == list(range(10))
+    a.stop()
+
+
+@pytest.mark.contract("P8")
+@simulated(nodes=3)
+def test_connections_that_overtake_each_other(lab: Lab) -> None:
+    """P8: with half a second of chance in every answer each record comes once."""
+    lab.topic("t", 6)
+    a = lab.member(SafeConsumer, "t")
+    a.owns(6)
+    lab.network.slow(a.process, 0.01, spread=0.5)
+    for count in range(20):
+        for tp in lab.partitions("t"):
+            lab.append(tp, 1, first=count)
+        lab.sleep(0.2)
+        partition = lab.rng.choice(lab.partitions("t"))
+        a.consumer.pause(partition)
+        lab.sleep(lab.rng.random())
+        a.consumer.resume(partition)
+    lab.until(lambda: len(a.records) == 120)
+    assert all(a.values(tp) == list(range(20)) for tp in lab.partitions("t"))
+    a.stop()
+
+
+@pytest.mark.contract("P6")
+@simulated()
+def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
+    """P6: sessions and poll intervals follow the monotonic clock."""
+    (tp,) = lab.topic("t", 1, records=5)
+    a = lab.member(SafeConsumer, "t")
+    lab.until(lambda: len(a.records) == 5)
+    generation = lab.generation(GROUP)
+    for seconds in (86_400, -2 * 86_400, 86_400):
+        lab.step_clock(a.process, seconds)
+        lab.sleep(30)
+    assert lab.generation(GROUP) == generation
+    lab.append(tp, 1, first=5)
+    lab.until(lambda: len(a.records) == 6)
+    a.stop()

@@ -1,0 +1,308 @@
+"""
+Plays time, threads, locks and queues in a world: the only patching there is.
+
+It touches names of the standard library alone. Outside a running world, and in other
+threads of the operating system, everything is as it was: a pytest process that has
+installed it runs ordinary tests, too. ``install()`` must run before kafka, safeconsumer
+and concurrent.futures are imported: they make default arguments and globals of these.
+
+Condition, Event, Semaphore, Barrier, Timer, queue.Queue, thread pools and asyncio stay
+Python's own: they are made of Lock, RLock, Thread and get_ident, which are played here.
+"""
+
+import asyncio
+import asyncio.events
+import multiprocessing  # noqa: F401 - it takes what it needs of the real names first
+import queue
+import ssl  # noqa: F401 - so does this
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import GreenletExit
+
+from tests.sim import network
+from tests.sim.world import Task, World
+
+_OS_THREAD = threading.get_ident()
+_FIRST_IDENT = 10_000_000  # of simulated threads; those of real ones are larger by far
+
+_real_lock = threading.Lock
+_real_rlock = threading.RLock
+_played_rlock = threading._PyRLock
+_real_start = threading.Thread.start
+_real_join = threading.Thread.join
+_real_is_alive = threading.Thread.is_alive
+_real_ident = threading.get_ident
+_real_current = threading.current_thread
+_real_enumerate = threading.enumerate
+_real_queue = queue.SimpleQueue
+_real_uuid4 = uuid.uuid4
+_real_sleep = time.sleep
+
+cpu_seconds = time.process_time  # for those who measure a world
+
+
+def world() -> World | None:
+    """Return the world that the caller is in; None outside."""
+    one = World.current
+    return one if one is not None and _real_ident() == _OS_THREAD else None
+
+
+def _task() -> Task | None:
+    one = world()
+    return None if one is None else one.task
+
+
+class Lock:
+    """A lock between simulated threads. As in CPython nobody is sure to be next."""
+
+    __slots__ = ("__weakref__", "_is_held", "_waiters")
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._waiters: list[Task] = []
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - Python's own signature
+        """Take it; False if that would take too long."""
+        one = World.current
+        if one is None or one.is_over:
+            return self._take_at_the_end(one, may_wait=blocking)
+        if one.preempt and one.rng.random() < one.preempt:
+            one.give_way()
+        if self._is_held and blocking and timeout != 0:
+            self._wait(one, None if timeout is None or timeout < 0 else timeout)
+        if self._is_held:
+            return False
+        self._is_held = True
+        return True
+
+    def _take_at_the_end(self, one: World | None, *, may_wait: bool) -> bool:
+        """Take it where nobody can wait: what is unwound there must not."""
+        if self._is_held:
+            if may_wait and one is not None:
+                raise GreenletExit
+            return may_wait
+        self._is_held = True
+        return True
+
+    def _wait(self, one: World, timeout: float | None) -> None:
+        end = None if timeout is None else one.clock + timeout
+        task = one.task
+        assert task is not None, "what a timer calls must not wait for a lock"
+        while self._is_held:
+            left = None if end is None else end - one.clock
+            if left is not None and left <= 0:
+                return
+            self._waiters.append(task)
+            one.park(left)
+            if task in self._waiters:
+                self._waiters.remove(task)
+
+    def release(self) -> None:
+        """Give it back."""
+        if not self._is_held:
+            message = "release unlocked lock"
+            raise RuntimeError(message)
+        self._is_held = False
+        waiters, self._waiters = self._waiters, []
+        for one in waiters:
+            one.wake()
+
+    def locked(self) -> bool:
+        """Tell whether somebody has it."""
+        return self._is_held
+
+    def _at_fork_reinit(self) -> None:
+        self._is_held = False
+
+    __enter__ = acquire
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class EitherLock:
+    """A lock of a module that is older than any world: real outside, played inside."""
+
+    def __init__(self) -> None:
+        self._real = _real_lock()
+        self._played = Lock()
+
+    def __enter__(self) -> bool:
+        return self._fitting.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._fitting.release()
+
+    @property
+    def _fitting(self) -> Any:  # noqa: ANN401 - two kinds of lock
+        return self._real if world() is None else self._played
+
+
+class SimpleQueue:
+    """queue.SimpleQueue: C's outside a world, Python's inside."""
+
+    def __new__(cls) -> Any:  # noqa: ANN401 - two kinds of queue
+        return _real_queue() if world() is None else queue._PySimpleQueue()
+
+    __class_getitem__ = classmethod(lambda cls, _: cls)
+
+
+class _Life:
+    """What a simulated thread is, beside its Thread."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.is_over = False
+        self.joiners: list[Task] = []
+
+    def end(self) -> None:
+        self.is_over = True
+        for one in self.joiners:
+            one.wake()
+
+
+def _start(thread: Any) -> None:  # noqa: ANN401 - a Thread with an attribute more
+    one = world()
+    if one is None:
+        _real_start(thread)
+        return
+    if life_of(thread) is not None:
+        message = "threads can only be started once"
+        raise RuntimeError(message)
+    task = one.spawn(lambda: _play(thread), thread.name)
+    task.thread = thread
+    thread._sim_life = _Life(task)
+    thread._ident = thread._native_id = _FIRST_IDENT + task.number
+    thread._started.set()
+
+
+def _play(thread: Any) -> None:  # noqa: ANN401
+    try:
+        thread.run()
+    finally:
+        thread._sim_life.end()
+
+
+def _is_alive(thread: threading.Thread) -> bool:
+    life = life_of(thread)
+    return _real_is_alive(thread) if life is None else not life.is_over
+
+
+def _join(thread: threading.Thread, timeout: float | None = None) -> None:
+    life, one = life_of(thread), world()
+    if life is None:
+        _real_join(thread, timeout)
+        return
+    if one is None:  # its world has ended
+        return
+    end = None if timeout is None else one.clock + timeout
+    while not life.is_over and (end is None or one.clock < end):
+        life.joiners.append(one.task)
+        one.park(None if end is None else end - one.clock)
+
+
+def life_of(thread: Any) -> _Life | None:  # noqa: ANN401 - any Thread
+    """Return what a thread is in its world; None if it is a real one."""
+    return getattr(thread, "_sim_life", None)
+
+
+def make_lock() -> Any:  # noqa: ANN401 - two kinds of lock
+    """Make what threading.Lock() makes."""
+    return _real_lock() if world() is None else Lock()
+
+
+def make_rlock() -> Any:  # noqa: ANN401 - two kinds of lock
+    """Make what threading.RLock() makes."""
+    return _real_rlock() if world() is None else _played_rlock()
+
+
+def get_ident() -> int:
+    """Return the caller's number."""
+    task = _task()
+    return _real_ident() if task is None else _FIRST_IDENT + task.number
+
+
+def current_thread() -> threading.Thread:
+    """Return the caller's thread; the main one for what a world runs first."""
+    task = _task()
+    return _real_current() if task is None or task.thread is None else task.thread
+
+
+def enumerate_threads() -> list[threading.Thread]:
+    """Return the threads that are alive, those of the caller's world included."""
+    one = world()
+    played = [] if one is None else [task.thread for task in one.running()]
+    return [*_real_enumerate(), *(thread for thread in played if thread is not None)]
+
+
+def _uuid4() -> uuid.UUID:
+    one = world()
+    if one is None:
+        return _real_uuid4()
+    return uuid.UUID(int=one.rng.getrandbits(128), version=4)
+
+
+def _sleep(seconds: float) -> None:
+    one = world()
+    if one is None:
+        _real_sleep(seconds)
+    else:
+        one.sleep(seconds)
+
+
+def _clock(real: Callable[[], Any], played: Callable[[World], Any]) -> Any:  # noqa: ANN401 - seconds or ns
+    def tell() -> Any:  # noqa: ANN401
+        one = world()
+        return real() if one is None else played(one)
+
+    return tell
+
+
+def _nanoseconds(played: Callable[[World], float]) -> Callable[[World], int]:
+    return lambda one: int(played(one) * 1e9)
+
+
+def install() -> None:
+    """Play time and threads from now on, in every world; a second call does nothing."""
+    if threading.get_ident is get_ident:
+        return
+    _install_clocks()
+    _install_threads()
+    network.install(world)
+    World.carried.append((asyncio._get_running_loop, asyncio._set_running_loop))
+    # It holds this one while it starts a thread.
+    import concurrent.futures.thread as pool  # noqa: PLC0415 - now it takes ours
+
+    pool._global_shutdown_lock = EitherLock()
+
+
+def _install_clocks() -> None:
+    clocks = {
+        "monotonic": World.monotonic,
+        "perf_counter": World.monotonic,
+        "time": World.wall,
+    }
+    for name, played in clocks.items():
+        setattr(time, name, _clock(getattr(time, name), played))
+        in_ns = f"{name}_ns"
+        setattr(time, in_ns, _clock(getattr(time, in_ns), _nanoseconds(played)))
+    time.sleep = _sleep
+    queue.time = threading._time = time.monotonic  # they have names of their own for it
+
+
+def _install_threads() -> None:
+    threading.Thread.start = _start
+    threading.Thread.join = _join
+    threading.Thread.is_alive = _is_alive
+    threading.Lock = threading._allocate_lock = make_lock
+    threading.RLock = make_rlock
+    threading.get_ident = get_ident
+    threading.current_thread = current_thread
+    threading.enumerate = enumerate_threads
+    threading.active_count = lambda: len(enumerate_threads())
+    queue.SimpleQueue = SimpleQueue
+    uuid.uuid4 = _uuid4

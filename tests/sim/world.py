@@ -1,0 +1,358 @@
+"""
+Runs programs in virtual time: a clock that nobody waits for, tasks that take turns.
+
+It knows nothing of Kafka and patches nothing. A task is a greenlet; one runs at a time,
+until it parks. Which of those that can run is next is drawn from the seed. If none can,
+the clock jumps to the next timer; if there is none either, that is a deadlock, and it
+is raised at once with every task's place.
+"""
+
+import gc
+import heapq
+import itertools
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
+LIMIT = 100_000.0  # virtual seconds; a world that is older waits for what never comes
+_BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
+_LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
+_TURN = 100e-6  # seconds that a turn costs, about as much as it really does
+_LONGEST_TURN = 0.01  # seconds that it costs where nobody has slept for long
+_UNWINDINGS = 20  # how often a task may refuse to end
+_OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
+
+
+class DeadlockError(AssertionError):
+    """Nothing will ever happen again; the message says where every task stands."""
+
+
+class NotYetError(AssertionError):
+    """What was waited for did not happen within the virtual time given."""
+
+
+class Timer:
+    """A call that is due at a time; it can be cancelled."""
+
+    __slots__ = ("at", "call")
+
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Let it not be called."""
+        self.call = None
+
+
+class Process:
+    """Tasks that are frozen, killed and cut off together, and share a wall clock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_frozen = False
+        self.is_dead = False
+        self.skew = 0.0  # seconds by which its wall clock is ahead
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def is_able(self) -> bool:
+        """Whether its tasks can run."""
+        return not (self.is_frozen or self.is_dead)
+
+
+class Task(greenlet):
+    """One simulated thread."""
+
+    def __init__(
+        self, world: "World", target: Callable[[], Any], name: str, process: Process
+    ) -> None:
+        super().__init__(target, parent=world.hub)
+        self.world = world
+        self.name = name
+        self.process = process
+        self.number = next(world.serial)
+        self.is_parked = False
+        self.thread: Any = None  # the threading.Thread that it is, if it is one
+        self.carried = [None] * len(world.carried)
+
+    def wake(self) -> None:
+        """Let it run again, unless it runs or is about to."""
+        if self.is_parked:
+            self.is_parked = False
+            self.world.runnable.append(self)
+
+    def place(self) -> str:
+        """Return where it stands, the innermost call first."""
+        frame = self.gr_frame
+        if frame is None:
+            return "before its first turn"
+        calls = [
+            f"{one.filename.rsplit('/', 1)[-1]}:{one.lineno} {one.name}"
+            for one in traceback.extract_stack(frame)
+            if not one.filename.endswith(_OWN_FILES)
+        ]
+        return " < ".join(reversed(calls[-5:]))
+
+
+class World:
+    """
+    Runs a function and all that it starts, in virtual time.
+
+    Args:
+        seed: decides everything that is drawn.
+        preempt: how likely a task loses its turn where it takes a lock.
+        limit: virtual seconds after which the world is told to be endless.
+    """
+
+    current: ClassVar["World | None"] = None  # the one that runs
+    # How what Python keeps for each real thread is read and written; each task has its own.
+    carried: ClassVar[list[tuple[Callable[[], Any], Callable[[Any], None]]]] = []
+
+    def __init__(
+        self, seed: int = 0, *, preempt: float = 0.0, limit: float = LIMIT
+    ) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
+        self.preempt = preempt
+        self.limit = limit
+        self.clock = _BEGIN
+        self.turns = 0
+        self.is_over = False
+        self.hub: Any = None
+        self.task: Task | None = None  # the one that runs; None between turns
+        self.outside = Process("test")
+        self.runnable: list[Task] = []
+        self.tasks: list[Task] = []
+        self.still_ran: tuple[str, ...] = ()  # at the end
+        self.serial = itertools.count(1)  # for what has no order but its address
+        self._busy = 0  # turns since the clock last jumped
+        self._order = itertools.count()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._first: Task | None = None
+        self._crash: BaseException | None = None
+
+    # The clock
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.clock - _BEGIN
+
+    def monotonic(self) -> float:
+        """Tell the time. It moves by being looked at, so no deadline stands still."""
+        self.clock += _LOOK
+        return self.clock
+
+    def wall(self) -> float:
+        """Tell the time of the caller's process, in seconds since the epoch."""
+        return EPOCH + self.monotonic() - _BEGIN + self.process.skew
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+        """Call something after a delay, in no task: it must not wait."""
+        timer = Timer(self.clock + max(0.0, delay), call)
+        heapq.heappush(self._timers, (timer.at, next(self._order), timer))
+        return timer
+
+    # Tasks
+
+    @property
+    def process(self) -> Process:
+        """The process of the task that runs."""
+        return self.outside if self.task is None else self.task.process
+
+    def spawn(
+        self,
+        target: Callable[[], Any],
+        name: str = "task",
+        process: Process | None = None,
+    ) -> Task:
+        """Start a task; its first turn comes when the caller has given up its own."""
+        task = Task(self, lambda: self._live(target), name, process or self.process)
+        self.tasks.append(task)
+        task.is_parked = True
+        task.wake()
+        return task
+
+    def running(self) -> list[Task]:
+        """Return the tasks of living processes that have not ended, but the test's own."""
+        return [
+            one
+            for one in self.tasks
+            if not (one.dead or one.process.is_dead or one is self._first)
+        ]
+
+    def park(self, timeout: float | None = None) -> None:
+        """Stand still until somebody wakes this task, or after so many seconds."""
+        if self.is_over:
+            raise GreenletExit
+        task = self.task
+        assert task is not None, "only a task can wait; what a timer calls must not"
+        timer = None if timeout is None else self.call_later(timeout, task.wake)
+        task.is_parked = True
+        self._switch()
+        if timer is not None:
+            timer.cancel()
+
+    def give_way(self) -> None:
+        """Let others go first, perhaps."""
+        if self.is_over:
+            raise GreenletExit
+        task = self.task
+        if task is not None:
+            self.runnable.append(task)
+            self._switch()
+
+    def _switch(self) -> None:
+        self.hub.switch()
+        if self.is_over:
+            raise GreenletExit
+
+    def sleep(self, seconds: float) -> None:
+        """Do nothing for so many virtual seconds."""
+        self.park(max(0.0, seconds))
+
+    def until(
+        self, condition: Callable[[], Any], seconds: float = 600.0, what: str = ""
+    ) -> Any:  # noqa: ANN401 - what the condition returns
+        """
+        Wait until a condition is true, and return what it returned.
+
+        Args:
+            condition: it is asked every 50 virtual ms.
+            seconds: virtual seconds until the wait has failed.
+            what: what is waited for, in words.
+
+        Raises:
+            NotYetError: it did not become true in time.
+        """
+        end = self.clock + seconds
+        while not (found := condition()):
+            if self.clock >= end:
+                text = f"not within {seconds:g} virtual seconds: {what or condition}"
+                raise NotYetError(text)
+            self.sleep(0.05)
+        return found
+
+    # Running
+
+    def run(self, main: Callable[[], Any]) -> Any:  # noqa: ANN401 - what main returns
+        """Play until ``main`` has returned, end what still runs, return its result."""
+        __tracebackhide__ = True
+        assert World.current is None, "one world at a time"
+        self.hub = getcurrent()
+        result: list[Any] = []
+        self._first = self.spawn(lambda: result.append(main()), "main", self.outside)
+        with self._alone():
+            try:
+                while not self._first.dead:
+                    self._step()
+            finally:
+                self._end()
+        return result[0]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let nothing that ran before decide what happens here, nor the reverse."""
+        was_collecting, drawn = gc.isenabled(), random.getstate()
+        gc.disable()  # when an object dies must not depend on what ran before
+        random.seed(self.seed)
+        World.current = self
+        try:
+            yield
+        finally:
+            World.current = None
+            random.setstate(drawn)
+            if was_collecting:
+                gc.enable()
+
+    def _live(self, target: Callable[[], Any]) -> None:
+        __tracebackhide__ = True
+        try:
+            target()
+        except (GreenletExit, SystemExit):
+            return
+        except BaseException as error:  # noqa: BLE001 - the hub raises it again
+            if self._crash is None and not self.is_over:
+                self._crash = error
+
+    def _step(self) -> None:
+        """Call what is due; then give a task its turn, or let the time go by."""
+        __tracebackhide__ = True
+        self._call_what_is_due()
+        able = [one for one in self.runnable if one.process.is_able]
+        if able:
+            self._turn(self.rng.choice(able) if len(able) > 1 else able[0])
+        else:
+            self._jump()
+        if self._crash is not None:
+            raise self._crash
+        if self.now > self.limit:
+            message = f"still waiting after {self.limit:g} virtual seconds: "
+            raise NotYetError(message + self.picture())
+
+    def _call_what_is_due(self) -> None:
+        while self._timers and self._timers[0][0] <= self.clock:
+            timer = heapq.heappop(self._timers)[2]
+            call, timer.call = timer.call, None
+            if call is not None:
+                call()
+
+    def _turn(self, task: Task) -> None:
+        """Let a task run. A turn costs time, the more the longer nobody has slept."""
+        self.runnable.remove(task)
+        self.turns += 1
+        self._busy += 1
+        self.clock += min(_LONGEST_TURN, _TURN * (1 + self._busy / 100))
+        with self._being(task):
+            task.switch()
+
+    @contextmanager
+    def _being(self, task: Task) -> Iterator[None]:
+        self.task = task
+        for (_, write), value in zip(self.carried, task.carried, strict=True):
+            write(value)
+        try:
+            yield
+        finally:
+            self.task = None
+            task.carried = [read() for read, _ in self.carried]
+            for _, write in self.carried:
+                write(None)
+
+    def _jump(self) -> None:
+        while self._timers and self._timers[0][2].call is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            message = "nothing will ever happen again: "
+            raise DeadlockError(message + self.picture())
+        ahead = self._timers[0][0] - self.clock
+        if ahead > 0:
+            self._busy = max(0, self._busy - int(ahead * 1e5) - 1)
+            self.clock += ahead
+
+    def picture(self) -> str:
+        """Return where every task stands, a line for each."""
+        alive = [one for one in self.tasks if not one.dead]
+        lines = [f"\n  {one.process}/{one.name}: {one.place()}" for one in alive]
+        return f"virtual second {self.now:.3f}, seed {self.seed}{''.join(lines)}"
+
+    def _end(self) -> None:
+        """Unwind every task: it gets GreenletExit where it is, and may not wait."""
+        self.is_over = True
+        self.still_ran = tuple(f"{one.process}/{one.name}" for one in self.running())
+        for task in self.tasks:
+            for _ in range(_UNWINDINGS):
+                if task.dead:
+                    break
+                with self._being(task):
+                    task.throw(GreenletExit)
+        self._timers.clear()
+        self.runnable.clear()
