@@ -16,7 +16,6 @@ from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.group import options as group_options
 from tests.harness.kafka.decoding import options as records_options
 from tests.harness.model import options as model_options
-from tests.harness.regression import options as regression_options
 from tests.harness.spark import options as spark_options
 from tests.harness.worker import options as worker_options
 
@@ -55,7 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for "
         "tests.harness.brokers.merge_results",
     )
-    regression_options.pytest_addoption(parser)
     group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
