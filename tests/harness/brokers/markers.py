@@ -33,6 +33,8 @@ def register(config: pytest.Config) -> None:
     """Make the markers known to ``--strict-markers``."""
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+    late = "nightly: not for a newcomer's run; `.ci/run` or the night takes it by name"
+    config.addinivalue_line("markers", late)
     proof = "contract(id, ...): proves these promises of design/contract.md"
     config.addinivalue_line("markers", proof)
 
