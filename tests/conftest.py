@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="auto",
         choices=["auto", *choice.Kind],
         help="the broker to test against (auto: the first that is to be had of "
-        "bootstrap, docker, java, embedded)",
+        "bootstrap, java, embedded)",
     )
     group.addoption(
         "--results-file",
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     spark_options.pytest_configure(config)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind
-    if kind in {choice.Kind.JAVA, choice.Kind.DOCKER} and not shared.is_worker(config):
+    if kind is choice.Kind.JAVA and not shared.is_worker(config):
         config.pluginmanager.register(shared.BrokerForWorkers(kind))
     if config.option.results_file is not None and not shared.is_worker(config):
         results = ResultsFile(config.option.results_file)
