@@ -22,7 +22,6 @@ from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.group import options as group_options
 from tests.harness.kafka.decoding import options as records_options
 from tests.harness.model import options as model_options
-from tests.harness.regression import options as regression_options
 from tests.harness.spark import options as spark_options
 from tests.harness.worker import options as worker_options
 
@@ -54,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="auto",
         choices=["auto", *choice.Kind],
         help="the broker to test against (auto: the first that is to be had of "
-        "bootstrap, docker, java, embedded)",
+        "bootstrap, java, embedded)",
     )
     group.addoption(
         "--results-file",
@@ -63,7 +62,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for "
         "tests.harness.brokers.merge_results",
     )
-    regression_options.pytest_addoption(parser)
     group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
@@ -83,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     spark_options.pytest_configure(config)
     config.stash[CHOICE] = choice.choose(config.option.kafka)
     kind = config.stash[CHOICE].kind
-    if kind in {choice.Kind.JAVA, choice.Kind.DOCKER} and not shared.is_worker(config):
+    if kind is choice.Kind.JAVA and not shared.is_worker(config):
         config.pluginmanager.register(shared.BrokerForWorkers(kind))
     if config.option.results_file is not None and not shared.is_worker(config):
         results = ResultsFile(config.option.results_file)

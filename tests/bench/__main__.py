@@ -105,7 +105,7 @@ def _trickle(stage: Stage, options: argparse.Namespace) -> dict[str, object]:
     trickle = importlib.import_module("tests.bench.trickle")  # the extra "bench"
     if not stage.broker.is_real and not options.smoke:
         message = (
-            "trickle needs Apache Kafka (--kafka=java, docker, or --bootstrap): the "
+            "trickle needs Apache Kafka (--kafka=java or --bootstrap): the "
             "embedded broker answers a waiting request when its time is over, and not "
             "when a record comes"
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 from safeconsumer.testing import ExistingCluster
 from safeconsumer.testing.cases.catalogue import CASES
-from tests.harness.brokers import choice
+from tests.harness.brokers.java import JavaBroker
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.conformance import pages, report
 from tests.harness.conformance.clients import CLIENTS, IN_CI, Client
@@ -77,7 +77,7 @@ def _say(outcome: Outcome) -> None:
 def _broker(options: argparse.Namespace) -> Any:  # noqa: ANN401 - any kind
     if options.bootstrap is not None:
         return contextlib.nullcontext(ExistingCluster(options.bootstrap))
-    return choice.start(choice.Kind(options.kafka))
+    return JavaBroker()
 
 
 def _clients(text: str) -> list[Client]:
@@ -116,9 +116,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=1, help="everything so many times")
     parser.add_argument("--jobs", type=int, default=2, help="clients at the same time")
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
-    parser.add_argument(
-        "--kafka", default="java", choices=["java", "docker"], help="one to start"
-    )
     parser.add_argument("--broker-title", help="what the page calls the broker")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     parser.add_argument(

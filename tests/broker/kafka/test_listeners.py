@@ -263,7 +263,7 @@ def test_commit_async_in_a_listener_is_in_time(
     topic: str,
     force_rebalance: Callable[..., list[Any]],
 ) -> None:
-    """The recipe for baseline row 17: nothing that was read before comes twice."""
+    """The recipe for commits in a listener: nothing that was read before comes twice."""
     listener = Listener(revoked=lambda _: consumer.commit_async())
     consumer.subscribe([topic], listener=listener)
     _read_all(consumer, topic)

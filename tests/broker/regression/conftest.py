@@ -1,49 +1,17 @@
-"""Fixtures of the regression suite, and the matrix that its tests are run over."""
-
-from collections.abc import Iterator
-from typing import Any
+"""Fixtures of the regression suite."""
 
 import pytest
-from kafka import KafkaProducer
 
-from tests.broker.regression.matrix import generate
-from tests.harness.regression.lab import Lab
+from tests.harness.regression.fixtures import (
+    lab,
+    regression_producer,
+    regression_topics,
+)
 
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give tests that carry a matrix their clients, assignors and ways of reading."""
-    generate(metafunc)
-
-
-@pytest.fixture(scope="session")
-def regression_producer(kafka_broker: Any) -> Iterator[KafkaProducer]:  # noqa: ANN401 - the plugin's object
-    """One producer for all tests; records are acknowledged before a test goes on."""
-    producer = KafkaProducer(
-        **kafka_broker.client_config, acks="all", enable_idempotence=False
-    )
-    yield producer
-    producer.close(5)
-
-
-@pytest.fixture(scope="session")
-def regression_topics(kafka_broker: Any) -> Iterator[list[str]]:  # noqa: ANN401 - the plugin's object
-    """Collect the topics that tests leave, and delete them where the broker stays."""
-    names: list[str] = []
-    yield names
-    if kafka_broker.is_real and names:
-        with kafka_broker.admin() as admin:
-            admin.delete_topics(names)
+__all__ = ["client", "lab", "regression_producer", "regression_topics"]
 
 
 @pytest.fixture
-def lab(
-    kafka_broker: Any,  # noqa: ANN401 - the plugin's object
-    regression_producer: KafkaProducer,
-    regression_topics: list[str],
-) -> Iterator[Lab]:
-    """Give the test its topics, consumers and members, and close them all."""
-    made = Lab(kafka_broker, regression_producer, regression_topics)
-    try:
-        yield made
-    finally:
-        made.close()
+def client() -> str:
+    """Ours; ``tests/system/test_workarounds.py`` plays some tests with kafka-python's."""
+    return "safe"

@@ -4,12 +4,10 @@ import pytest
 from kafka.structs import TopicPartition
 
 from tests.broker.regression.groups import group
-from tests.broker.regression.matrix import COOPERATIVE, fails, matrix
+from tests.harness.regression.choices import COOPERATIVE
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.support import wait_until
 from tests.harness.regression.wire import Wire
-
-STALE = "kafka-python claims what it owned before it lost its membership"
 
 
 def claimed(wire: Wire) -> list[set[TopicPartition]]:
@@ -28,7 +26,6 @@ def claimed(wire: Wire) -> list[set[TopicPartition]]:
 
 @pytest.mark.contract("P6")
 @pytest.mark.any_broker
-@matrix(stock=fails(STALE))
 def test_a_member_that_was_lost_claims_nothing(lab: Lab, client: str) -> None:
     """
     Whoever owns it now gives it up first, and commits; nothing of that comes again.
@@ -54,7 +51,6 @@ def test_a_member_that_was_lost_claims_nothing(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(STALE))
 def test_a_member_that_subscribes_again_claims_nothing(lab: Lab, client: str) -> None:
     """It has left its group meanwhile, and others own what it had."""
     here = group(lab, client, assignor=COOPERATIVE)

@@ -8,7 +8,7 @@ import pytest
 from kafka.errors import CorruptRecordError
 from kafka.structs import TopicPartition
 
-from tests.broker.regression.matrix import HOWS, Case, fails, lacks, matrix, passes
+from tests.harness.regression.choices import HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.support import (
     Reader,
@@ -21,18 +21,13 @@ from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
-FETCHED_AGAIN = (
-    "kafka-python's iteration throws the rest of a paused batch away and fetches it "
-    "again"
-)
-
 
 @pytest.mark.contract("P1")
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R2: paused while its fetch was on the way, nothing comes, and nothing is lost."""
+    """Paused while its fetch was on the way, nothing comes, and nothing is lost."""
     _, (p0, p1) = lab.topic_with(each=5, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     wire = Wire(reader.consumer)
@@ -47,7 +42,6 @@ def test_a_response_that_arrives_after_the_pause_waits_for_the_resume(
     reader.drain({p0: range(5)})
 
 
-@matrix(stock=fails("a topic subscribed while metadata is on its way is forgotten"))
 def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
     lab: Lab, client: str
 ) -> None:
@@ -83,9 +77,8 @@ def pause_at(level: str, consumer: Any, topic: str) -> None:  # noqa: ANN401 - e
         consumer.pause_all()
 
 
-@matrix(stock=passes())
 def test_no_fetch_is_sent_for_a_paused_partition(lab: Lab, client: str) -> None:
-    """Row R3: requests name the partitions that flow and no others; none if all pause."""
+    """Requests name the partitions that flow and no others; none if all pause."""
     topic, (p0, p1) = lab.topic_with(each=1, partitions=2)
     reader = lab.assigned(client, [p0, p1], enable_incremental_fetch_sessions=False)
     wire = Wire(reader.consumer)
@@ -100,12 +93,9 @@ def test_no_fetch_is_sent_for_a_paused_partition(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.contract("P11")
-@matrix(
-    stock=lacks("kafka-python pauses partitions only"),
-    level=("topic", "pattern", "consumer"),
-)
+@pytest.mark.parametrize("level", ["topic", "pattern", "consumer"])
 def test_no_fetch_is_sent_at_any_level(lab: Lab, client: str, level: str) -> None:
-    """Row R3: a pause of the topic, of a pattern or of the consumer sends nothing either."""
+    """A pause of the topic, of a pattern or of the consumer sends nothing either."""
     topic, tps = lab.topic_with(each=1, partitions=2)
     reader = lab.assigned(client, tps)
     wire = Wire(reader.consumer)
@@ -121,17 +111,12 @@ def _none_when_all_paused(level: str, reader: Reader, wire: Wire, topic: str) ->
     assert wire.count("Fetch") == before
 
 
-def iterating(case: Case) -> bool:
-    """Tell the cases of iteration."""
-    return case["how"] == "iterate"
-
-
 @pytest.mark.contract("P8")
-@matrix(stock=fails(FETCHED_AGAIN, when=iterating), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_data_that_is_here_is_delivered_after_resume_without_a_fetch(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R4: pauses and resumes cost no byte more than reading straight on."""
+    """Pauses and resumes cost no byte more than reading straight on."""
     _, (p0,) = lab.topic_with(each=200, partitions=1)
     straight = lab.assigned("stock", [p0])
     measure = Wire(straight.consumer)
@@ -149,9 +134,9 @@ def test_data_that_is_here_is_delivered_after_resume_without_a_fetch(
     assert wire.bytes_fetched() == measure.bytes_fetched()
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_every_subset_of_four_partitions(lab: Lab, client: str, how: str) -> None:
-    """Row R5: whichever are paused, the others flow and these keep their positions."""
+    """Whichever are paused, the others flow and these keep their positions."""
     _, tps = lab.topic_with(each=0)
     reader = lab.assigned(client, tps, how=how)
     subsets = chain.from_iterable(combinations(tps, size) for size in range(5))
@@ -168,11 +153,11 @@ def test_every_subset_of_four_partitions(lab: Lab, client: str, how: str) -> Non
         reader.drain({tp: [lab.end(tp) - 1] for tp in paused})
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_resume_goes_on_at_the_very_next_offset(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R10: consume, pause, more is written, resume: the next record is the next one."""
+    """Consume, pause, more is written, resume: the next record is the next one."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     reader.until(lambda: delivered(reader.log, [p0]) == 10)
@@ -183,9 +168,8 @@ def test_resume_goes_on_at_the_very_next_offset(
     reader.drain({p0: range(10, 20)})
 
 
-@matrix(stock=passes())
 def test_a_thousand_empty_polls_drop_nothing(lab: Lab, client: str) -> None:
-    """Row R14: a paused partition's data outlasts 1,000 polls."""
+    """A paused partition's data outlasts 1,000 polls."""
     _, (p0,) = lab.topic_with(each=50, partitions=1)
     reader = lab.assigned(client, [p0])
     reader.take(7)
@@ -198,11 +182,12 @@ def test_a_thousand_empty_polls_drop_nothing(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.contract("P8")
-@matrix(stock=passes(), how=HOWS, another=("same batch", "next batch"))
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("another", ["same batch", "next batch"])
 def test_pause_in_the_middle_and_at_the_end_of_a_batch(
     lab: Lab, client: str, how: str, another: str
 ) -> None:
-    """Row R19: the pause bites between two records of a batch, and between two batches."""
+    """The pause bites between two records of a batch, and between two batches."""
     _, (p0,) = lab.topic_with(each=0, partitions=1)
     for _ in range(2):
         lab.produce(p0, 10)
@@ -216,11 +201,11 @@ def test_pause_in_the_middle_and_at_the_end_of_a_batch(
     reader.drain({p0: range(first, 20)})
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_corrupt_batch_of_a_paused_partition_is_told_after_resume(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R31: others flow past it; the error comes when the partition flows again."""
+    """Others flow past it; the error comes when the partition flows again."""
     _, (p0, p1) = lab.topic_with(each=3, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     wire = Wire(reader.consumer)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix
 from tests.harness.members import partitions_of
+from tests.harness.regression.choices import PROTOCOLS_AND_HOWS
 from tests.harness.regression.lab import ASSIGNOR_CLASSES, Lab
 from tests.harness.regression.members import Delivery, Member, Ownership
 from tests.harness.regression.support import (
@@ -27,7 +27,6 @@ from tests.harness.regression.support import (
 )
 from tests.harness.regression.wire import Wire
 
-FORGOTTEN = "kafka-python 3.0.12 forgets a join that outlasts its poll"
 SLOW = 2.0
 """Seconds between the slow member's polls."""
 
@@ -63,12 +62,12 @@ def _while_the_other_owned(mine: Iterable[Delivery], theirs: Ownership) -> int:
 
 @pytest.mark.contract("P11")
 @pytest.mark.real_broker
-@matrix(stock=fails(FORGOTTEN), costly=True, assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_a_new_topic_while_another_member_is_slow(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
     """
-    Rows 14 and 14a: both share old and new topic; nothing is worked on twice.
+    Both share old and new topic; nothing is worked on twice.
 
     A topic appears that matches the pattern. This member polls briefly and is the
     leader, the other one polls every two seconds. The new topic is produced to, and
@@ -147,11 +146,11 @@ def _came(lab: Lab, collected: Collected, slow: Member, tps: list[Any]) -> bool:
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(FORGOTTEN), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_a_changed_subscription_whose_join_outlasts_the_poll(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Row 14: the answer to JoinGroup is held back until the poll has ended."""
+    """The answer to JoinGroup is held back until the poll has ended."""
     topic, old = lab.topic_with(each=1, partitions=2)
     other, new = lab.topic_with(each=1, partitions=2)
     reader = lab.reader(client, topic, group=lab.name("g"), assignor=assignor, how=how)
@@ -189,11 +188,11 @@ def _slow_assignor(protocol: str) -> type:
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(FORGOTTEN), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_a_leader_whose_assignor_is_slow(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Row 15: the assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
+    """The assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
     topic, tps = lab.topic_with(each=3, partitions=2)
     reader = lab.reader(
         client, group=lab.name("g"), assignor=_slow_assignor(assignor), how=how

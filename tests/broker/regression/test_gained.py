@@ -7,14 +7,7 @@ import pytest
 from kafka.structs import TopicPartition
 
 from tests.broker.regression.groups import Group, group, resume_exactly
-from tests.broker.regression.matrix import (
-    ASSIGNORS,
-    HOWS,
-    PROTOCOLS,
-    fails,
-    lacks,
-    matrix,
-)
+from tests.harness.regression.choices import ASSIGNORS_AND_HOWS, PROTOCOLS_AND_HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.support import Condition, Reader, delivered
 from tests.harness.regression.wire import Wire
@@ -24,15 +17,11 @@ pytestmark = pytest.mark.any_broker
 
 
 @pytest.mark.contract("P7")
-@matrix(
-    stock=fails("partitions gained inside poll() flow before the loop sees them"),
-    assignor=ASSIGNORS,
-    how=HOWS,
-)
+@pytest.mark.parametrize(("assignor", "how"), ASSIGNORS_AND_HOWS)
 def test_the_loop_of_kafka_13463(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Row 4: ``pause(*assignment())`` before every poll, whatever rebalances: 0 records."""
+    """``pause(*assignment())`` before every poll, whatever rebalances: 0 records."""
     here = group(lab, client, assignor=assignor, how=how)
     gained = _loop_through(here)
     assert gained
@@ -41,11 +30,10 @@ def test_the_loop_of_kafka_13463(
     resume_exactly(here, here.tps)
 
 
-@matrix(stock=fails("partitions gained inside poll() flow before the loop sees them"))
 def test_the_loop_of_kafka_13463_with_nothing_assigned_between(
     lab: Lab, client: str
 ) -> None:
-    """Row 4: the same where another member has everything for a time."""
+    """The same where another member has everything for a time."""
     topic, tps = lab.topic_with(each=30, partitions=1)
     name = lab.name("g")
     reader = lab.reader(client, topic, group=name, client_id="z")
@@ -95,16 +83,12 @@ LEVELS: dict[str, Any] = {
 
 
 @pytest.mark.contract("P7")
-@matrix(
-    stock=lacks("kafka-python pauses partitions only"),
-    level=tuple(LEVELS),
-    how=HOWS,
-    assignor=PROTOCOLS,
-)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
+@pytest.mark.parametrize("level", LEVELS)
 def test_partitions_gained_later_arrive_paused(
     lab: Lab, client: str, level: str, how: str, assignor: str
 ) -> None:
-    """Row R28: a member leaves, and what it had arrives under the wider pause."""
+    """A member leaves, and what it had arrives under the wider pause."""
     here = group(lab, client, assignor=assignor, how=how)
     ghost = here.ghost()
     start = {tp: delivered(here.reader.log, [tp]) for tp in here.tps}

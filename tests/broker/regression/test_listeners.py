@@ -7,7 +7,7 @@ from kafka import AsyncConsumerRebalanceListener, OffsetAndMetadata
 from kafka.structs import TopicPartition
 
 from tests.broker.regression.groups import group
-from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
+from tests.harness.regression.choices import HOWS, PROTOCOLS, PROTOCOLS_AND_HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
 from tests.harness.regression.support import delivered, wait_until
@@ -32,11 +32,12 @@ LISTENERS: dict[str, Any] = {"sync": InListener, "async": InAsyncListener}
 
 
 @pytest.mark.contract("P7")
-@matrix(stock=passes(), kind=tuple(LISTENERS), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
+@pytest.mark.parametrize("kind", LISTENERS)
 def test_pause_seek_and_resume_in_a_listener_stand(
     lab: Lab, client: str, kind: str, assignor: str, how: str
 ) -> None:
-    """Row R12: what the listener paused is quiet at once, and starts where it sought."""
+    """What the listener paused is quiet at once, and starts where it sought."""
     topic, tps = lab.topic_with(each=10, partitions=3)
     paused, sought, resumed = tps
     reader = lab.reader(client, group=lab.name("g"), assignor=assignor, how=how)
@@ -62,11 +63,11 @@ def test_pause_seek_and_resume_in_a_listener_stand(
     reader.drain({paused: range(4, 10)})
 
 
-@matrix(stock=passes(), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_paused_does_not_list_what_is_being_revoked(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """Row R9: partitions that wait for their revocation are no pause of the user's."""
+    """Partitions that wait for their revocation are no pause of the user's."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     seen: list[set[TopicPartition]] = []
@@ -81,11 +82,11 @@ def test_paused_does_not_list_what_is_being_revoked(
     assert all(paused <= set(here.witnesses) for paused in seen)
 
 
-@matrix(stock=passes(), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_an_asynchronous_commit_on_revocation_does_not_hang(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """Rows 17 and R20: ``commit_async`` in the listener works, paused partitions included."""
+    """``commit_async`` in the listener works, paused partitions included."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     answers: list[tuple[Any, Any]] = []
@@ -115,15 +116,11 @@ def test_an_asynchronous_commit_on_revocation_does_not_hang(
     }
 
 
-BARE = "kafka-python's RuntimeError does not say what works instead"
-
-
 @pytest.mark.contract("P12")
-@matrix(stock=fails(BARE))
 def test_a_commit_in_a_listener_is_refused_with_what_works(
     lab: Lab, client: str
 ) -> None:
-    """Row 17: it cannot work on the IO thread; the error says so, and polling goes on."""
+    """It cannot work on the IO thread; the error says so, and polling goes on."""
     here = group(lab, client)
     errors: list[Exception] = []
 
@@ -143,9 +140,9 @@ def test_a_commit_in_a_listener_is_refused_with_what_works(
     assert all("commit_async" in str(error) for error in errors)
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_close_in_the_middle_of_a_batch(lab: Lab, client: str, how: str) -> None:
-    """Row R20: half-read and parked batches do not keep a consumer from closing."""
+    """Half-read and parked batches do not keep a consumer from closing."""
     here = group(lab, client, how=how, taking=5)
     consumer = here.reader.consumer
     consumer.pause(*here.tps[:2])
@@ -155,11 +152,11 @@ def test_close_in_the_middle_of_a_batch(lab: Lab, client: str, how: str) -> None
     wait_until(lambda: survivor.consumer.assignment() >= set(here.tps))
 
 
-@matrix(stock=passes(), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_a_listener_that_raises_once_forgets_no_pause(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """Row 1: ``poll`` raises once, and what was paused and kept is still paused."""
+    """``poll`` raises once, and what was paused and kept is still paused."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     failures = [ValueError("once")]

@@ -9,12 +9,10 @@ from kafka.errors import FencedInstanceIdError
 from kafka.protocol.consumer import LeaveGroupRequest
 
 from tests.broker.regression.groups import Group, group
-from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
+from tests.harness.regression.choices import HOWS, PROTOCOLS, PROTOCOLS_AND_HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.support import Condition, wait_until
 from tests.harness.regression.wire import Wire
-
-UNPAUSED = "kafka-python forgets all pauses when it loses its membership"
 
 
 def _has_lost(here: Group) -> Condition:
@@ -47,11 +45,11 @@ def _expect_quiet(here: Group, before: Generation) -> None:
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), how=HOWS, assignor=PROTOCOLS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_max_poll_interval_exceeded(
     lab: Lab, client: str, how: str, assignor: str
 ) -> None:
-    """Row 5: it did not poll for too long, left its group, and polls again."""
+    """It did not poll for too long, left its group, and polls again."""
     here = group(lab, client, how=how, assignor=assignor)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -65,9 +63,9 @@ def test_max_poll_interval_exceeded(
 
 @pytest.mark.contract("P6")
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_session_expired_at_the_broker(lab: Lab, client: str, assignor: str) -> None:
-    """Row 6: frozen until another member has everything, then polling again."""
+    """Frozen until another member has everything, then polling again."""
     here = group(lab, client, assignor=assignor, **lab.quick_session())
     here.pause()
     before = here.reader.consumer._coordinator._generation
@@ -115,11 +113,12 @@ ANSWERS = {
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), answer=tuple(ANSWERS), how=HOWS)
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_heartbeat_says_that_the_membership_is_over(
     lab: Lab, client: str, answer: str, how: str
 ) -> None:
-    """Row 7: the broker's answer to a heartbeat ends the membership."""
+    """The broker's answer to a heartbeat ends the membership."""
     here = group(lab, client, how=how)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -130,11 +129,12 @@ def test_a_heartbeat_says_that_the_membership_is_over(
 
 
 @pytest.mark.embedded_broker
-@matrix(stock=fails(UNPAUSED), answer=tuple(ANSWERS), assignor=PROTOCOLS)
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_an_injected_heartbeat_error_ends_the_membership(
     lab: Lab, client: str, answer: str, assignor: str
 ) -> None:
-    """Row 7: the same with the errors injected."""
+    """The same with the errors injected."""
     here = group(lab, client, assignor=assignor)
     here.pause()
     coordinator = here.reader.consumer._coordinator
@@ -146,11 +146,11 @@ def test_an_injected_heartbeat_error_ends_the_membership(
 
 @pytest.mark.contract("P11")
 @pytest.mark.real_broker
-@matrix(stock=fails("kafka-python stops its heartbeats and says nothing"), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_fenced_static_member_raises_on_every_later_poll(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row 16: another member took its ``group_instance_id``."""
+    """Another member took its ``group_instance_id``."""
     instance = lab.name("static")
     here = group(lab, client, how=how, group_instance_id=instance)
     wire = Wire(here.reader.consumer)
@@ -174,9 +174,8 @@ def test_a_fenced_static_member_raises_on_every_later_poll(
 
 @pytest.mark.contract("P11")
 @pytest.mark.any_broker
-@matrix(stock=passes())
 def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
-    """Row R30: paused for three times max.poll.interval.ms, the membership is the same."""
+    """Paused for three times max.poll.interval.ms, the membership is the same."""
     here = group(lab, client, max_poll_interval_ms=3000)
     here.reader.consumer.pause(*here.reader.consumer.assignment())
     coordinator = here.reader.consumer._coordinator
@@ -189,11 +188,8 @@ def test_polling_keeps_a_paused_member_alive(lab: Lab, client: str) -> None:
 
 @pytest.mark.contract("P11")
 @pytest.mark.embedded_broker
-@matrix(
-    stock=fails("kafka-python asks its coordinator again at once, thousands of times"),
-    how=HOWS,
-    is_paused=(False, True),
-)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("is_paused", [False, True])
 def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
     lab: Lab, client: str, how: str, *, is_paused: bool
 ) -> None:

@@ -9,24 +9,17 @@ from kafka.errors import IllegalStateError
 from kafka.structs import TopicPartition
 
 from safeconsumer import ALL
-from tests.broker.regression.matrix import HOWS, Verdict, lacks, matrix, passes
+from tests.harness.regression.choices import HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.support import delivered, offsets_of
 from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
-BARE_KEY_ERROR = Verdict(
-    reason="kafka-python raises a bare KeyError for what is not assigned",
-    raises=(KeyError,),
-)
-PARTITIONS_ONLY = lacks("kafka-python pauses partitions only, for one owner")
-
 
 @pytest.mark.contract("P1")
-@matrix(stock=passes())
 def test_paused_follows_pause_and_resume(lab: Lab, client: str) -> None:
-    """Row R1: paused() is what pause() and resume() made it."""
+    """What was paused and not resumed is in paused()."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     consumer = lab.assigned(client, [p0, p1]).consumer
     assert consumer.paused() == set()
@@ -43,9 +36,8 @@ def test_paused_follows_pause_and_resume(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.contract("P3")
-@matrix(stock=PARTITIONS_ONLY)
 def test_levels_have_their_own_view(lab: Lab, client: str) -> None:
-    """Row R1: holds() lists each level, and unsubscribe() takes none of them away."""
+    """Each level is in holds(), and unsubscribe() takes none of them away."""
     topic, tps = lab.topic_with(each=0, partitions=2)
     consumer = lab.assigned(client, tps).consumer
     consumer.pause(tps[0])
@@ -60,9 +52,9 @@ def test_levels_have_their_own_view(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.contract("P5")
-@matrix(stock=BARE_KEY_ERROR, how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_pause_before_the_first_poll(lab: Lab, client: str, how: str) -> None:
-    """Rows 10 and R26: subscribed but not assigned yet: it bites at assignment."""
+    """Subscribed but not assigned yet: it bites at assignment."""
     topic, tps = lab.topic_with(each=5, partitions=2)
     p0, witness = tps
     reader = lab.reader(client, topic, how=how, group=lab.name("g"))
@@ -75,11 +67,11 @@ def test_pause_before_the_first_poll(lab: Lab, client: str, how: str) -> None:
 
 
 @pytest.mark.contract("P5")
-@matrix(stock=BARE_KEY_ERROR, way=("subscribe", "assign"))
+@pytest.mark.parametrize("way", ["subscribe", "assign"])
 def test_pause_before_subscribe_and_before_assign(
     lab: Lab, client: str, way: str
 ) -> None:
-    """Row R26: a pause may come before anything is subscribed or assigned."""
+    """A pause may come before anything is subscribed or assigned."""
     topic, tps = lab.topic_with(each=5, partitions=2)
     p0, witness = tps
     reader = lab.reader(client, group=lab.name("g") if way == "subscribe" else None)
@@ -94,9 +86,9 @@ def test_pause_before_subscribe_and_before_assign(
     reader.drain({p0: range(5)})
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_pause_right_after_assign(lab: Lab, client: str, how: str) -> None:
-    """Row R26: manually assigned, paused before the first poll."""
+    """Manually assigned, paused before the first poll."""
     _, (p0, witness) = lab.topic_with(each=5, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     reader.consumer.pause(p0)
@@ -106,9 +98,8 @@ def test_pause_right_after_assign(lab: Lab, client: str, how: str) -> None:
 
 
 @pytest.mark.contract("P4")
-@matrix(stock=BARE_KEY_ERROR)
 def test_a_pause_takes_effect_wholly_or_not_at_all(lab: Lab, client: str) -> None:
-    """Row 11: one unknown partition among them, a typed error names it, nothing paused."""
+    """One unknown partition among them, a typed error names it, nothing paused."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     consumer = lab.assigned(client, [p0, p1]).consumer
     with pytest.raises(IllegalStateError, match="elsewhere:7"):
@@ -116,9 +107,8 @@ def test_a_pause_takes_effect_wholly_or_not_at_all(lab: Lab, client: str) -> Non
     assert consumer.paused() == set()
 
 
-@matrix(stock=passes())
 def test_bad_arguments_change_nothing(lab: Lab, client: str) -> None:
-    """Row R29: a wrong type raises and nothing is paused or resumed."""
+    """A wrong type raises and nothing is paused or resumed."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     consumer = lab.assigned(client, [p0, p1]).consumer
     consumer.pause(p0)
@@ -131,9 +121,9 @@ def test_bad_arguments_change_nothing(lab: Lab, client: str) -> None:
 
 
 @pytest.mark.contract("P11")
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_all_paused_waits_instead_of_spinning(lab: Lab, client: str, how: str) -> None:
-    """Row R29: it takes the time it was asked for, little CPU, and sends no fetch."""
+    """It takes the time it was asked for, little CPU, and sends no fetch."""
     _, tps = lab.topic_with(each=3, partitions=2)
     reader = lab.assigned(client, tps, how=how)
     wire = Wire(reader.consumer)
@@ -148,11 +138,11 @@ def test_all_paused_waits_instead_of_spinning(lab: Lab, client: str, how: str) -
     assert cpu / wall < 0.1
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_pause_and_resume_again_and_of_what_flows_change_nothing(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R18: needless calls bring no record twice and lose none."""
+    """Needless calls bring no record twice and lose none."""
     _, (p0,) = lab.topic_with(each=30, partitions=1)
     reader = lab.assigned(client, [p0], how=how)
     for number in range(5):
@@ -168,9 +158,8 @@ def test_pause_and_resume_again_and_of_what_flows_change_nothing(
     assert offsets_of(reader.log, [p0]) == {p0: list(range(30))}
 
 
-@matrix(stock=BARE_KEY_ERROR)
 def test_resume_of_what_is_not_assigned_is_no_error(lab: Lab, client: str) -> None:
-    """Row R18: resume of something that was never held does nothing."""
+    """Resume of something that was never held does nothing."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     consumer = lab.assigned(client, [p0]).consumer
     consumer.pause(p0)
@@ -189,9 +178,10 @@ LAYERS: dict[str, Any] = {
 
 
 @pytest.mark.contract("P2")
-@matrix(stock=PARTITIONS_ONLY, first=tuple(LAYERS), how=HOWS)
+@pytest.mark.parametrize("first", LAYERS)
+@pytest.mark.parametrize("how", HOWS)
 def test_layers_are_independent(lab: Lab, client: str, first: str, how: str) -> None:
-    """Row R23: lifting one level leaves the others; the partition flows after the last."""
+    """Lifting one level leaves the others; the partition flows after the last."""
     topic, tps = lab.topic_with(each=5, partitions=2)
     p0 = tps[0]
     reader = lab.assigned(client, tps, how=how)
@@ -224,11 +214,12 @@ def _lift(consumer: Any, target: Any) -> None:  # noqa: ANN401 - our client
 
 
 @pytest.mark.contract("P3")
-@matrix(stock=PARTITIONS_ONLY, level=tuple(LAYERS), how=HOWS)
+@pytest.mark.parametrize("level", LAYERS)
+@pytest.mark.parametrize("how", HOWS)
 def test_pause_and_resume_are_idempotent_at_every_level(
     lab: Lab, client: str, level: str, how: str
 ) -> None:
-    """Row R18: twice is as once, and a needless resume brings nothing twice."""
+    """Twice is as once, and a needless resume brings nothing twice."""
     topic, (p0,) = lab.topic_with(each=9, partitions=1)
     reader = lab.assigned(client, [p0], how=how)
     target = LAYERS[level](topic)
@@ -248,11 +239,11 @@ def test_pause_and_resume_are_idempotent_at_every_level(
 
 
 @pytest.mark.contract("P2")
-@matrix(stock=PARTITIONS_ONLY, how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_machines_pause_and_a_persons_pause_do_not_touch(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R27: each owner lifts its own; the other's stays, in both directions."""
+    """Each owner lifts its own; the other's stays, in both directions."""
     _, (p0, witness) = lab.topic_with(each=5, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     consumer = reader.consumer

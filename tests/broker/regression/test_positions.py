@@ -8,7 +8,7 @@ import pytest
 from kafka import OffsetAndMetadata
 from kafka.structs import TopicPartition
 
-from tests.broker.regression.matrix import HOWS, fails, matrix, passes
+from tests.harness.regression.choices import HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
 from tests.harness.regression.support import BOUND, Reader, delivered, wait_until
@@ -20,11 +20,13 @@ ORDERS = ("seek, pause, resume", "pause, seek, resume")
 STATES = ("parsed", "raw")
 
 
-@matrix(stock=passes(), order=ORDERS, state=STATES, how=HOWS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_seek_wins_over_parked_data(
     lab: Lab, client: str, order: str, state: str, how: str
 ) -> None:
-    """Rows R7 and 18: after a seek while paused the sought offset comes, not parked data."""
+    """After a seek while paused the sought offset comes, not parked data."""
     _, (p0, witness) = lab.topic_with(each=30, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     if state == "parsed":
@@ -50,14 +52,13 @@ def test_a_seek_wins_over_parked_data(
     reader.drain({p0: range(20, 30)})
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_seek_to_beginning_and_end_while_paused(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Rows R8 and 18: both work on a paused partition, and neither wakes it."""
+    """Both work on a paused partition, and neither wakes it."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
-    # Without a limit, so that no batch is left half read: that is row 12's matter.
     reader.until(lambda: len(reader.log) == 20)
     consumer = reader.consumer
     consumer.pause(p0)
@@ -74,11 +75,12 @@ def test_seek_to_beginning_and_end_while_paused(
 FIRST_POSITIONS = {"earliest": 0, "latest": 10, "none": 4}
 
 
-@matrix(stock=passes(), reset=tuple(FIRST_POSITIONS), how=HOWS)
+@pytest.mark.parametrize("reset", FIRST_POSITIONS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_partition_paused_before_its_first_position_gets_one(
     lab: Lab, client: str, reset: str, how: str
 ) -> None:
-    """Row R8: by reset or by commit; and it stays quiet until resumed."""
+    """By reset or by commit; and it stays quiet until resumed."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     group = lab.name("g")
     reader = lab.reader(client, how=how, group=group, auto_offset_reset=reset)
@@ -95,11 +97,11 @@ def test_a_partition_paused_before_its_first_position_gets_one(
     reader.drain({p0: range(FIRST_POSITIONS[reset], 11)})
 
 
-@matrix(stock=passes(), reset=("earliest", "latest"))
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
 def test_a_pause_before_the_first_record_keeps_the_sought_start(
     lab: Lab, client: str, reset: str
 ) -> None:
-    """Rows R17 and R12: seek and pause in the listener; the start is the one sought."""
+    """Seek and pause in the listener; the start is the one sought."""
     topic, tps = lab.topic_with(each=10, partitions=2)
     p0, witness = tps
     reader = lab.reader(client, group=lab.name("g"), auto_offset_reset=reset)
@@ -119,7 +121,6 @@ def test_a_pause_before_the_first_record_keeps_the_sought_start(
     assert reader.log[0].offset == 6
 
 
-@matrix(stock=fails("an unused answer about committed offsets is kept and used later"))
 def test_an_answer_about_commits_is_not_used_after_newer_ones(
     lab: Lab, client: str
 ) -> None:
@@ -189,11 +190,12 @@ def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
     assert [record.offset for record in reader.log] == [7, 8, 9]
 
 
-@matrix(stock=passes(), how=HOWS, commits=("by hand", "automatic"))
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("commits", ["by hand", "automatic"])
 def test_commits_while_paused_are_what_was_delivered(
     lab: Lab, client: str, how: str, commits: str
 ) -> None:
-    """Rows R13 and 18: a commit works while paused, and covers no parked record."""
+    """A commit works while paused, and covers no parked record."""
     _, (p0, witness) = lab.topic_with(each=20, partitions=2)
     automatic = commits == "automatic"
     reader = lab.reader(
@@ -218,5 +220,5 @@ def test_commits_while_paused_are_what_was_delivered(
     assert committed == wanted
     assert consumer.position(p0) == wanted
     consumer.resume(p0)
-    if wanted < 20 and client == "safe":  # what stock does next is row 12's matter
+    if wanted < 20:
         reader.drain({p0: range(wanted, 20)})

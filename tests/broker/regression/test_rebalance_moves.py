@@ -3,13 +3,10 @@
 import pytest
 
 from tests.broker.regression.groups import group, resume_exactly
-from tests.broker.regression.matrix import (
-    ASSIGNORS,
-    HOWS,
+from tests.harness.regression.choices import (
+    ASSIGNORS_AND_HOWS,
     PROTOCOLS,
-    fails,
-    matrix,
-    passes,
+    PROTOCOLS_AND_HOWS,
 )
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
@@ -17,14 +14,12 @@ from tests.harness.regression.support import delivered
 
 pytestmark = pytest.mark.any_broker
 
-UNPAUSED = "kafka-python forgets the pause of a partition that moves away"
 
-
-@matrix(stock=passes(), assignor=ASSIGNORS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), ASSIGNORS_AND_HOWS)
 def test_kept_partitions_stay_paused(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Rows 1 and R18: a member joins and leaves; what stays here stays quiet."""
+    """A member joins and leaves; what stays here stays quiet."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     ghost = here.ghost()
@@ -34,15 +29,15 @@ def test_kept_partitions_stay_paused(
     here.reader.until(here.alone())
     assert here.leaked(kept) == 0
     assert kept <= here.reader.consumer.paused()
-    if client == "safe":  # what stock does next is row 12's matter
-        resume_exactly(here, kept)
+    resume_exactly(here, kept)
 
 
-@matrix(stock=passes(), members=("dynamic", "static"), assignor=PROTOCOLS)
+@pytest.mark.parametrize("members", ["dynamic", "static"])
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_kept_partitions_stay_paused_when_a_member_dies(
     lab: Lab, client: str, members: str, assignor: str
 ) -> None:
-    """Row 1: it vanishes and its session expires; a static one says no goodbye anyway."""
+    """It vanishes and its session expires; a static one says no goodbye anyway."""
     static = members == "static"
     names = [lab.name("static") if static else None for _ in range(2)]
     here = group(lab, client, assignor=assignor, group_instance_id=names[0])
@@ -56,11 +51,11 @@ def test_kept_partitions_stay_paused_when_a_member_dies(
 
 
 @pytest.mark.contract("P6")
-@matrix(stock=fails(UNPAUSED), assignor=ASSIGNORS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), ASSIGNORS_AND_HOWS)
 def test_a_partition_that_moves_away_and_back_is_still_paused(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Rows 2, 3, R24 and R25: 0 records come, and after resume exactly the next ones."""
+    """0 records come, and after resume exactly the next ones."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     ghost = here.ghost()
@@ -73,11 +68,10 @@ def test_a_partition_that_moves_away_and_back_is_still_paused(
     resume_exactly(here, here.tps)
 
 
-@matrix(stock=fails(UNPAUSED))
 def test_still_paused_when_it_returns_two_rebalances_later(
     lab: Lab, client: str
 ) -> None:
-    """Row R25: the request outlives a rebalance in which the partition is elsewhere."""
+    """The request outlives a rebalance in which the partition is elsewhere."""
     here = group(lab, client)
     here.pause()
     first = here.ghost()
@@ -91,11 +85,11 @@ def test_still_paused_when_it_returns_two_rebalances_later(
     resume_exactly(here, here.tps)
 
 
-@matrix(stock=passes(), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_what_was_resumed_comes_back_flowing(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """Row R24: a pause that was lifted before the move does not return with the partition."""
+    """A pause that was lifted before the move does not return with the partition."""
     here = group(lab, client, assignor=assignor)
     here.pause()
     here.reader.consumer.resume(*here.tps)
@@ -115,11 +109,11 @@ def test_what_was_resumed_comes_back_flowing(
     )
 
 
-@matrix(stock=fails(UNPAUSED), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_it_comes_back_paused_at_what_the_other_member_committed(
     lab: Lab, client: str, assignor: str
 ) -> None:
-    """Row R16: the committed offset rules, not where this consumer stood; still paused."""
+    """The committed offset rules, not where this consumer stood; still paused."""
     here = group(lab, client, assignor=assignor)
     consumer = here.reader.consumer
     here.pause()
@@ -140,11 +134,12 @@ def test_it_comes_back_paused_at_what_the_other_member_committed(
     here.reader.drain(lab.rest(start))
 
 
-@matrix(stock=passes(), listener=("present", "absent"), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
+@pytest.mark.parametrize("listener", ["present", "absent"])
 def test_kept_partitions_that_are_not_paused_go_on(
     lab: Lab, client: str, listener: str, assignor: str, how: str
 ) -> None:
-    """Row R32: after a rebalance what stayed and is not paused flows, with a listener too."""
+    """After a rebalance what stayed and is not paused flows, with a listener too."""
     here = group(lab, client, assignor=assignor, how=how)
     consumer = here.reader.consumer
     if listener == "present":

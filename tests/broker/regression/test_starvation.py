@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.broker.regression.matrix import HOWS, fails, matrix, passes, races
+from tests.harness.regression.choices import HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
 from tests.harness.regression.support import delivered, offsets_of, partition_of
@@ -10,25 +10,14 @@ from tests.harness.regression.wire import Wire
 
 pytestmark = pytest.mark.any_broker
 
-STARVES = (
-    "kafka-python 3.0.0 to 3.0.12 give a parked batch back only if the in-line slot is "
-    "None, but a batch that was read to its end stays in it"
-)
-
-
-def polls(case: dict) -> bool:
-    """Tell the cases that park: iteration throws the rest away and fetches it again."""
-    return case["how"] == "poll"
-
 
 @pytest.mark.contract("P10")
-@matrix(
-    stock=fails(STARVES, when=polls), how=HOWS, other=("is drained", "keeps flowing")
-)
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("other", ["is drained", "keeps flowing"])
 def test_resume_after_another_partition_was_read_between(
     lab: Lab, client: str, how: str, other: str
 ) -> None:
-    """Rows 12 and R6: pause inside a batch, read another partition, resume: all comes."""
+    """Pause inside a batch, read another partition, resume: all comes."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     lab.produce(p1, 300)
     reader = lab.assigned(client, [p0, p1], how=how)
@@ -46,9 +35,8 @@ def test_resume_after_another_partition_was_read_between(
 
 
 @pytest.mark.contract("P8")
-@matrix(stock=fails(STARVES))
 def test_pausing_around_fetches_in_flight_loses_nothing(lab: Lab, client: str) -> None:
-    """Row 13: two partitions, paused with a fetch on the way, five times over."""
+    """Two partitions, paused with a fetch on the way, five times over."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     reader = lab.assigned(client, [p0, p1])
     wire = Wire(reader.consumer)
@@ -71,9 +59,9 @@ def test_pausing_around_fetches_in_flight_loses_nothing(lab: Lab, client: str) -
         assert offsets_of(reader.log, [p0, p1]) == everything
 
 
-@matrix(stock=races(STARVES), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_thousand_cycles_of_pause_and_resume(lab: Lab, client: str, how: str) -> None:
-    """Row R15: however often two partitions take turns, each record comes once, in order."""
+    """However often two partitions take turns, each record comes once, in order."""
     _, (p0, p1) = lab.topic_with(each=200, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     reader.take(1)
@@ -84,17 +72,16 @@ def test_a_thousand_cycles_of_pause_and_resume(lab: Lab, client: str, how: str) 
         reader.round(0.001, limit=1)
         assert delivered(reader.log[before:], [turn]) == 0
         reader.consumer.resume(turn)
-    bound = 1 if client == "stock" else 20
-    reader.reaches(lambda: len(reader.log) == 400, bound=bound)
+    reader.reaches(lambda: len(reader.log) == 400, bound=20)
     everything = {p0: list(range(200)), p1: list(range(200))}
     assert offsets_of(reader.log, [p0, p1]) == everything
 
 
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_ten_rounds_one_is_silent_and_the_other_flows(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R22: in each of ten rounds the paused one is silent and the other flows."""
+    """In each of ten rounds the paused one is silent and the other flows."""
     _, (p0, p1) = lab.topic_with(each=0, partitions=2)
     reader = lab.assigned(client, [p0, p1], how=how)
     for _ in range(10):
@@ -107,12 +94,11 @@ def test_ten_rounds_one_is_silent_and_the_other_flows(
         reader.drain({p0: [start]})
 
 
-@matrix(stock=passes(), partitions=(500,))
 def test_five_hundred_partitions_paused_and_resumed_in_the_listener(
-    lab: Lab, client: str, partitions: int
+    lab: Lab, client: str
 ) -> None:
-    """Row R21: pause all and resume all inside the listener leaves none silent."""
-    topic, tps = lab.topic_with(each=1, partitions=partitions)
+    """Pause all and resume all inside the listener leaves none silent."""
+    topic, tps = lab.topic_with(each=1, partitions=500)
     reader = lab.reader(client, group=lab.name("g"))
     consumer = reader.consumer
 

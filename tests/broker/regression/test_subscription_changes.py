@@ -6,14 +6,12 @@ import pytest
 from kafka.structs import TopicPartition
 
 from tests.broker.regression.groups import group
-from tests.broker.regression.matrix import HOWS, PROTOCOLS, fails, matrix, passes
 from tests.harness.members import partitions_of
+from tests.harness.regression.choices import HOWS, PROTOCOLS, PROTOCOLS_AND_HOWS
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
 from tests.harness.regression.support import Reader, delivered, offsets_of, wait_until
 from tests.harness.regression.wire import Wire
-
-UNPAUSED = "kafka-python forgets the pause of a partition that it gives up"
 
 AWAY: dict[str, Any] = {
     "subscribe": lambda consumer, _topic, other: consumer.subscribe([other]),
@@ -22,12 +20,13 @@ AWAY: dict[str, Any] = {
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), way=tuple(AWAY), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
+@pytest.mark.parametrize("way", AWAY)
 def test_subscribed_away_and_back(
     lab: Lab, client: str, way: str, assignor: str, how: str
 ) -> None:
     """
-    Rows 8 and R11: another topic and back, or nothing and back; still paused.
+    Another topic and back, or nothing and back; still paused.
 
     A deliberate difference from Java, where a changed subscription drops a pause.
     """
@@ -47,12 +46,12 @@ def test_subscribed_away_and_back(
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_subscribed_away_and_back_without_a_group(
     lab: Lab, client: str, how: str
 ) -> None:
     """
-    Row 8: the same where no coordinator is involved.
+    The same where no coordinator is involved.
 
     It comes back with a new topic: without a group, kafka-python looks at a changed
     subscription only when that brings topics whose metadata it did not have.
@@ -74,9 +73,9 @@ def test_subscribed_away_and_back_without_a_group(
 
 
 @pytest.mark.any_broker
-@matrix(stock=fails(UNPAUSED), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_assigned_away_and_back(lab: Lab, client: str, how: str) -> None:
-    """Row 8: ``assign`` to something else and back."""
+    """``assign`` to something else and back."""
     _, (p0, witness) = lab.topic_with(each=10, partitions=2)
     reader = lab.assigned(client, [p0, witness], how=how)
     reader.take(5)
@@ -93,11 +92,11 @@ def test_assigned_away_and_back(lab: Lab, client: str, how: str) -> None:
 
 @pytest.mark.contract("P9")
 @pytest.mark.any_broker
-@matrix(stock=passes(), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
     lab: Lab, client: str, how: str
 ) -> None:
-    """Row R20: half read, parked and on the way: gone once the partition is given up."""
+    """Half read, parked and on the way: gone once the partition is given up."""
     _, (half_read, parked, on_the_way, witness) = lab.topic_with(each=0)
     given_up = [half_read, parked, on_the_way]
     reader = lab.assigned(client, [half_read, parked, on_the_way, witness], how=how)
@@ -130,11 +129,11 @@ def buffered(reader: Reader) -> set[Any]:
 
 
 @pytest.mark.any_broker
-@matrix(stock=passes(), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_a_wider_subscription_keeps_pauses(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Rows 18 and R11: a topic more, a rebalance, and the pause and position stay."""
+    """A topic more, a rebalance, and the pause and position stay."""
     here = group(lab, client, assignor=assignor, how=how)
     here.pause()
     more, more_tps = lab.topic_with(each=3, partitions=1)
@@ -150,9 +149,9 @@ def test_a_wider_subscription_keeps_pauses(
 
 
 @pytest.mark.real_broker
-@matrix(stock=passes(), assignor=PROTOCOLS)
+@pytest.mark.parametrize("assignor", PROTOCOLS)
 def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
-    """Row 18: the topic grows; what was paused stays paused, what is new flows."""
+    """The topic grows; what was paused stays paused, what is new flows."""
     here = group(lab, client, assignor=assignor, metadata_max_age_ms=300)
     here.pause()
     lab.broker.add_partitions(here.topic, 6)
@@ -166,9 +165,9 @@ def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
 
 @pytest.mark.contract("P6")
 @pytest.mark.real_broker
-@matrix(stock=fails(UNPAUSED), how=HOWS)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> None:
-    """Row 9: the new topic of the old name is paused as the old one was."""
+    """The new topic of the old name is paused as the old one was."""
     with lab.other_producer():
         topic, (p0,) = lab.topic_with(each=3, partitions=1)
     _, (witness,) = lab.topic_with(each=0, partitions=1)
@@ -198,11 +197,11 @@ def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> N
 
 
 @pytest.mark.real_broker
-@matrix(stock=passes(), assignor=PROTOCOLS, how=HOWS)
+@pytest.mark.parametrize(("assignor", "how"), PROTOCOLS_AND_HOWS)
 def test_a_paused_partition_is_handed_over_where_it_stood(
     lab: Lab, client: str, assignor: str, how: str
 ) -> None:
-    """Row 18: auto-commit gives the next owner the position at which it was paused."""
+    """Auto-commit gives the next owner the position at which it was paused."""
     here = group(
         lab,
         client,

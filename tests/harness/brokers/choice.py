@@ -4,25 +4,20 @@ import os
 import shutil
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 
 import pytest
 from attrs import frozen
 
 from tests.harness.brokers import jars
-from tests.harness.brokers.settings import IMAGE
 
 BOOTSTRAP_VARIABLE = "SAFECONSUMER_TEST_BOOTSTRAP"
-PULL_VARIABLE = "SAFECONSUMER_TEST_PULL"
 REQUIRE_VARIABLE = "SAFECONSUMER_TEST_REQUIRE"
-_SOCKET = Path("/var/run/docker.sock")
 
 
 class Kind(StrEnum):
     """The kinds of brokers, in the order in which ``auto`` prefers them."""
 
     BOOTSTRAP = "bootstrap"
-    DOCKER = "docker"
     JAVA = "java"
     EMBEDDED = "embedded"
 
@@ -67,34 +62,6 @@ def _why_no_bootstrap() -> str | None:
     return None if is_set else f"{BOOTSTRAP_VARIABLE} is not set"
 
 
-def _why_no_docker() -> str | None:
-    # Importing docker and testcontainers takes half a second: only if there is hope.
-    if "DOCKER_HOST" not in os.environ and not _SOCKET.exists():
-        return "no Docker engine"
-    import docker  # noqa: PLC0415  see above
-
-    try:
-        client = docker.from_env(timeout=5)
-    except docker.errors.DockerException:
-        return "no Docker engine answers"
-    try:
-        return _why_no_image(client)
-    finally:
-        client.close()
-
-
-def _why_no_image(client: "object") -> str | None:
-    import docker  # noqa: PLC0415  see above
-
-    if os.environ.get(PULL_VARIABLE) == "1":
-        return None
-    try:
-        client.images.get(IMAGE)
-    except docker.errors.ImageNotFound:
-        return f"Docker has no image {IMAGE}"
-    return None
-
-
 def _why_no_java() -> str | None:
     if shutil.which("java") is None:
         return "no java in PATH"
@@ -107,7 +74,6 @@ def _why_no_java() -> str | None:
 
 _PROBES: dict[Kind, Callable[[], str | None]] = {
     Kind.BOOTSTRAP: _why_no_bootstrap,
-    Kind.DOCKER: _why_no_docker,
     Kind.JAVA: _why_no_java,
 }
 
@@ -121,10 +87,6 @@ def start(kind: Kind) -> "object":
             from safeconsumer.testing import ExistingCluster  # noqa: PLC0415
 
             return nullcontext(ExistingCluster(os.environ[BOOTSTRAP_VARIABLE]))
-        case Kind.DOCKER:
-            from tests.harness.brokers.container import ContainerBroker  # noqa: PLC0415
-
-            return ContainerBroker()
         case Kind.JAVA:
             from tests.harness.brokers.java import JavaBroker  # noqa: PLC0415
 

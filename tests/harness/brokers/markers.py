@@ -7,17 +7,15 @@ from tests.harness.brokers.choice import Choice, Kind
 MARKERS = {
     "any_broker": "needs a broker, whichever",
     "embedded_suffices": "needs a broker; the embedded one proves it: it is ours alone",
-    "real_broker": "needs Apache Kafka (bootstrap, docker or java)",
+    "real_broker": "needs Apache Kafka (bootstrap or java)",
     "embedded_broker": "needs the embedded broker: it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
-    "container_broker": "needs a broker in a container: it is frozen or killed",
 }
 # How what a test needs is got, where it is not the embedded broker.
 _JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
 _HOW = {
     "real_broker": f"; {_JAVA}",
     "java_brokers": f"; {_JAVA}",
-    "container_broker": "; .ci/brokers.sh prepares a Docker engine for --kafka=docker",
 }
 _FITTING = {
     "any_broker": frozenset(Kind),
@@ -25,7 +23,6 @@ _FITTING = {
     "real_broker": frozenset(Kind) - {Kind.EMBEDDED},
     "embedded_broker": frozenset({Kind.EMBEDDED}),
     "java_brokers": frozenset({Kind.JAVA}),
-    "container_broker": frozenset({Kind.DOCKER}),
 }
 
 

@@ -40,9 +40,3 @@ GROUP_CONFIG = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
 
 STARTED = "Kafka Server started"  # the line that KafkaRaftServer logs at INFO
 START_TIMEOUT = 60.0
-
-# Built by build_image.py from jars of 4.x; any other image that takes the variables of
-# apache/kafka:4.x will do.
-IMAGE = os.environ.get(
-    "SAFECONSUMER_TEST_IMAGE", f"safeconsumer-test/kafka:{KAFKA_VERSION}"
-)

@@ -176,8 +176,8 @@ class Lab:
         **config: Any,  # noqa: ANN401 - as consumer()
     ) -> Reader:
         """Make a consumer as :meth:`consumer` does, read in one of the two ways."""
-        # Stock forgets a join that outlasts its poll; that is the matter of row 14, and
-        # everywhere else it must not happen to it.
+        # Stock forgets a join that outlasts its poll; where that is not the matter,
+        # it must not happen to it.
         patience = 1.5 if client == "stock" else ROUND
         return Reader(self.consumer(client, *topics, **config), how, patience)
 

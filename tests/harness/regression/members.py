@@ -109,7 +109,7 @@ class Member(threading.Thread):
             self.error = error
 
     def _poll_once(self) -> None:
-        # A stock member must not forget its first join (row 14): it polls that longer.
+        # A stock member must not forget its first join: it polls that longer.
         wait_ms = self.poll_ms if self.consumer.assignment() else 1000
         batches = self.consumer.poll(wait_ms, max_records=50)
         now = time.monotonic()

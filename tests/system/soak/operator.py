@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from collections.abc import Sequence
 from typing import Self
 
 from kafka.errors import KafkaError
@@ -13,7 +12,7 @@ from safeconsumer.errors import SafeConsumerError
 from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.settings import Control
-from tests.system.soak.settings import GROUP, Papers
+from tests.system.soak.settings import GROUP, Settings
 
 _SCOPES = ("soak-orders", "soak-returns", "re:soak-.*", "soak-audit:3", "soak-extra-1")
 _OWNER = "soaker"
@@ -27,26 +26,16 @@ class Operating:
     Places and lifts group holds until left; then none stands. A context manager.
 
     Args:
-        papers: the seed, and where journals go.
+        settings: the seed, and where journals go.
         bootstrap: how to reach the brokers.
-        group: whose holds.
-        scopes: what is drawn from.
 
     Attributes:
         pairs: how many holds were placed and lifted.
     """
 
-    def __init__(
-        self,
-        papers: Papers,
-        bootstrap: str,
-        *,
-        group: str = GROUP,
-        scopes: Sequence[str] = _SCOPES,
-    ) -> None:
-        self._group, self._scopes = group, scopes
-        self._chance = random.Random(f"operator {papers.seed}")  # noqa: S311 - no secret
-        self._journal = JournalWriter(papers.journals, member="operator", group=group)
+    def __init__(self, settings: Settings, bootstrap: str) -> None:
+        self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
+        self._journal = JournalWriter(settings.journals, member="operator", group=GROUP)
         base = {"bootstrap_servers": bootstrap.split(",")}
         self._operator = Operator(base, Control(status_topic=None))
         self._over = threading.Event()
@@ -64,7 +53,7 @@ class Operating:
     def _run(self) -> None:
         with self._operator:
             while not self._over.wait(self._chance.uniform(*_EVERY)):
-                scope = self._chance.choice(self._scopes)
+                scope = self._chance.choice(_SCOPES)
                 if self._write(scope, is_held=True):
                     self._over.wait(self._chance.uniform(*_FOR))
                 while not self._write(scope, is_held=False):
@@ -72,12 +61,12 @@ class Operating:
                 self.pairs += 1
 
     def _write(self, scope: str, *, is_held: bool) -> bool:
-        said = {"scope": scope, "owner": _OWNER, "group": self._group}
+        said = {"scope": scope, "owner": _OWNER, "group": GROUP}
         hold = new_hold("soak", None) if is_held else None
         if not is_held:
             self._journal.write("group-lift", said)
         try:
-            self._operator.write(OPERATOR, changes(self._group, _OWNER, [scope], hold))
+            self._operator.write(OPERATOR, changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
             return False  # it may have been done: it is lifted in any case
         if is_held:

@@ -43,6 +43,10 @@ def _check(name: str) -> Callable[[Result], object]:
     return lambda one: one["violations"].get(name, "-")  # it had no such check then
 
 
+def _overtaken(result: Result) -> object:
+    return len(result["overtaken"]) if "overtaken" in result else "-"
+
+
 def _level(name: str) -> Callable[[Result], object]:
     return lambda one: one["delivered_while_held"].get(name, 0)
 
@@ -76,6 +80,7 @@ def lines(results: list[Result]) -> Iterable[str]:
         ("**violations**", lambda one: one["violations_total"]),
     ]
     rows += [(f"{name}: {_MEANINGS[name]}", _check(name)) for name in CHECKS]
+    rows += [("begun before an earlier one was complete anywhere", _overtaken)]
     rows += [(f"A1, held by {level}", _level(level)) for level in _LEVELS]
     rows += [
         ("not delivered after 120 s without any", _left),

@@ -18,6 +18,7 @@ from tests.system.soak.faults import Stage
 from tests.system.soak.fleet import Fleet
 from tests.system.soak.nemesis import Nemesis
 from tests.system.soak.operator import Operating
+from tests.system.soak.order import overtaken
 from tests.system.soak.picture import draw
 from tests.system.soak.processes import Program
 from tests.system.soak.proxy import Proxy
@@ -72,6 +73,8 @@ def _judged(papers: Path, done: dict[str, Any], spark: str | None) -> dict[str, 
     ):
         troubles.append("the audit on Spark says something else")
     broken = verdict.violations(rows)
+    disorder = overtaken(journals)
+    total = sum(broken.values()) + len(disorder)
     troubles += [
         f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
         for row in rows
@@ -83,11 +86,12 @@ def _judged(papers: Path, done: dict[str, Any], spark: str | None) -> dict[str, 
         **done,
         **verdict.figures(journals),
         "violations": broken,
-        "violations_total": sum(broken.values()),
+        "overtaken": disorder,
+        "violations_total": total,
         "delivered_while_held": levels,
         "unknown": troubles,
         "judged_by": verdict.commit(),
-        "status": _status(sum(broken.values()), troubles, done["left"]),
+        "status": _status(total, troubles, done["left"]),
     }
     (papers / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]

@@ -2,7 +2,7 @@
 
 import importlib
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from attrs import frozen
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -35,18 +35,6 @@ ASSIGNORS = {
     "range": RangePartitionAssignor,
     "cooperative": CooperativeStickyAssignor,
 }
-
-
-class Papers(Protocol):
-    """What every part of a soak is told."""
-
-    @property
-    def seed(self) -> int:
-        """Of everything that is drawn."""
-
-    @property
-    def journals(self) -> Path:
-        """Where every process writes its journal."""
 
 
 @frozen(kw_only=True)

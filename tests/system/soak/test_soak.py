@@ -32,6 +32,7 @@ def test_twenty_faults_break_no_promise(tmp_path: Path) -> None:
     result = soak(settings)
     violations = {**result["violations"], "L1": 0}
     assert violations == dict.fromkeys(violations, 0), settings.out
+    assert result["overtaken"] == []
     assert result["crashed"] == []
     assert result["left"] == {}
     assert result["faults_total"] >= 15

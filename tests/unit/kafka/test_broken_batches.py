@@ -5,9 +5,6 @@ The error is told, again and again; nothing hangs, nothing before it is lost, an
 way past it is open.
 """
 
-import subprocess
-import sys
-
 import pytest
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
@@ -177,52 +174,3 @@ def test_a_deserializer_that_is_repaired_loses_nothing(safe: Maker) -> None:
     consumer._fetcher.config["value_deserializer"] = None
     answer(consumer, A, 2, POISON + batch(4, 1))
     assert offsets(consumer.poll(0)) == {0: [2, 3, 4]}
-
-
-_STOCK = """
-import os, signal, sys
-from kafka import KafkaConsumer, TopicPartition
-from tests.harness.kafka.fetches import answer, assigned
-from tests.harness.kafka.offline import offline
-from tests.unit.kafka.test_broken_batches import KINDS, Picky
-broken, error = KINDS[int(sys.argv[1])].values
-tp = TopicPartition("orders", 0)
-with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
-    assigned(consumer, tp)
-    consumer.seek(tp, 2)
-    answer(consumer, tp, 2, broken)
-    try:
-        consumer.poll(0)
-    except error:
-        print("raised", flush=True)
-
-    def spins(*_):
-        print("spins", flush=True)
-        os._exit(0)
-
-    # Of its own processor time: a poll that does not wait takes a hundredth of that.
-    signal.signal(signal.SIGVTALRM, spins)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0.3)
-    consumer.poll(0)
-    print("returned", flush=True)
-"""
-
-
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="kafka-python 3.0.12: a batch whose generator has raised is asked for ever",
-)
-@pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
-@pytest.mark.parametrize("kind", range(len(KINDS)))
-def test_the_stock_client_returns_too(kind: int) -> None:
-    """If this passes, upstream has repaired it and our ``_append`` may forget it."""
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-W", "ignore", "-c", _STOCK, str(kind)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    if done.stdout not in {"raised\nreturned\n", "raised\nspins\n"}:
-        pytest.fail(f"{done.stdout}{done.stderr}")  # which is no AssertionError
-    assert done.stdout == "raised\nreturned\n"

@@ -68,7 +68,7 @@ def test_a_fetcher_and_a_subscription(
     answer(pair, B, 0, batch(0, 2))
     assert pair.drain() == {1: [0, 1]}
     state.resume(A)
-    if fetcher is PauseSafeFetcher:  # with upstream's it starves: baseline row 12
+    if fetcher is PauseSafeFetcher:  # with upstream's it starves (design/upstream.md)
         assert pair.drain() == {0: [2, 3]}
 
 

@@ -24,9 +24,8 @@ cd "$(dirname "$folder")"
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """Pretend a machine that has nothing at all."""
-    for name in (BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE, "DOCKER_HOST"):
+    for name in (BOOTSTRAP_VARIABLE, REQUIRE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(choice, "_SOCKET", tmp_path / "docker.sock")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     return monkeypatch
@@ -37,9 +36,7 @@ def test_a_bare_machine_gets_the_embedded_broker() -> None:
     """The reason names every better kind and why it is not to be had."""
     chosen = choice.choose("auto")
     assert chosen.kind is Kind.EMBEDDED
-    assert chosen.reason == (
-        f"auto: {BOOTSTRAP_VARIABLE} is not set; no Docker engine; no java in PATH"
-    )
+    assert chosen.reason == (f"auto: {BOOTSTRAP_VARIABLE} is not set; no java in PATH")
 
 
 def test_the_mock_is_refused_where_a_real_broker_is_required(
@@ -47,7 +44,7 @@ def test_the_mock_is_refused_where_a_real_broker_is_required(
 ) -> None:
     """CI says so, and then nobody falls back in silence."""
     machine.setenv(REQUIRE_VARIABLE, "real")
-    with pytest.raises(pytest.UsageError, match="no Docker engine"):
+    with pytest.raises(pytest.UsageError, match="no java in PATH"):
         choice.choose("auto")
     assert choice.choose("embedded").kind is Kind.EMBEDDED  # asked for by name
 
@@ -63,16 +60,6 @@ def test_bootstrap_without_an_address_is_an_error() -> None:
     """The message names the variable."""
     with pytest.raises(pytest.UsageError, match=BOOTSTRAP_VARIABLE):
         choice.choose("bootstrap")
-
-
-def test_a_docker_host_that_is_dead_is_no_engine(
-    machine: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A socket that nobody listens on is found out at once."""
-    machine.setenv("DOCKER_HOST", f"unix://{tmp_path}/dead.sock")
-    chosen = choice.choose("auto")
-    assert chosen.kind is Kind.EMBEDDED
-    assert "no Docker engine answers" in chosen.reason
 
 
 def test_java_is_chosen_with_java_and_its_jars_only(
@@ -95,7 +82,7 @@ def test_a_kind_can_be_had_by_name(machine: pytest.MonkeyPatch, kind: Kind) -> N
     assert choice.choose(str(kind)).kind is kind
 
 
-@pytest.mark.parametrize("name", ["real_broker", "java_brokers", "container_broker"])
+@pytest.mark.parametrize("name", ["real_broker", "java_brokers"])
 def test_a_skip_says_in_a_line_how_to_have_it_run(
     name: str, request: pytest.FixtureRequest
 ) -> None:
@@ -108,9 +95,7 @@ def test_a_skip_says_in_a_line_how_to_have_it_run(
     (mark,) = item.iter_markers("skip")
     reason = mark.kwargs["reason"]
     assert len(reason) <= 130
-    assert (
-        "python -m tests.harness.brokers.jars" in reason or ".ci/brokers.sh" in reason
-    )
+    assert "python -m tests.harness.brokers.jars" in reason
 
 
 def test_another_kafka_is_asked_for_by_a_variable(tmp_path: Path) -> None:

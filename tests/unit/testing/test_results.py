@@ -39,8 +39,6 @@ def test_any(kafka_broker): pass
 def test_real(kafka_broker): pass
 @pytest.mark.embedded_broker
 def test_embedded(kafka_broker): pass
-@pytest.mark.container_broker
-def test_container(kafka_broker): pass
 """
 
 
@@ -83,7 +81,6 @@ def test_each_outcome_is_written(pytester: pytest.Pytester, tmp_path: Path) -> N
     [
         (Kind.EMBEDDED, {"pure", "any", "embedded"}),
         (Kind.JAVA, {"pure", "any", "real"}),
-        (Kind.DOCKER, {"pure", "any", "real", "container"}),
         (Kind.BOOTSTRAP, {"pure", "any", "real"}),
     ],
 )
@@ -97,7 +94,7 @@ def test_markers_pick_the_tests_that_fit(
     outcomes = json.loads(file.read_text())
     passed = {t.split("::test_")[1] for t, o in outcomes.items() if o == "passed"}
     assert passed == run
-    assert len(outcomes) == 5
+    assert len(outcomes) == 4
 
 
 def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> None:

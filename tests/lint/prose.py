@@ -1,21 +1,19 @@
 """
 Finds the commonest faults of English in pages of Markdown and in docstrings.
 
-``python -m tests.unit.docs.prose`` prints them, and its status is 1 if there are any;
-it reads :func:`files`, or those that it is given. Code, tables, headings and comments
-are not read. A sentence counts as one without a verb if none of its words may be one:
-few are found that are fine, and some that are not are passed over. In docstrings only
-words are looked for, and how a module begins: a class or an attribute is well described
-without a verb.
+Code, tables, headings and comments are not read. A sentence counts as one without a
+verb if none of its words may be one: few are found that are fine, and some that are not
+are passed over. In docstrings only words are looked for, and how a module begins: a
+class or an attribute is well described without a verb.
 """
 
 import ast
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+from tests.harness.docs.pages import ROOT
+
 _MADE = ROOT / "docs" / "generated"
 
 # What a colleague would not say aloud, and what to write instead.
@@ -77,18 +75,19 @@ _MAY_BE_VERB = re.compile(r"\w{2,}(?:s|ed)$|\w+n't$")
 _FEWEST_WORDS = 3
 
 
-def files() -> list[Path]:
-    """Return the files that are to have no fault."""
+def findings() -> Iterator[str]:
+    """Yield the faults of README, the contract, the site's pages and the package."""
+    for file in _files():
+        find = docstring_faults if file.suffix == ".py" else faults
+        for fault in find(file.read_text("utf-8")):
+            yield f"{file.relative_to(ROOT)}: {fault}"
+
+
+def _files() -> list[Path]:
     pages = (one for one in (ROOT / "docs").rglob("*.md") if _MADE not in one.parents)
     modules = (ROOT / "safeconsumer").rglob("*.py")
     contract = ROOT / "design" / "contract.md"
     return [ROOT / "README.md", contract, *sorted(pages), *sorted(modules)]
-
-
-def faults_of(file: Path) -> list[str]:
-    """Return the faults of a page, or of a Python file's docstrings."""
-    find = docstring_faults if file.suffix == ".py" else faults
-    return list(find(file.read_text(encoding="utf-8")))
 
 
 def faults(text: str) -> Iterator[str]:
@@ -158,15 +157,3 @@ def has_verb(sentence: str) -> bool:
     return first in _VERBS | _BEGINNINGS or any(
         word in _VERBS or _MAY_BE_VERB.fullmatch(word) is not None for word in rest
     )
-
-
-def main(names: list[str]) -> int:
-    """Print the faults of these files, or of all; return 1 if there are any."""
-    read = [Path(name) for name in names] or files()
-    found = [f"{file}: {fault}" for file in read for fault in faults_of(file)]
-    print("\n".join(found), end="\n" if found else "")  # noqa: T201 - for people
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

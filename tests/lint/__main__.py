@@ -1,0 +1,22 @@
+"""
+``python -m tests.lint``: all that README, pages and design notes say and is not so.
+
+Prints every finding; exit status 1 if there are any.
+"""
+
+import sys
+from collections.abc import Iterator
+
+from tests.lint import examples, figures, names, prose
+
+
+def findings() -> Iterator[str]:
+    """Yield what every part finds."""
+    for part in (prose, names, examples, figures):
+        yield from part.findings()
+
+
+if __name__ == "__main__":
+    found = list(findings())
+    print("\n".join(found), end="\n" if found else "")
+    sys.exit(1 if found else 0)

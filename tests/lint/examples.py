@@ -1,0 +1,55 @@
+"""Finds code blocks that nothing runs, and commands that are not there."""
+
+import shlex
+from collections.abc import Iterator
+
+import click
+
+from safeconsumer.cli.commands import safeconsumer
+from tests.harness.docs.pages import PAGES, ROOT, Block, blocks
+
+_RUNNABLE = {"python", "console", "text"}
+_README_LINES = 150
+
+
+def findings() -> Iterator[str]:
+    """Yield what is wrong with the blocks of README and the site's pages."""
+    if len((ROOT / "README.md").read_text("utf-8").splitlines()) > _README_LINES:
+        yield f"README.md: more than {_README_LINES} lines; put more behind links"
+    for page in PAGES:
+        for block in blocks(page):
+            yield from (f"{block}: {fault}" for fault in faults(block))
+
+
+def faults(block: Block) -> Iterator[str]:
+    """Yield what is wrong with a block."""
+    if block.run_by is not None:
+        file = block.run_by.split(",")[0]
+        if not (ROOT / file).is_file():
+            yield f"is said to be run by {file}, which is not there"
+    elif block.why_not is None and block.language not in _RUNNABLE:
+        yield "nothing runs it; say why in a comment before it"
+    for line in block.commands:
+        words = shlex.split(line, comments=True)
+        if words[0] == "safeconsumer":
+            try:
+                _parse(words[1:])
+            except click.UsageError as error:
+                yield f"{line}: {error.format_message()}"
+
+
+def _parse(words: list[str]) -> None:
+    command: click.Command = safeconsumer
+    context = click.Context(safeconsumer, info_name="safeconsumer")
+    while isinstance(command, click.Group):
+        if words[0].startswith("-"):
+            return
+        found = command.get_command(context, words[0])
+        if found is None:
+            message = f"there is no command {words[0]}"
+            raise click.UsageError(message)
+        command, words = found, words[1:]
+    parser = command.make_parser(context)
+    parser.ignore_unknown_options = False
+    if "..." not in words:
+        parser.parse_args(args=words)

@@ -1,0 +1,118 @@
+"""Finds versions, counts and tables on pages that differ from where they come from."""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from safeconsumer._kafka.installed import SUPPORTED
+from safeconsumer.testing.cases.catalogue import CASES
+from safeconsumer.testing.scenarios import SCENARIOS
+from tests.bench.options import parser
+from tests.broker.conformance.expected import STOCK
+from tests.harness.brokers.settings import USUAL_VERSION
+from tests.harness.conformance.choices import CHOICES
+from tests.harness.conformance.clients import CLIENTS
+from tests.harness.docs.pages import PAGES, ROOT
+
+_NOT_ABOUT_PAUSING = {"a-join-outlasts-its-poll"}
+_COUNTS = {8: "eight", 9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
+
+
+def findings() -> Iterator[str]:
+    """Yield every figure that is not what its source says."""
+    yield from _pythons()
+    yield from _kafkas()
+    yield from _demo()
+    yield from _cases()
+    yield from _benchmarks()
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def _pythons() -> Iterator[str]:
+    project = tomllib.loads(_read("pyproject.toml"))["project"]
+    classified = re.findall(
+        r":: (3\.\d+)$", "\n".join(project["classifiers"]), re.MULTILINE
+    )
+    first = classified[0]
+    quoted = ", ".join(f'"{one}"' for one in classified)
+    for file, text in (
+        ("pyproject.toml", f'requires-python = ">={first}"'),
+        ("pyproject.toml", f'"{SUPPORTED}"'),
+        ("docs/explanation/not-promised.md", f"| Python | {', '.join(classified)} |"),
+        ("README.md", f"Python {first} or newer"),
+        ("CONTRIBUTING.md", f"Python {first} or newer"),
+        (".github/workflows/tests.yml", f"python: [{quoted}]"),
+    ):
+        if text not in _read(file):
+            yield f"{file}: lacks {text!r}"
+
+
+def _kafkas() -> Iterator[str]:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for image in re.findall(r"apache/kafka:([\d.]+)", text):
+            if image != USUAL_VERSION:
+                yield f"{_name(page)}: Kafka {image}, tested is {USUAL_VERSION}"
+        for first in re.findall(r"(3\.\d+\.\d+) to 3\.\d+\.\d+", text):
+            if not SUPPORTED.startswith(f"kafka-python>={first},"):
+                yield f"{_name(page)}: kafka-python from {first}, not {SUPPORTED}"
+    for file in ("docs/explanation/not-promised.md", "design/compatibility.md"):
+        if not re.search(
+            rf"^\| brokers.*Kafka {USUAL_VERSION}", _read(file), re.MULTILINE
+        ):
+            yield f"{file}: lacks Kafka {USUAL_VERSION} among the brokers"
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _demo() -> Iterator[str]:
+    readme, count = _read("README.md"), len(SCENARIOS)
+    if f"`safeconsumer demo` shows {_COUNTS[count]} such situations" not in readme:
+        yield f"README.md: the demo has {count} scenarios"
+    if f"in {count} scenarios; KafkaConsumer failed in" not in readme:
+        yield f"README.md: the demo's last line names {count} scenarios"
+    shown = re.findall(r"^(\S+) +KafkaConsumer +\d", readme, re.MULTILINE)
+    for name in (*shown, *re.findall(r"--scenario ([\w-]+)", readme)):
+        if name not in {one.name for one in SCENARIOS}:
+            yield f"README.md: the demo has no scenario {name}"
+
+
+def _cases() -> Iterator[str]:
+    rows = re.findall(r"^\| (.+?) \|", _read("design/conformance.md"), re.MULTILINE)
+    for one in CASES.values():
+        if rows.count(one.rule) != 1:
+            yield f"design/conformance.md: has no line, or two, for {one.rule!r}"
+    for name, case in CASES.items():
+        text = " ".join((case.run.__doc__ or "").split())
+        said = "kafka-python 3.0 passes" in text
+        if "kafka-python" not in text:
+            yield f"case {name}: does not say what kafka-python does"
+        elif name not in _NOT_ABOUT_PAUSING and said == (name in STOCK):
+            yield f"case {name}: says otherwise of kafka-python than expected.py"
+    known = {*STOCK, *(name for one in CHOICES for name in one.cases)}
+    yield from (f"conformance: there is no case {one}" for one in known - CASES.keys())
+    families = {client.family for client in CLIENTS.values()} - {"safeconsumer"}
+    for choice in CHOICES:
+        for family in set(choice.families) - families:
+            yield f"conformance: a choice of {family}, which is no other client"
+
+
+def _benchmarks() -> Iterator[str]:
+    for run in re.findall(
+        r"^\| `([^`]+)` \|", _read("design/benchmarks.md"), re.MULTILINE
+    ):
+        name, *options = shlex.split(run)
+        if not options and find_spec(f"tests.bench.{name}") is not None:
+            continue
+        try:
+            parser().parse_args([name, *options])
+        except SystemExit:
+            yield f"design/benchmarks.md: `python -m tests.bench {run}` is refused"

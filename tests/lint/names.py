@@ -1,0 +1,96 @@
+"""Finds names of files, modules, classes and methods that are not there."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.harness.docs.pages import PAGES, ROOT
+
+_PACKAGE = ROOT / "safeconsumer"
+_INTERNALS = ROOT / "design" / "internals.md"
+# What was measured or run with programs of another day keeps their names.
+_HISTORY = {"benchmarks-history.md", "compatibility.md", "soak.md", "upstream.md"}
+
+
+def findings() -> Iterator[str]:
+    """Yield what pages, scripts and workflows name that is not there."""
+    design = sorted((ROOT / "design").glob("*.md"))
+    for page in (*PAGES, ROOT / "CONTRIBUTING.md", *design):
+        for name in links(page, page.read_text("utf-8")):
+            yield f"{page.relative_to(ROOT)}: there is no {name}"
+    named = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "pyproject.toml"]
+    named += [one for one in design if one.name not in _HISTORY]
+    named += [one for one in (ROOT / ".ci").iterdir() if one.is_file()]
+    named += (ROOT / ".github").rglob("*.yml")
+    for file in named:
+        for name in lost(file.read_text("utf-8")):
+            yield f"{file.relative_to(ROOT)}: there is no {name}"
+    page = _INTERNALS.read_text("utf-8")
+    for name in (*_lost_files(page), *_lost_methods(page)):
+        yield f"design/internals.md: there is no {name}"
+
+
+def links(page: Path, text: str) -> Iterator[str]:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        if "generated/" not in link and not (page.parent / link).exists():
+            yield link
+
+
+def lost(text: str) -> Iterator[str]:
+    """Yield paths of tests and scripts, and modules to run, that are not there."""
+    for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
+        if not any(ROOT.glob(f"{name}*")):  # design/0087, test_{one,other}.py
+            yield name
+    rooms = "unit|broker|system|harness|bench"
+    for name in re.findall(rf"`((?:{rooms})/[\w/]+)(?:\.py)?(?:::\w+)?`", text):
+        if not any((ROOT / "tests").glob(f"{name}*")):
+            yield f"tests/{name}"
+    for name in re.findall(r"python3? -m (tests[\w.]*\w)", text):
+        folder = ROOT / name.replace(".", "/")
+        if not any(
+            one.exists() for one in (folder.with_suffix(".py"), folder / "__main__.py")
+        ):
+            yield name
+
+
+def _lost_files(page: str) -> Iterator[str]:
+    """Yield files of the package; a name without a folder is of the one before it."""
+    for line in page.splitlines():
+        cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()
+        for name in re.findall(r"`([\w/]+\.py)`", cell):
+            file = Path(name) if "/" in name else folder / name
+            folder = file.parent
+            if not (_PACKAGE / file).is_file():
+                yield str(file)
+
+
+def _lost_methods(page: str) -> Iterator[str]:
+    """Yield methods that their class lacks, also behind one of the same class."""
+    known = _classes()
+    code = " ".join(re.findall(r"`([^`\n]+)`", page))
+    named = re.findall(r"\b([A-Z]\w+)\.([a-z_]\w*)", code)
+    named += re.findall(r"`([A-Z]\w+)\.\w+`, `(_\w+)`", page)
+    for owner, name in named:
+        if owner in known and name not in known[owner]:
+            yield f"{owner}.{name}"
+
+
+def _classes() -> dict[str, set[str]]:
+    """Return the classes of the package, and the names in each."""
+    found: dict[str, set[str]] = {}
+    for file in _PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(_members(node))
+    return found
+
+
+def _members(node: ast.ClassDef) -> Iterator[str]:
+    for one in ast.walk(node):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield one.name
+        elif isinstance(one, ast.Attribute) and ast.unparse(one.value) == "self":
+            yield one.attr
+        elif isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            yield one.target.id

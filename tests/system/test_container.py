@@ -1,0 +1,57 @@
+"""A broker that testcontainers runs is taken by the kit's fixtures, and holds hold on it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing import poll_until
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.any_broker,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:testcontainers.kafka is deprecated"),
+]
+
+
+@pytest.fixture(scope="module")
+def kafka_broker() -> Iterator[Any]:
+    """Give what docs/how-to/test-your-code.md gives; the image is pulled if need be."""
+    from docker.errors import DockerException  # noqa: PLC0415 - half a second
+    from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
+    from testcontainers.kafka import KafkaContainer  # noqa: PLC0415
+
+    try:
+        DockerClient().client.ping()
+    except DockerException as error:
+        pytest.skip(f"no Docker engine answers: {error}")
+    with KafkaContainer() as container:
+        yield container
+
+
+def test_a_pause_survives_a_rebalance(
+    kafka_topic: Callable[..., str],
+    make_consumer: Callable[..., SafeConsumer],
+    make_producer: Callable[..., KafkaProducer],
+    force_rebalance: Callable[..., object],
+    assert_no_leak: Callable[..., AbstractContextManager[object]],
+) -> None:
+    """Every fixture works with it; nothing comes while held, everything afterwards."""
+    topic = kafka_topic(partitions=2)
+    consumer = make_consumer(SafeConsumer, topic, group="billing")
+    poll_until(consumer, lambda: len(consumer.assignment()) == 2)
+    consumer.pause(*consumer.assignment())
+    producer = make_producer()
+    for partition in (0, 1):
+        producer.send(topic, b"order", partition=partition).get(30)
+    with assert_no_leak(consumer):
+        force_rebalance("billing", topic, consumer)
+        consumer.poll(timeout_ms=1000)
+    tps = consumer.assignment()
+    consumer.resume(*tps)
+    came = poll_until(consumer, lambda: sum(map(consumer.position, tps)) == 2)
+    assert [record.value for record in came] == [b"order", b"order"]

@@ -1,0 +1,67 @@
+"""The lint of pages finds what is planted, so that its silence means something."""
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from tests.harness.docs.pages import ROOT, Block
+from tests.lint import examples, names, prose
+
+BLOCK = Block(
+    page=ROOT / "README.md",
+    line=1,
+    language="console",
+    code="$ safeconsumer demo\n",
+    why_not=None,
+    run_by=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("The topic is none.", 1),
+        ("- Late by one look.", 1),
+        ("It waits.\nBounded by time, never by luck.\n", 1),
+        ("There is none. Call `told` once. | what | Late by one look. |", 0),
+        ("# Late by one look.\n```text\nIt is told.\n```\n<!-- It is told. -->", 0),
+    ],
+)
+def test_words_nobody_says_and_sentences_without_a_verb(text: str, faults: int) -> None:
+    assert len(list(prose.faults(text))) == faults
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("What becomes of results.", 2),
+        ("Reads.\n\nArgs:\n    low: less than\n    1.\n", 1),
+        ("Reads a topic; it is None if there is none.", 0),
+    ],
+)
+def test_docstrings(text: str, faults: int) -> None:
+    assert len(list(prose.docstring_faults(f'"""\n{text}\n"""\n'))) == faults
+
+
+@pytest.mark.parametrize(
+    ("change", "faults"),
+    [
+        ({}, 0),
+        ({"language": "java"}, 1),
+        ({"language": "java", "why_not": "it is no Python"}, 0),
+        ({"run_by": "tests/unit/test_gone.py"}, 1),
+        ({"code": "$ safeconsumer demoo\n$ safeconsumer demo --loud\n"}, 2),
+    ],
+)
+def test_blocks(change: dict[str, str], faults: int) -> None:
+    assert len(list(examples.faults(evolve(BLOCK, **change)))) == faults
+
+
+def test_names_of_what_is_gone(tmp_path: Path) -> None:
+    text = "See `unit/test_gone`, `tests/unit/test_lint.py`; python -m tests.gone"
+    assert list(names.lost(text)) == ["tests/unit/test_gone", "tests.gone"]
+    page = tmp_path / "page.md"
+    assert list(names.links(page, "[a](gone.md), [b](https://x), [c](#d)")) == [
+        "gone.md"
+    ]
