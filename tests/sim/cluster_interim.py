@@ -1,4 +1,4 @@
-# ruff: noqa
+# ruff: noqa: ALL
 # The broker of the kit takes its place.
 """
 A Kafka cluster as a plain Python object: logs, offsets, groups, faults.
