@@ -82,11 +82,11 @@ class SharedJournal:
         path: str | os.PathLike[str],
         *,
         part_bytes: int = PART_BYTES,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self.path = Path(path)
         self._part_bytes = part_bytes
-        self._wall = wall
+        self._wall = wall or time.time
         if self.path.suffix != _SUFFIX or self.path.is_dir():
             message = (
                 f"{self.path}: name a file that ends in {_SUFFIX}, so that whoever "

@@ -69,8 +69,8 @@ class JournalWriter:
         *,
         member: str = "consumer",
         group: str = "",
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
+        wall: Callable[[], float] | None = None,
         part_bytes: int | None = PART_BYTES,
         part_seconds: float | None = None,
     ) -> None:
@@ -79,9 +79,9 @@ class JournalWriter:
         self._folder = Path(folder)
         self._member = member
         self._group = self._first_group = group
-        self._clock = clock
-        self._wall = wall
-        self._offset = _offset(clock, wall)
+        self._clock = clock or time.monotonic
+        self._wall = wall or time.time
+        self._offset = _offset(self._clock, self._wall)
         self._is_closed = False
         self._warning = ""
         self.running: Running | None = None

@@ -124,8 +124,8 @@ class CommitWatch:
         clock: returns seconds that never go back.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.monotonic
         self._looks: dict[str, _Look] = {}
 
     def note(

@@ -60,7 +60,8 @@ def ending_of(for_: str | None, until: str | None) -> Ending:
     except ValueError as error:
         message = f"for: {error}"
         raise HoldSettingError(message) from error
-    moment = None if until is None else _moment(until, datetime.now().astimezone())
+    now = datetime.fromtimestamp(time.time())  # noqa: DTZ006 - the zone follows
+    moment = None if until is None else _moment(until, now.astimezone())
     return Ending(seconds, moment)
 
 

@@ -32,11 +32,11 @@ class LogClock:
 
     def __init__(
         self,
-        wall: Callable[[], float] = time.time,
-        passed: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] | None = None,
+        passed: Callable[[], float] | None = None,
     ) -> None:
-        self._wall = wall
-        self._passed = passed
+        self._wall = wall or time.time
+        self._passed = passed or time.monotonic
         self._anchor: _Anchor | None = None
         self._last: float | None = None
         self._is_sure = False

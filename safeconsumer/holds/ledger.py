@@ -87,8 +87,8 @@ class PauseLedger:
         *,
         client_id: str | None = None,
         group_id: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self.counts = Counts()  # first, so that other hooks find an event counted
         self.dispatcher = Dispatcher((self.counts, *hooks))
@@ -108,8 +108,8 @@ class PauseLedger:
         # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[rebalance.Reassignment], object] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
-        self._clock = clock
-        self._wall = wall
+        self._clock = clock or time.monotonic
+        self._wall = wall or time.time
         # Re-entrant for signal handlers that cannot be recognised (those of extension
         # modules): if one interrupts a change in this thread, that change applies its
         # own.
@@ -120,7 +120,7 @@ class PauseLedger:
         self._view = PauseView()
         self._ownership = rebalance.Ownership()
         self._deadlines = Deadlines()
-        self._patterns = Patterns(clock, self.emit)
+        self._patterns = Patterns(self._clock, self.emit)
         self._departed_quiet = DepartedQuiet()
         self._call_gates = CallGates()
         self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
-from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors import MetricsSourceError, MissingExtraError
 from safeconsumer.metrics.reading import Readings, Sample, checked
 from safeconsumer.metrics.table import Metric, name_of, unit_of
@@ -104,7 +103,6 @@ class Instruments:
 # An SDK takes an instrument's callbacks only when it is made first. A provider may be
 # in both maps: instruments made before any was set belong to the global one, once it is
 # set.
-_lock = threading.Lock()
 _by_provider: "weakref.WeakKeyDictionary[object, Readings]" = (
     weakref.WeakKeyDictionary()
 )
@@ -114,27 +112,28 @@ _of_global: list[Readings] = []
 def _observed_by(provider: object) -> Readings:
     is_global = provider is None or provider is get_meter_provider()
     provider = get_meter_provider() if is_global else provider
-    with _lock:
-        there = _of_global if is_global else []
-        found = there[0] if there else _by_provider.get(provider)
-        if found is None:
-            found = Readings()
-            meter = get_meter("safeconsumer", version("safeconsumer"), provider)  # type: ignore[arg-type]  # it makes meters
-            looks = _Looks(found)
-            for metric in found.metrics():
-                _create(meter, metric, looks.observing)
-            _by_provider[provider] = found
-        if is_global:
-            _of_global[:] = [found]
+    fresh = Readings()
+    if is_global and _of_global:
+        found = _by_provider[provider] = _of_global[0]
+    else:
+        # Of two threads one is first here, and makes the instruments for both.
+        found = _by_provider.setdefault(provider, fresh)
+    if found is fresh:
+        _make_instruments(provider, fresh)
+    if is_global:
+        _of_global[:] = [found]
     return found
 
 
-def _renew_lock() -> None:
-    global _lock  # noqa: PLW0603 - in a forked child, without the other threads
-    _lock = threading.Lock()
-
-
-run_in_child(_renew_lock)
+def _make_instruments(provider: object, readings: Readings) -> None:
+    try:
+        meter = get_meter("safeconsumer", version("safeconsumer"), provider)  # type: ignore[arg-type]  # it makes meters
+        looks = _Looks(readings)
+        for metric in readings.metrics():
+            _create(meter, metric, looks.observing)
+    except BaseException:
+        del _by_provider[provider]  # the next one tries again
+        raise
 
 
 class _Looks(threading.local):

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safeconsumer.testing._faults import Hold
+    from safeconsumer.testing._old_faults import Hold
     from safeconsumer.testing._requests import Request
     from safeconsumer.testing.clients import Clients
     from safeconsumer.testing.embedded import EmbeddedBroker
@@ -65,7 +65,7 @@ _WHERE = {
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
     "Ghost": "ghost",
-    "Hold": "_faults",
+    "Hold": "_old_faults",
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",

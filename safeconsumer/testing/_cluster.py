@@ -1,92 +1,342 @@
-"""Runs an embedded broker's parts: the mock cluster, its fronts, the loop's thread."""
+"""
+A Kafka cluster as a plain object: no sockets, no threads, no clock of its own.
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+Fronts bring it the bytes of connections and take its answers back: sockets for
+:class:`~safeconsumer.testing.EmbeddedBroker`, or a simulated network. It keeps
+everything in memory, and answers at once or when a timer of the front's fires. What
+it does depends on nothing but what it is given, so that the same requests in the same
+order have the same answers.
 
-from safeconsumer.testing import _apis, _ports
-from safeconsumer.testing._front import Front, Shared
-from safeconsumer.testing._librdkafka import MockCluster
+Used by one thread.
+"""
 
-_T = TypeVar("_T")
-_HOST = "127.0.0.1"
-_COMMAND_TIMEOUT = 10.0
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
+from random import Random
+from typing import Any
+
+from safeconsumer.testing import _batches, _protocol
+from safeconsumer.testing._batches import NewRecord
+from safeconsumer.testing._connections import Connection, Request
+from safeconsumer.testing._coordinator import Coordinator
+from safeconsumer.testing._faults import Fault, Faults
+from safeconsumer.testing._fetching import Fetches
+from safeconsumer.testing._log import Log
+from safeconsumer.testing._members import Schedule
+from safeconsumer.testing._metadata import Metadata
+from safeconsumer.testing._nodes import GROUP, Nodes
+from safeconsumer.testing._offsets import Offset, Offsets
+from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._records import Records
+from safeconsumer.testing._topics import Topic, Topics
+from safeconsumer.testing._transactions import Transactions
+
+LOG_LENGTH = 100_000
 
 
 class Cluster:
-    """A running cluster; it runs from its construction until :meth:`stop`."""
+    """
+    One or more brokers, numbered from 1, with their topics, groups and transactions.
 
-    def __init__(self, brokers: int) -> None:
-        self.mock = MockCluster(brokers)
-        self._runner = _LoopThread()
-        self.shared = Shared(self._runner.loop)
-        self.fronts: dict[int, Front] = {}
-        self.addresses: list[tuple[str, int]] = []
-        try:
-            self._open()
-        except BaseException:
-            self.stop()
-            raise
+    Args:
+        addresses: where clients are told that the brokers are, in their order.
+        call_later: makes a call after so many seconds; what it returns has ``cancel()``.
+        wall: the time of records, in seconds since 1970.
+        random: for topics' ids, and for faults that are met by chance.
+        clock: the time in the log of requests, in seconds; None takes ``wall``.
 
-    def _open(self) -> None:
-        for api, newest in _apis.NEWEST_VERSIONS.items():
-            self.mock.limit_api(_apis.API_KEYS[api], newest)
-        for broker_id, behind in enumerate(self.mock.addresses(), start=1):
-            address = (_HOST, _ports.free_port())
-            front = Front(self.shared, broker_id, address, behind)
-            self.run(front.up())
-            self.fronts[broker_id] = front
-            self.addresses.append(address)
-            self.mock.advertise(broker_id, *address)
+    Attributes:
+        requests: the requests taken up, oldest first; the last 100,000 are kept.
+        on_request: called for each of them, with its entry and what was asked.
+        creates_topics: whether clients that may do so make topics by asking for them.
+        default_partitions: how many such a topic has.
+        acls: what DescribeAcls tells; None means that there is no authorizer.
+    """
 
-    def stop(self) -> None:
-        """Cut all connections and free everything."""
-        for front in self.fronts.values():
-            self.run(front.down())
-        self._runner.stop()
-        self.mock.close()
+    def __init__(
+        self,
+        addresses: Sequence[tuple[str, int]],
+        *,
+        call_later: Schedule,
+        wall: Callable[[], float],
+        random: Random | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.call_later = call_later
+        self.wall = wall
+        self.random = random or Random()  # noqa: S311  nothing to be kept secret
+        self.clock = clock or wall
+        self.creates_topics = True
+        self.default_partitions = 1
+        self.acls: Sequence[tuple[Mapping[str, object], Mapping[str, object]]] | None
+        self.acls = None
+        self.requests: deque[Request] = deque(maxlen=LOG_LENGTH)
+        self.on_request: Callable[[Request, _protocol.Message], None] = _no_one_looks
+        self._connections: dict[int, Connection] = {}
+        self._silent: set[int] = set()
+        self.nodes = Nodes(addresses)
+        self.faults = Faults(self)
+        self.topics = Topics(self)
+        self.records = Records(self)
+        self.fetches = Fetches(self)
+        self.groups = Coordinator(self)
+        self.offsets = Offsets(self)
+        self.transactions = Transactions(self)
+        self._handlers: dict[str, Callable[[Exchange], None]] = {
+            **Metadata(self).handlers,
+            **self.topics.handlers,
+            **self.records.handlers,
+            **self.fetches.handlers,
+            **self.groups.handlers,
+            **self.offsets.handlers,
+            **self.transactions.handlers,
+        }
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do something in the loop's thread and return its result."""
-        return self._runner.run(work)
+    # Connections
 
-    def call(self, function: Callable[[], _T]) -> _T:
-        """Call a function in the loop's thread, where everything shared belongs."""
+    def connect(
+        self,
+        node: int,
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
+        origin: object = None,
+    ) -> Connection:
+        """
+        Take a client's connection to one broker.
 
-        async def call() -> _T:
-            return function()
+        Args:
+            node: the broker's number.
+            send: called with bytes for the client.
+            close: called when the broker closes the connection.
+            origin: whose connection it is, for faults and for the log of requests.
 
-        return self.run(call())
+        Raises:
+            ConnectionRefusedError: the broker is down.
 
+        """
+        if not self.nodes.is_up(node):
+            raise ConnectionRefusedError
+        connection = Connection(self, node, send, close, origin)
+        connection.is_silent = node in self._silent
+        self._connections[id(connection)] = connection
+        return connection
 
-class _LoopThread:
-    """One asyncio loop in one daemon thread."""
+    def forget(self, connection: Connection) -> None:
+        """Take note that a connection has ended."""
+        del self._connections[id(connection)]
 
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self.loop.run_forever, name="embedded-kafka", daemon=True
+    @property
+    def known_apis(self) -> list[str]:
+        """The requests that brokers here answer, in the order of their numbers."""
+        return sorted(self._handlers, key=_protocol.api_key)
+
+    def serve(self, connection: Connection, exchange: Exchange) -> None:
+        """Do what a request asks for; the answer is given now or later."""
+        message = exchange.message
+        self._note(exchange)
+        fault = self.faults.of_request(connection, message)
+        if message.api not in self._handlers or (fault and fault.is_cut):
+            connection.cut()
+            return
+        exchange.error = fault.error if fault else 0
+        self._handlers[message.api](exchange)
+
+    def _note(self, exchange: Exchange) -> None:
+        message = exchange.message
+        is_fetch = message.api == "Fetch"
+        request = Request(
+            at=self.clock(),
+            api=message.api,
+            version=message.version,
+            broker_id=exchange.node,
+            client_id=message.client_id,
+            partitions=self.fetches.asked(exchange) if is_fetch else (),
+            origin=exchange.origin,
         )
-        self._thread.start()
+        self.requests.append(request)
+        self.on_request(request, message)
 
-    def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        return future.result(_COMMAND_TIMEOUT)
+    def now_ms(self) -> int:
+        """Return the time for records, in milliseconds."""
+        return int(self.wall() * 1000)
 
-    def stop(self) -> None:
-        self.run(_let_connections_close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(_COMMAND_TIMEOUT)
-        self.loop.close()
+    # Topics and records
+
+    def create_topic(
+        self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Make a topic.
+
+        Raises:
+            RefusedError: it exists, or cannot be as asked.
+
+        """
+        self.topics.create(name, partitions, settings)
+
+    def delete_topic(self, name: str) -> None:
+        """
+        Delete a topic with its records.
+
+        Raises:
+            RefusedError: there is none.
+
+        """
+        self.topics.delete(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """
+        Let a topic have more partitions.
+
+        Raises:
+            RefusedError: there is none, or it has as many.
+
+        """
+        self.topics.grow(name, total)
+
+    def append(
+        self, topic: str, partition: int, values: int | Iterable[bytes | NewRecord] = 1
+    ) -> int:
+        """
+        Put records into a partition, as one batch; return the first one's offset.
+
+        Args:
+            topic: its name.
+            partition: its number.
+            values: values, records, or how many records of the value ``b"value"``.
+
+        """
+        given = [b"value"] * values if isinstance(values, int) else values
+        records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
+        batch = _batches.of_records(records, self.now_ms())
+        base = self.records.append(self._topic(topic), partition, batch)
+        self.fetches.look_again()
+        return base
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return one partition's log."""
+        return self._topic(topic).logs[partition]
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records below an offset."""
+        self.log(topic, partition).delete_before(offset)
+        self.fetches.look_again()
+
+    def compact(self, topic: str) -> None:
+        """Keep each key's last record, whatever the topic's settings say of the time."""
+        self._compact(self._topic(topic), inf)
+
+    def retain(self, now: float | None = None) -> None:
+        """
+        Delete what topics keep no longer: ``retention.ms``, ``retention.bytes``.
+
+        Batches go that have no newer record, as segments do in Kafka; ``now`` is in
+        seconds since 1970.
+        """
+        now_ms = self.now_ms() if now is None else int(now * 1000)
+        for topic in self.topics:
+            kept_ms = topic.number("retention.ms")
+            kept_bytes = topic.number("retention.bytes")
+            if "delete" not in topic.setting("cleanup.policy"):
+                continue
+            for log in topic.logs:
+                if kept_ms >= 0:
+                    log.expire(now_ms - kept_ms)
+                if kept_bytes >= 0:
+                    log.shrink(kept_bytes)
+        self.fetches.look_again()
+
+    def clean(self) -> None:
+        """Retain, and compact what has left its topic's active segment: ``segment.ms``."""
+        self.retain()
+        for topic in self.topics:
+            if "compact" in topic.setting("cleanup.policy"):
+                self._compact(topic, self.now_ms() - topic.number("segment.ms"))
+
+    def _compact(self, topic: Topic, oldest_active: float) -> None:
+        oldest_tombstone = self.now_ms() - topic.number("delete.retention.ms")
+        for log in topic.logs:
+            log.compact(oldest_active, oldest_tombstone)
+
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise LookupError(name)
+        return topic
+
+    # Brokers
+
+    def lead(self, topic: str, partition: int, node: int) -> None:
+        """Make another broker the leader of a partition."""
+        self.log(topic, partition).lead(node)
+        self.fetches.look_again()
+
+    def move_coordinator(self, group: str, node: int) -> None:
+        """Make another broker the coordinator of a group; its members stay in it."""
+        self.nodes.move_coordinator(GROUP, group, node)
+
+    def down(self, node: int, failover: float | None = 9.0) -> None:
+        """
+        Stop a broker: its connections end, and it takes no more.
+
+        After ``failover`` seconds the others lead and coordinate what it did, unless it
+        is up again; None means that they do not.
+        """
+        self.nodes.down(node)
+        for connection in self._of(node):
+            connection.cut()
+        if failover is not None:
+            self.call_later(failover, lambda: self._fail_over(node))
+
+    def up(self, node: int) -> None:
+        """Let a broker take connections again."""
+        self.nodes.up(node)
+
+    def freeze(self, node: int) -> None:
+        """Let a broker take connections and answer nothing, until :meth:`unfreeze`."""
+        self._silent.add(node)
+        for connection in self._of(node):
+            connection.fall_silent()
+
+    def unfreeze(self, node: int) -> None:
+        """Let a broker answer again, beginning with what has come meanwhile."""
+        self._silent.discard(node)
+        for connection in self._of(node):
+            connection.speak()
+
+    def _of(self, node: int) -> list[Connection]:
+        return [one for one in self._connections.values() if one.node == node]
+
+    def _fail_over(self, node: int) -> None:
+        successor = self.nodes.fence(node)
+        if successor is None:
+            return
+        for topic in self.topics:
+            for number, log in enumerate(topic.logs):
+                if log.leader == node:
+                    log.lead(successor(number))
+        self.fetches.look_again()
+
+    # What it knows, and what goes wrong
+
+    def committed(self, group: str) -> Mapping[tuple[str, int], Offset]:
+        """Return what a group has committed, by topic and partition."""
+        return dict(self.offsets.of_group(group))
+
+    def fail(self, api: str, **how: Any) -> Fault:  # noqa: ANN401  a fault's own
+        """
+        Let requests of one kind go wrong, until ``end()`` of what is returned.
+
+        Args:
+            api: Kafka's name, such as ``"Fetch"``; ``"*"`` for all.
+            how: as for :class:`~safeconsumer.testing._faults.Fault`.
+
+        """
+        fault = Fault(api=api, **how)
+        fault.begin(self)
+        return fault
 
 
-async def _let_connections_close() -> None:
-    """Give aborted transports the two turns they need to close their sockets."""
-    current = asyncio.current_task()
-    tasks = [task for task in asyncio.all_tasks() if task is not current]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for _ in range(3):
-        await asyncio.sleep(0)
+def _no_one_looks(request: Request, message: _protocol.Message) -> None:
+    """Take no note of a request."""

@@ -1,272 +1,225 @@
-# ruff: noqa: PLR2004  the numbers compared are versions of Kafka's wire format
-"""The group requests of the wire, answered from the kit's own groups."""
+"""Answers what members and admins ask about groups, from the kit's own groups."""
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from safeconsumer.testing import _apis
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+from safeconsumer.testing import _codes
 from safeconsumer.testing._group import Group, GroupState
-from safeconsumer.testing._members import JoinAnswer, JoinRequest, Schedule
-from safeconsumer.testing._wire import Header, Reader, Writer
+from safeconsumer.testing._members import JoinAnswer, JoinRequest
+from safeconsumer.testing._nodes import GROUP
+from safeconsumer.testing._protocol import Exchange
 
-Reply = Callable[[bytes], None]
+if TYPE_CHECKING:
+    from safeconsumer.testing._cluster import Cluster
 
-
-class Coordinator:
-    """
-    Answers what members and admins ask about groups, and judges OffsetCommit.
-
-    It is used by one thread. The caller knows which broker coordinates a group.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        self.groups: defaultdict[str, Group] = defaultdict(lambda: Group(schedule))
-        self._committed: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
-
-    def listed(self, version: int, is_here: Callable[[str], bool]) -> bytes:
-        """Write the body of a ListGroups: the groups that this broker coordinates."""
-        names = [name for name in self.groups if is_here(name)]
-        answer = _throttle(version >= 1).int16(_apis.NONE).int32(len(names))
-        for name in names:
-            answer.string(name).string(_PROTOCOL)
-        return answer.done()
-
-    def spelled_out(self, header: Header, message: bytes) -> bytes:
-        """
-        Return an OffsetFetch for all partitions as one that names them.
-
-        The mock answers only what is named.
-        """
-        if header.api_key != _apis.API_KEYS["OffsetFetch"]:
-            return message
-        reader = Reader(message, header.body_at)
-        group = reader.string()
-        if reader.int32() >= 0:
-            return message
-        topics: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, number in sorted(self._committed[group]):
-            topics[topic].append(number)
-        body = Writer().string(group).int32(len(topics))
-        for topic, numbers in topics.items():
-            body.string(topic).int32(len(numbers))
-            for number in numbers:
-                body.int32(number)
-        return message[: header.body_at] + body.done()
-
-    def handle(self, header: Header, message: bytes, reply: Reply) -> bool:
-        """
-        Answer the request if it is a group's; False leaves it to the real mock.
-
-        ``reply`` gets the body of the answer, without the correlation id.
-        """
-        handler = _HANDLERS.get(header.api_key)
-        if handler is None:
-            return False
-        reader = Reader(message, header.body_at)
-        return handler(self, header, reader, reply)
-
-    def _join(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        group = reader.string()
-        request = _read_join(header, reader)
-        self.groups[group].join(
-            request, lambda answer: reply(_join_body(header.version, answer))
-        )
-        return True
-
-    def _sync(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        group, generation = reader.string(), reader.int32()
-        member_id = reader.string()
-        if header.version >= 3:
-            reader.nullable_string()
-        assignments = dict(reader.array(lambda: (reader.string(), reader.blob())))
-        self.groups[group].sync(
-            member_id,
-            generation,
-            assignments,
-            lambda error, assignment: reply(
-                _throttle(header.version >= 1).int16(error).blob(assignment).done()
-            ),
-        )
-        return True
-
-    def _heartbeat(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        group, generation, member_id = reader.string(), reader.int32(), reader.string()
-        error = self.groups[group].heartbeat(member_id, generation)
-        reply(_throttle(header.version >= 1).int16(error).done())
-        return True
-
-    def _leave(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        group = self.groups[reader.string()]
-        answer = _throttle(header.version >= 1)
-        if header.version < 3:
-            reply(answer.int16(group.leave(reader.string())).done())
-            return True
-        leaving = reader.array(lambda: (reader.string(), reader.nullable_string()))
-        answer.int16(_apis.NONE).int32(len(leaving))
-        for member_id, instance_id in leaving:
-            error = group.leave(member_id, instance_id)
-            answer.string(member_id).string(instance_id).int16(error)
-        reply(answer.done())
-        return True
-
-    def _commit(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        if header.version < 1:
-            return False  # this request has no generation
-        group, generation, member_id = reader.string(), reader.int32(), reader.string()
-        error = self.groups[group].commit(member_id, generation)
-        if not error:
-            self._committed[group].update(read_committed(header.version, reader))
-            return False  # the mock knows no such group and stores any offset
-        reply(commit_body(header.version, reader, error))
-        return True
-
-    def _describe(self, header: Header, reader: Reader, reply: Reply) -> bool:
-        names = reader.array(reader.string)
-        answer = _throttle(header.version >= 1).int32(len(names))
-        for name in names:
-            self._write_group(answer, header.version, name)
-        reply(answer.done())
-        return True
-
-    def _write_group(self, answer: Writer, version: int, name: str) -> None:
-        group = self.groups.get(name)
-        answer.int16(_apis.NONE).string(name)
-        answer.string("Dead" if group is None else _STATES[group.state])
-        members = () if group is None else group.described()
-        answer.string(_PROTOCOL if group else "").string("").int32(len(members))
-        for member_id, request, assignment in members:
-            answer.string(member_id)
-            if version >= 4:
-                answer.string(request.instance_id)
-            answer.string(request.client_id).string("/127.0.0.1")
-            answer.blob(next(iter(request.protocols.values()), b"")).blob(assignment)
-        if version >= 3:
-            answer.int32(_NOT_ASKED)
-
-
-_PROTOCOL = "consumer"
 _STATES = {
     GroupState.EMPTY: "Empty",
     GroupState.PREPARING: "PreparingRebalance",
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-_NOT_ASKED = -(2**31)  # Kafka's value for operations that were not requested
-
-_HANDLERS: dict[int, Callable[[Coordinator, Header, Reader, Reply], bool]] = {
-    _apis.API_KEYS["JoinGroup"]: Coordinator._join,  # noqa: SLF001  its own table
-    _apis.API_KEYS["SyncGroup"]: Coordinator._sync,  # noqa: SLF001  its own table
-    _apis.API_KEYS["Heartbeat"]: Coordinator._heartbeat,  # noqa: SLF001  its own
-    _apis.API_KEYS["LeaveGroup"]: Coordinator._leave,  # noqa: SLF001  its own table
-    _apis.API_KEYS["OffsetCommit"]: Coordinator._commit,  # noqa: SLF001  its own
-    _apis.API_KEYS["DescribeGroups"]: Coordinator._describe,  # noqa: SLF001  its own
-}
-_OF_ONE_GROUP = _HANDLERS.keys() - {_apis.API_KEYS["DescribeGroups"]}
+# Versions from which on something is so.
+_LEAVES_SEVERAL, _ASKS_ID, _SAYS_NOT_FOUND = 3, 4, 6
 
 
-def group_of(header: Header, message: bytes) -> str | None:
-    """Return the group of a request, or None if it is not one group's request."""
-    if header.api_key not in _OF_ONE_GROUP:
-        return None
-    return Reader(message, header.body_at).string()
+class Coordinator:
+    """The groups of one cluster. Their members stay in them when a coordinator moves."""
 
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self._groups: dict[str, Group] = {}
+        self.handlers: Mapping[str, Callable[[Exchange], None]] = {
+            "JoinGroup": self._join,
+            "SyncGroup": self._sync,
+            "Heartbeat": self._heartbeat,
+            "LeaveGroup": self._leave,
+            "ListGroups": self._list,
+            "DescribeGroups": self._describe,
+            "DeleteGroups": self._delete,
+        }
 
-def refusal(header: Header, message: bytes, error: int) -> bytes | None:
-    """Write the body which refuses a group's request; None for other requests."""
-    version = header.version
-    match _apis.api_name(header.api_key):
-        case "JoinGroup":
-            return _join_body(version, JoinAnswer(error=error))
-        case "SyncGroup":
-            return _throttle(version >= 1).int16(error).blob(b"").done()
-        case "Heartbeat":
-            return _throttle(version >= 1).int16(error).done()
-        case "LeaveGroup":
-            answer = _throttle(version >= 1).int16(error)
-            is_list = version >= 3
-            return answer.int32(0).done() if is_list else answer.done()
-        case "OffsetCommit" if version >= 1:
-            reader = Reader(message, header.body_at)
-            reader.string(), reader.int32(), reader.string()
-            return commit_body(version, reader, error)
-    return None
+    def group(self, name: str) -> Group:
+        """Return a group, a new one if there is none."""
+        if name not in self._groups:
+            self._groups[name] = Group(self._cluster.call_later)
+        return self._groups[name]
 
+    def find(self, name: str) -> Group:
+        """Return a group, or an empty one that nobody knows if there is none."""
+        return self._groups.get(name) or Group(self._cluster.call_later)
 
-def commit_body(version: int, reader: Reader, error: int) -> bytes:
-    """Make the body with one error for every partition of an OffsetCommit."""
-    topics = _read_commit(version, reader)
-    answer = _throttle(version >= 3).int32(len(topics))
-    for topic, partitions in topics:
-        answer.string(topic).int32(len(partitions))
-        for partition in partitions:
-            answer.int32(partition).int16(error)
-    return answer.done()
+    def is_there(self, name: str) -> bool:
+        """Whether a group has had members or commits."""
+        return name in self._groups
 
+    def misdirected(self, exchange: Exchange, group: str) -> int:
+        """Return the error for a request to a broker that does not coordinate the group."""
+        if exchange.error:
+            return exchange.error
+        is_here = self._cluster.nodes.coordinator_of(GROUP, group) == exchange.node
+        return _codes.NONE if is_here else _codes.NOT_COORDINATOR
 
-def read_committed(version: int, reader: Reader) -> set[tuple[str, int]]:
-    """Return what an OffsetCommit is about, read up to its member id."""
-    return {
-        (topic, number)
-        for topic, numbers in _read_commit(version, reader)
-        for number in numbers
-    }
-
-
-def _read_commit(version: int, reader: Reader) -> list[tuple[str, list[int]]]:
-    if version >= 7:
-        reader.nullable_string()
-    if 2 <= version <= 4:
-        reader.int64()
-    return reader.array(
-        lambda: (
-            reader.string(),
-            reader.array(lambda: _read_partition(version, reader)),
+    def is_subscribed(self, name: str, topic: str) -> bool:
+        """Whether a member of a group has subscribed to a topic."""
+        return any(
+            topic in ConsumerProtocolSubscription.decode(metadata).topics
+            for _, request, _ in self.find(name).described()
+            for metadata in request.protocols.values()
         )
-    )
+
+    # What members ask
+
+    def _join(self, exchange: Exchange) -> None:
+        body = exchange.body
+
+        def reply(answer: JoinAnswer) -> None:
+            exchange.reply(
+                error_code=answer.error,
+                generation_id=answer.generation,
+                protocol_type=body.protocol_type,
+                protocol_name=answer.protocol,
+                leader=answer.leader,
+                member_id=answer.member_id,
+                members=[
+                    {"member_id": id_, "group_instance_id": static, "metadata": data}
+                    for id_, static, data in answer.members
+                ],
+            )
+
+        request = _join_request(exchange)
+        error = self.misdirected(exchange, body.group_id)
+        if error:
+            reply(request.refused(error))
+        else:
+            self.group(body.group_id).join(request, reply)
+
+    def _sync(self, exchange: Exchange) -> None:
+        body = exchange.body
+        group = self.find(body.group_id)
+
+        def reply(error: int, assignment: bytes) -> None:
+            exchange.reply(
+                error_code=error,
+                protocol_type=None if error else group.protocol_type,
+                protocol_name=None if error else group.protocol,
+                assignment=assignment,
+            )
+
+        error = self.misdirected(exchange, body.group_id)
+        if error:
+            reply(error, b"")
+            return
+        assignments = {a.member_id: bytes(a.assignment) for a in body.assignments}
+        group.sync(body.member_id, body.generation_id, assignments, reply)
+
+    def _heartbeat(self, exchange: Exchange) -> None:
+        body = exchange.body
+        error = self.misdirected(exchange, body.group_id)
+        group = self.find(body.group_id)
+        exchange.reply(
+            error_code=error or group.heartbeat(body.member_id, body.generation_id)
+        )
+
+    def _leave(self, exchange: Exchange) -> None:
+        body = exchange.body
+        group = self.find(body.group_id)
+        error = self.misdirected(exchange, body.group_id)
+        if error:
+            exchange.reply(error_code=error)
+        elif exchange.version < _LEAVES_SEVERAL:
+            exchange.reply(error_code=group.leave(body.member_id))
+        else:
+            told = [
+                {
+                    "member_id": one.member_id,
+                    "group_instance_id": one.group_instance_id,
+                    "error_code": group.leave(one.member_id, one.group_instance_id),
+                }
+                for one in body.members
+            ]
+            exchange.reply(members=told)
+
+    # What admins ask
+
+    def _list(self, exchange: Exchange) -> None:
+        nodes, wanted = self._cluster.nodes, exchange.body.states_filter
+        here = [
+            {
+                "group_id": name,
+                "protocol_type": group.protocol_type,
+                "group_state": _STATES[group.state],
+                "group_type": "classic",
+            }
+            for name, group in self._groups.items()
+            if nodes.coordinator_of(GROUP, name) == exchange.node
+        ]
+        found = [one for one in here if not wanted or one["group_state"] in wanted]
+        exchange.reply(error_code=exchange.error, groups=found)
+
+    def _describe(self, exchange: Exchange) -> None:
+        exchange.reply(
+            groups=[self._described(exchange, name) for name in exchange.body.groups]
+        )
+
+    def _described(self, exchange: Exchange, name: str) -> dict[str, Any]:
+        error = self.misdirected(exchange, name)
+        if not error and name not in self._groups:
+            is_error = exchange.version >= _SAYS_NOT_FOUND
+            error = _codes.GROUP_ID_NOT_FOUND if is_error else _codes.NONE
+            return {"error_code": error, "group_id": name, "group_state": "Dead"}
+        if error:
+            return {"error_code": error, "group_id": name}
+        group = self._groups[name]
+        return {
+            "group_id": name,
+            "group_state": _STATES[group.state],
+            "protocol_type": group.protocol_type,
+            "protocol_data": group.protocol,
+            "members": [
+                {
+                    "member_id": member_id,
+                    "group_instance_id": request.instance_id,
+                    "client_id": request.client_id,
+                    "client_host": "/127.0.0.1",
+                    "member_metadata": request.protocols.get(group.protocol, b""),
+                    "member_assignment": assignment,
+                }
+                for member_id, request, assignment in group.described()
+            ],
+        }
+
+    def _delete(self, exchange: Exchange) -> None:
+        def one(name: str) -> int:
+            error = self.misdirected(exchange, name)
+            if error:
+                return error
+            if name not in self._groups:
+                return _codes.GROUP_ID_NOT_FOUND
+            if self._groups[name].members:
+                return _codes.NON_EMPTY_GROUP
+            del self._groups[name]
+            self._cluster.offsets.forget_group(name)
+            return _codes.NONE
+
+        told = [
+            {"group_id": name, "error_code": one(name)}
+            for name in exchange.body.groups_names
+        ]
+        exchange.reply(results=told)
 
 
-def _read_partition(version: int, reader: Reader) -> int:
-    partition = reader.int32()
-    reader.int64()
-    if version >= 6:
-        reader.int32()
-    if version == 1:
-        reader.int64()
-    reader.nullable_string()
-    return partition
-
-
-def _read_join(header: Header, reader: Reader) -> JoinRequest:
-    session = rebalance = reader.int32() / 1000
-    if header.version >= 1:
-        rebalance = reader.int32() / 1000
-    member_id = reader.string()
-    instance_id = None
-    if header.version >= 5:
-        instance_id = reader.nullable_string()
-    reader.string()  # the protocol's type: always "consumer"
+def _join_request(exchange: Exchange) -> JoinRequest:
+    body = exchange.body
+    session_ms, rebalance_ms = body.session_timeout_ms, body.rebalance_timeout_ms
     return JoinRequest(
-        member_id=member_id,
-        client_id=header.client_id or "unknown",
-        instance_id=instance_id,
-        session_timeout=session,
-        rebalance_timeout=rebalance,
-        protocols=dict(reader.array(lambda: (reader.string(), reader.blob()))),
-        is_id_required=header.version >= 4,
+        member_id=body.member_id,
+        client_id=exchange.message.client_id or "unknown",
+        instance_id=body.group_instance_id,
+        session_timeout=session_ms / 1000,
+        rebalance_timeout=(session_ms if rebalance_ms < 0 else rebalance_ms) / 1000,
+        protocols={one.name: bytes(one.metadata) for one in body.protocols},
+        is_id_required=exchange.version >= _ASKS_ID,
+        protocol_type=body.protocol_type,
     )
-
-
-def _join_body(version: int, answer: JoinAnswer) -> bytes:
-    body = _throttle(version >= 2).int16(answer.error)
-    body.int32(answer.generation).string(answer.protocol)
-    body.string(answer.leader).string(answer.member_id).int32(len(answer.members))
-    for member_id, instance_id, metadata in answer.members:
-        body.string(member_id)
-        if version >= 5:
-            body.string(instance_id)
-        body.blob(metadata)
-    return body.done()
-
-
-def _throttle(is_there: bool) -> Writer:  # noqa: FBT001  the one thing it decides
-    return Writer().int32(0) if is_there else Writer()

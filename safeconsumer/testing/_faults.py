@@ -1,115 +1,129 @@
-"""Injects faults into the embedded broker: errors as answers, answers held back."""
+"""Injects faults: errors, late answers, answers held back, connections cut."""
 
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
-from safeconsumer.testing import _apis
-from safeconsumer.testing._wire import Header
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from safeconsumer.testing._cluster import Cluster
+    from safeconsumer.testing._connections import Connection
+    from safeconsumer.testing._protocol import Message
+
+ANY = "*"
 
 
-class Hold:
+@define(kw_only=True, eq=False)
+class Fault:
     """
-    Keeps the answers to some requests back until :meth:`release`.
+    Something wrong with the answers to some requests, until :meth:`end`.
 
-    A context manager: leaving it releases the answers. While an answer is kept its
-    connection takes no further request, as with a slow broker.
+    Attributes:
+        api: of which requests, ``"*"`` for all.
+        error: the code that they are refused with.
+        delay: seconds that their answers take longer.
+        is_held: their answers are kept back until the end.
+        is_cut: the connection is closed instead of doing what is asked.
+        is_lost: it is done, and then the connection is closed instead of an answer.
+        origin: only those of this one's connections.
+        client_id: only those of this client.
+        node: only those to this broker.
+        count: how many requests are left; each is taken from it.
+        chance: how likely each is met.
+        on_keep: called when an answer is kept back.
     """
 
-    def __init__(self, api: str, client_id: str | None) -> None:
-        self._key = _apis.api_key(api)
-        self._client_id = client_id
-        self._kept: list[Callable[[], None]] = []
-        self._changed = threading.Condition()
-        self._is_open = False
+    api: str
+    error: int = 0
+    delay: float = 0.0
+    is_held: bool = False
+    is_cut: bool = False
+    is_lost: bool = False
+    origin: object = None
+    client_id: str | None = None
+    node: int | None = None
+    count: float = float("inf")
+    chance: float = 1.0
+    on_keep: Callable[[], None] = lambda: None
+    kept: list[Callable[[], None]] = field(factory=list, init=False)
+    _cluster: "Cluster | None" = field(default=None, init=False)
 
     @property
-    def count(self) -> int:
-        """How many answers are being kept back."""
-        with self._changed:
-            return len(self._kept)
+    def is_early(self) -> bool:
+        """Whether it keeps requests from being done; else it is about their answers."""
+        return bool(self.error) or self.is_cut
 
-    def wait(self, count: int = 1, timeout: float = 10.0) -> None:
-        """
-        Return once this many answers are being kept back.
+    def takes(self, connection: "Connection", message: "Message") -> bool:
+        """Whether a request is met by it; this uses one up."""
+        cluster = self._cluster
+        is_meant = (
+            cluster is not None
+            and self.count > 0
+            and self.api in (ANY, message.api)
+            and self.origin in (None, connection.origin)
+            and self.client_id in (None, message.client_id)
+            and self.node in (None, connection.node)
+        )
+        if not is_meant or cluster is None:
+            return False
+        if self.chance < 1.0 and cluster.random.random() >= self.chance:
+            return False
+        self.count -= 1
+        if not self.count and not self.is_held:
+            self.end()
+        return True
 
-        Raises:
-            TimeoutError: it did not happen within ``timeout`` seconds.
+    def begin(self, cluster: "Cluster") -> None:
+        """Let it be met from now on."""
+        self._cluster = cluster
+        cluster.faults.active.append(self)
 
-        """
-        with self._changed:
-            if not self._changed.wait_for(lambda: len(self._kept) >= count, timeout):
-                name = _apis.api_name(self._key)
-                msg = f"{len(self._kept)} of {count} answers to {name} in {timeout} s"
-                raise TimeoutError(msg)
-
-    def release(self) -> None:
-        """Send the kept answers in the order they came, and all that follow."""
-        with self._changed:
-            self._is_open = True
-            kept, self._kept = self._kept, []
+    def end(self) -> None:
+        """Let it be met no more, and send what it kept back; a second call does nothing."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.faults.active.remove(self)
+        kept, self.kept = self.kept, []
         for send in kept:
             send()
 
-    def keep(self, header: Header, send: Callable[[], None]) -> bool:
-        """Keep one answer back; False if it does not belong to this hold."""
-        if header.api_key != self._key:
-            return False
-        if self._client_id not in {None, header.client_id}:
-            return False
-        with self._changed:
-            if self._is_open:
-                return False
-            self._kept.append(send)
-            self._changed.notify_all()
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
 
 class Faults:
-    """The faults of a broker's front; used by its thread only."""
+    """The faults of a cluster, in the order in which they began."""
 
-    def __init__(self) -> None:
-        self._errors: defaultdict[int, deque[int]] = defaultdict(deque)
-        self._cuts: defaultdict[int, int] = defaultdict(int)
-        self.holds: list[Hold] = []
+    def __init__(self, cluster: "Cluster") -> None:
+        self.active: list[Fault] = []
+        self._cluster = cluster
 
-    def push(self, api_key: int, codes: list[int]) -> None:
-        """Answer the next requests of this API with these codes."""
-        self._errors[api_key].extend(codes)
+    def of_request(self, connection: "Connection", message: "Message") -> Fault | None:
+        """Return the one that keeps a request from being done; None if it may be."""
+        for fault in tuple(self.active):
+            if fault.is_early and fault.takes(connection, message):
+                return fault
+        return None
 
-    def cut(self, api_key: int, times: int) -> None:
-        """Close the connection instead of answering, so many times."""
-        self._cuts[api_key] += times
-
-    def take_error(self, api_key: int) -> int:
-        """Return the code for a request that has come, 0 for none; this uses it up."""
-        errors = self._errors[api_key]
-        return errors.popleft() if errors else _apis.NONE
-
-    def take_cut(self, api_key: int) -> bool:
-        """Whether to close the connection on a request; this uses one up."""
-        if not self._cuts[api_key]:
-            return False
-        self._cuts[api_key] -= 1
-        return True
+    def send(
+        self, connection: "Connection", message: "Message", send: Callable[[], None]
+    ) -> None:
+        """Send an answer now, later, or never."""
+        delay = 0.0
+        for fault in tuple(self.active):
+            if fault.is_early or not fault.takes(connection, message):
+                continue
+            if fault.is_lost:
+                connection.cut()
+                return
+            if fault.is_held:
+                fault.kept.append(send)
+                fault.on_keep()
+                return
+            delay += fault.delay
+        if delay:
+            self._cluster.call_later(delay, send)
+        else:
+            send()
 
     def clear(self) -> None:
-        """Forget the errors and cuts that have not been used, and release all holds."""
-        self._errors.clear()
-        self._cuts.clear()
-        for hold in self.holds:
-            hold.release()
-        self.holds.clear()
+        """End them all."""
+        for fault in tuple(self.active):
+            fault.end()

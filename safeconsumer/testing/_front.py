@@ -14,9 +14,9 @@ import time
 from collections import deque
 
 from safeconsumer.testing import _apis
-from safeconsumer.testing._coordinator import Coordinator, group_of, refusal
-from safeconsumer.testing._faults import Faults
 from safeconsumer.testing._mock_side import MockSide
+from safeconsumer.testing._old_coordinator import Coordinator, group_of, refusal
+from safeconsumer.testing._old_faults import Faults
 from safeconsumer.testing._requests import Request, coordinator_named, expects_answer
 from safeconsumer.testing._topic_settings import TopicSettings
 from safeconsumer.testing._wire import Frames, Header, Reader, Writer, framed

@@ -1,17 +1,15 @@
 """
 Models one consumer group as a broker does: the classic protocol's state machine.
 
-librdkafka's mock has one, but refuses a follower that syncs after the leader, takes
-a second or more for each rebalance, refuses commits meanwhile, and ends the whole
-process when two members name different assignors first. This one follows Apache
-Kafka's GroupCoordinator, in the states and the words of KIP-62, KIP-345 and KIP-394.
+It follows Apache Kafka's GroupCoordinator, in the states and the words of KIP-62,
+KIP-345 and KIP-394.
 """
 
 from collections.abc import Callable, Mapping
 from enum import Enum
 from uuid import uuid4
 
-from safeconsumer.testing import _apis
+from safeconsumer.testing import _codes
 from safeconsumer.testing._members import (
     JoinAnswer,
     JoinReply,
@@ -38,6 +36,7 @@ class Group:
 
     def __init__(self, schedule: Schedule) -> None:
         self.generation = 0
+        self.protocol_type = ""
         self.state = GroupState.EMPTY
         self._schedule = schedule
         self._members = Members(schedule, self._remove)
@@ -51,6 +50,12 @@ class Group:
         """The ids of the members, in the order in which they joined."""
         return tuple(member.member_id for member in self._members)
 
+    @property
+    def protocol(self) -> str:
+        """The assignor that the members agreed on; empty while they have none."""
+        is_chosen = self.state in {GroupState.COMPLETING, GroupState.STABLE}
+        return self._protocol if is_chosen else ""
+
     def described(self) -> tuple[tuple[str, JoinRequest, bytes], ...]:
         """Return the members with their requests and partitions, once the group is stable."""
         is_stable = self.state is GroupState.STABLE
@@ -63,7 +68,7 @@ class Group:
         """Take a member in, or again; ``reply`` is called once, now or later."""
         member_id = request.member_id
         if not self._members.can_take(request):
-            reply(request.refused(_apis.INCONSISTENT_GROUP_PROTOCOL))
+            reply(request.refused(_codes.INCONSISTENT_GROUP_PROTOCOL))
         elif not member_id:
             self._join_new(request, reply)
         elif member_id in self._expected:
@@ -72,9 +77,9 @@ class Group:
         elif member_id in self._members:
             self._rejoin(self._members[member_id], request, reply)
         elif self._members.static(request.instance_id):
-            reply(request.refused(_apis.FENCED_INSTANCE_ID))
+            reply(request.refused(_codes.FENCED_INSTANCE_ID))
         else:
-            reply(request.refused(_apis.UNKNOWN_MEMBER_ID))
+            reply(request.refused(_codes.UNKNOWN_MEMBER_ID))
 
     def sync(
         self,
@@ -86,14 +91,14 @@ class Group:
         """Hand a member its assignment, once the leader has brought it."""
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.PREPARING:
-            error = _apis.REBALANCE_IN_PROGRESS
+            error = _codes.REBALANCE_IN_PROGRESS
         if error:
             reply(error, b"")
             return
         member = self._members[member_id]
         member.sync = reply
         if self.state is GroupState.STABLE:
-            member.answer_sync(_apis.NONE)
+            member.answer_sync(_codes.NONE)
         elif member_id == self._leader:
             self._assign(assignments)
 
@@ -101,16 +106,16 @@ class Group:
         """Note that a member lives, and return the error code to answer it with."""
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.PREPARING:
-            return _apis.REBALANCE_IN_PROGRESS
+            return _codes.REBALANCE_IN_PROGRESS
         return error
 
     def commit(self, member_id: str, generation: int) -> int:
         """Judge a commit: 0 if it may pass, else the error code of a broker."""
         if generation < 0 and not self._members:
-            return _apis.NONE  # a consumer that assigns its partitions by itself
+            return _codes.NONE  # a consumer that assigns its partitions by itself
         error = self._check(member_id, generation)
         if not error and self.state is GroupState.COMPLETING:
-            return _apis.REBALANCE_IN_PROGRESS
+            return _codes.REBALANCE_IN_PROGRESS
         return error
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
@@ -118,21 +123,21 @@ class Group:
         if member_id in self._expected:
             self._expected.pop(member_id).cancel()
             self._complete_if_all_joined()
-            return _apis.NONE
+            return _codes.NONE
         member = self._members.static(instance_id)
         if member is None and member_id not in self._members:
-            return _apis.UNKNOWN_MEMBER_ID
+            return _codes.UNKNOWN_MEMBER_ID
         self._remove(member or self._members[member_id])
-        return _apis.NONE
+        return _codes.NONE
 
     def _check(self, member_id: str, generation: int) -> int:
         """Whether it is a member of this generation; if so this counts as a sign of life."""
         if member_id not in self._members:
-            return _apis.UNKNOWN_MEMBER_ID
+            return _codes.UNKNOWN_MEMBER_ID
         if generation != self.generation:
-            return _apis.ILLEGAL_GENERATION
+            return _codes.ILLEGAL_GENERATION
         self._members.touch(self._members[member_id])
-        return _apis.NONE
+        return _codes.NONE
 
     # Joining
 
@@ -145,7 +150,7 @@ class Group:
             self._expected[member_id] = self._schedule(
                 request.session_timeout, lambda: self._forget_expected(member_id)
             )
-            answer = JoinAnswer(error=_apis.MEMBER_ID_REQUIRED, member_id=member_id)
+            answer = JoinAnswer(error=_codes.MEMBER_ID_REQUIRED, member_id=member_id)
             reply(answer)
         else:
             self._add(member_id, request, reply)
@@ -155,6 +160,7 @@ class Group:
             self._complete_if_all_joined()
 
     def _add(self, member_id: str, request: JoinRequest, reply: JoinReply) -> None:
+        self.protocol_type = request.protocol_type
         self._members.add(Member(member_id=member_id, request=request, join=reply))
         self._rebalance()
 
@@ -179,7 +185,7 @@ class Group:
         self, old: Member, member_id: str, request: JoinRequest, reply: JoinReply
     ) -> None:
         """Give a static member that has come back its old place under a new id."""
-        self._members.drop(old, _apis.FENCED_INSTANCE_ID)
+        self._members.drop(old, _codes.FENCED_INSTANCE_ID)
         member = Member(member_id=member_id, request=request, assignment=old.assignment)
         self._members.add(member)
         old_leader = self._leader
@@ -211,7 +217,7 @@ class Group:
         for member in self._members:
             if member.sync is not None:
                 self._members.touch(member)  # it waited, now it has to come again
-                member.answer_sync(_apis.REBALANCE_IN_PROGRESS)
+                member.answer_sync(_codes.REBALANCE_IN_PROGRESS)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
             self._set_deadline(self._members.rebalance_timeout(), self._complete)
@@ -227,7 +233,7 @@ class Group:
         """End the joining: a member that has not come is removed, unless it is static."""
         for member in self._members:
             if member.join is None and member.request.instance_id is None:
-                self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+                self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
         if not self._members:
             self._empty()
             return
@@ -248,16 +254,16 @@ class Group:
         for member in self._members:
             member.assignment = assignments.get(member.member_id, b"")
             self._members.touch(member)
-            member.answer_sync(_apis.NONE)
+            member.answer_sync(_codes.NONE)
 
     def _drop_who_has_not_synced(self) -> None:
         for member in self._members:
             if member.sync is None:
-                self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+                self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
         self._go_on_without()
 
     def _remove(self, member: Member) -> None:
-        self._members.drop(member, _apis.UNKNOWN_MEMBER_ID)
+        self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
         self._go_on_without()
 
     def _go_on_without(self) -> None:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from safeconsumer.testing import _apis
+from safeconsumer.testing import _codes
 
 
 @frozen(kw_only=True)
@@ -19,6 +19,7 @@ class JoinRequest:
     rebalance_timeout: float
     protocols: Mapping[str, bytes]
     is_id_required: bool
+    protocol_type: str = "consumer"
 
     def refused(self, error: int) -> "JoinAnswer":
         """Answer it with an error."""
@@ -29,7 +30,7 @@ class JoinRequest:
 class JoinAnswer:
     """The answer to a member's join; only the leader learns of the others."""
 
-    error: int = _apis.NONE
+    error: int = _codes.NONE
     generation: int = -1
     protocol: str = ""
     leader: str = ""

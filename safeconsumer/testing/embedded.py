@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self, cast
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.testing import _apis
-from safeconsumer.testing._cluster import Cluster
-from safeconsumer.testing._faults import Hold
 from safeconsumer.testing._front import Front
+from safeconsumer.testing._mock_cluster import Cluster
+from safeconsumer.testing._old_faults import Hold
 from safeconsumer.testing._requests import Request
 from safeconsumer.testing.errors import BrokerCommandError, UnsupportedByBrokerError
 

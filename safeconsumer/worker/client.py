@@ -28,7 +28,7 @@ class Emitter:
         on_event: Hook | None,
         client_id: str | None,
         group_id: str | None,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
         *,
         is_logged: bool = True,
     ) -> None:
@@ -38,7 +38,7 @@ class Emitter:
         self.counts = Counts(WORKER_ALARMS)
         self._dispatcher = Dispatcher((self.counts, *hooks))
         self._ids = {"client_id": client_id, "group_id": group_id}
-        self._wall = wall
+        self._wall = wall or time.time
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
         """Make the event and hand it on."""

@@ -272,8 +272,9 @@ class Engine:
         drain: Drain,
         commit: Commit,
         emit: Callable[..., None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
+        clock = clock or time.monotonic
         self._client = client
         self._group = client.membership
         self._clock = clock

@@ -1,44 +1,13 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from safeconsumer.testing import _apis
+from safeconsumer.testing import _codes
 from safeconsumer.testing._group import Group, GroupState
 from safeconsumer.testing._members import JoinAnswer, JoinRequest
+from tests.harness.testing.scheduled import Clock
 
 SESSION, REBALANCE = 10.0, 60.0
-
-
-class Clock:
-    """Scheduled calls that are made when the test says that time has passed."""
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._calls: list[Call] = []
-
-    def schedule(self, seconds: float, function: Callable[[], None]) -> "Call":
-        call = Call(self._now + seconds, function)
-        self._calls.append(call)
-        return call
-
-    def pass_(self, seconds: float) -> None:
-        end = self._now + seconds
-        while due := [c for c in self._calls if not c.is_done and c.at <= end]:
-            call = min(due, key=lambda c: c.at)
-            self._now, call.is_done = call.at, True
-            call.function()
-        self._now = end
-
-
-class Call:
-    def __init__(self, at: float, function: Callable[[], None]) -> None:
-        self.at = at
-        self.function = function
-        self.is_done = False
-
-    def cancel(self) -> None:
-        self.is_done = True
 
 
 class CoordinatorLab:
@@ -131,9 +100,9 @@ def test_a_follower_that_syncs_last_gets_its_assignment(two: CoordinatorLab) -> 
 
 
 def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: CoordinatorLab) -> None:
-    assert stable.beat("a") == _apis.NONE
+    assert stable.beat("a") == _codes.NONE
     stable.join("c")
-    assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
+    assert stable.beat("a") == _codes.REBALANCE_IN_PROGRESS
     assert "c" not in stable.joins  # it waits for the others
 
 
@@ -152,7 +121,7 @@ def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
         stable.beat("b")
         stable.clock.pass_(SESSION - 1)
     assert stable.group.members == (stable.ids["a"], stable.ids["c"])
-    assert stable.beat("b") == _apis.UNKNOWN_MEMBER_ID
+    assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
 
 
 def test_who_is_silent_for_its_session_is_out(stable: CoordinatorLab) -> None:
@@ -160,7 +129,7 @@ def test_who_is_silent_for_its_session_is_out(stable: CoordinatorLab) -> None:
     stable.beat("a")
     stable.clock.pass_(SESSION * 0.6)
     assert stable.group.members == (stable.ids["a"],)
-    assert stable.beat("a") == _apis.REBALANCE_IN_PROGRESS
+    assert stable.beat("a") == _codes.REBALANCE_IN_PROGRESS
 
 
 def test_who_waits_for_an_answer_does_not_expire(two: CoordinatorLab) -> None:
@@ -178,26 +147,26 @@ def test_a_leader_that_never_syncs_is_out(two: CoordinatorLab) -> None:
         two.beat("a")
         two.clock.pass_(SESSION - 1)
     assert two.group.members == (two.ids["b"],)
-    assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
+    assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
 
 
 def test_a_join_during_the_sync_begins_anew(two: CoordinatorLab) -> None:
     two.sync("b")
     two.join("c")
-    assert two.syncs["b"] == [(_apis.REBALANCE_IN_PROGRESS, b"")]
+    assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
 
 
 def test_the_last_to_leave_empties_the_group(stable: CoordinatorLab) -> None:
-    assert stable.leave("a") == _apis.NONE
-    assert stable.leave("b") == _apis.NONE
+    assert stable.leave("a") == _codes.NONE
+    assert stable.leave("b") == _codes.NONE
     assert stable.group.state is GroupState.EMPTY
-    assert stable.leave("b") == _apis.UNKNOWN_MEMBER_ID
+    assert stable.leave("b") == _codes.UNKNOWN_MEMBER_ID
 
 
 def test_a_new_member_is_given_an_id_first(lab: CoordinatorLab) -> None:
     lab.join("a", is_id_required=True)
-    assert lab.joins["a"][0].error == _apis.MEMBER_ID_REQUIRED
+    assert lab.joins["a"][0].error == _codes.MEMBER_ID_REQUIRED
     assert lab.group.members == ()
     lab.join("a", is_id_required=True)
     assert lab.joins["a"][1].generation == 1
@@ -218,9 +187,9 @@ def test_an_id_that_is_not_used_holds_nobody_up_for_ever(
 @pytest.mark.parametrize(
     ("state", "answer"),
     [
-        (GroupState.PREPARING, _apis.NONE),
-        (GroupState.COMPLETING, _apis.REBALANCE_IN_PROGRESS),
-        (GroupState.STABLE, _apis.NONE),
+        (GroupState.PREPARING, _codes.NONE),
+        (GroupState.COMPLETING, _codes.REBALANCE_IN_PROGRESS),
+        (GroupState.STABLE, _codes.NONE),
     ],
 )
 def test_a_commit_is_refused_only_before_the_assignment(
@@ -237,12 +206,12 @@ def test_a_commit_is_refused_only_before_the_assignment(
 
 def test_a_commit_of_an_older_generation_is_refused(stable: CoordinatorLab) -> None:
     group, member = stable.group, stable.ids["a"]
-    assert group.commit(member, group.generation - 1) == _apis.ILLEGAL_GENERATION
-    assert group.commit("nobody", group.generation) == _apis.UNKNOWN_MEMBER_ID
+    assert group.commit(member, group.generation - 1) == _codes.ILLEGAL_GENERATION
+    assert group.commit("nobody", group.generation) == _codes.UNKNOWN_MEMBER_ID
 
 
 def test_a_commit_without_a_group_passes(lab: CoordinatorLab) -> None:
-    assert lab.group.commit("", -1) == _apis.NONE
+    assert lab.group.commit("", -1) == _codes.NONE
 
 
 def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> None:
@@ -255,7 +224,7 @@ def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> Non
 
 def test_a_member_without_a_common_protocol_is_refused(stable: CoordinatorLab) -> None:
     stable.join("c", protocols={"sticky": b""})
-    assert stable.joins["c"][-1].error == _apis.INCONSISTENT_GROUP_PROTOCOL
+    assert stable.joins["c"][-1].error == _codes.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) -> None:
@@ -268,4 +237,4 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) ->
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]
     lab.join("a", instance_id="one", member_id=old)
-    assert lab.joins["a"][-1].error == _apis.FENCED_INSTANCE_ID
+    assert lab.joins["a"][-1].error == _codes.FENCED_INSTANCE_ID

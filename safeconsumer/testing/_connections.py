@@ -1,0 +1,153 @@
+"""Serves connections: each takes up one request at a time, as brokers do."""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from safeconsumer.testing import _protocol
+from safeconsumer.testing._protocol import Exchange, Fields, Message
+
+if TYPE_CHECKING:
+    from safeconsumer.testing._cluster import Cluster
+
+_LENGTH = struct.Struct(">i")
+_LONGEST = 100 * 2**20  # Kafka's own socket.request.max.bytes
+
+
+@frozen(kw_only=True)
+class Request:
+    """
+    One request that a broker took up.
+
+    ``at`` is ``time.monotonic()`` in seconds; ``partitions`` are those a Fetch asks
+    for, as ``(topic, partition)``, with those that its session remembers (empty for
+    other requests); ``origin`` is whose connection it came by.
+    """
+
+    at: float
+    api: str
+    version: int
+    broker_id: int
+    client_id: str | None
+    partitions: tuple[tuple[str, int], ...] = ()
+    origin: object = None
+
+
+class Connection:
+    """One client's connection to one broker."""
+
+    def __init__(
+        self,
+        cluster: "Cluster",
+        node: int,
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
+        origin: object,
+    ) -> None:
+        self.node = node
+        self.origin = origin
+        self.is_open = True
+        self.is_silent = False
+        self._cluster = cluster
+        self._send = send
+        self._close = close
+        self._buffer = bytearray()
+        self._inbox: deque[bytes] = deque()
+        self._unsent: list[bytes] = []
+        self._is_busy = False  # an answer is outstanding
+        self._is_looping = False
+
+    def receive(self, data: bytes) -> None:
+        """Take what the client has sent: any piece of the stream."""
+        if self.is_open:
+            self._buffer += data
+            if self._cut_messages():
+                self._go_on()
+            else:
+                self.cut()
+
+    def lost(self) -> None:
+        """Take note that the client has gone."""
+        if self.is_open:
+            self.is_open = False
+            self._cluster.forget(self)
+
+    def cut(self) -> None:
+        """Close it from this side; a second call does nothing."""
+        if self.is_open:
+            self.lost()
+            self._close()
+
+    def fall_silent(self) -> None:
+        """Take up no requests and send nothing, until :meth:`speak`."""
+        self.is_silent = True
+
+    def speak(self) -> None:
+        """Send what was kept back, and go on with what has come meanwhile."""
+        self.is_silent = False
+        unsent, self._unsent = self._unsent, []
+        for answer in unsent:
+            self._write(answer)
+        self._go_on()
+
+    def _cut_messages(self) -> bool:
+        """Move complete messages to the inbox; False for what can be no message."""
+        buffer, at = self._buffer, 0
+        while len(buffer) - at >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, at)
+            if not 0 <= size <= _LONGEST:
+                return False
+            end = at + _LENGTH.size + size
+            if len(buffer) < end:
+                break
+            self._inbox.append(bytes(buffer[at + _LENGTH.size : end]))
+            at = end
+        del buffer[:at]
+        return True
+
+    def _go_on(self) -> None:
+        if self._is_looping:
+            return
+        self._is_looping = True
+        while self._inbox and self.is_open and not (self._is_busy or self.is_silent):
+            self._take_up(self._inbox.popleft())
+        self._is_looping = False
+
+    def _take_up(self, data: bytes) -> None:
+        try:
+            message = Message.read(data)
+        except _protocol.UnreadableError:
+            self.cut()
+            return
+        self._is_busy = True
+        exchange = Exchange(
+            message=message,
+            node=self.node,
+            origin=self.origin,
+            send=lambda fields: self._answered(message, fields),
+        )
+        self._cluster.serve(self, exchange)
+
+    def _answered(self, message: Message, fields: Fields | None) -> None:
+        if self.is_open:
+            data = None if fields is None else message.answer(fields)
+            self._cluster.faults.send(self, message, lambda: self._sent(data))
+
+    def _sent(self, data: bytes | None) -> None:
+        self._is_busy = False
+        if data is not None:
+            self._write(data)
+        if self._inbox and not self._is_looping:
+            # Not from within what was just answered: a group may be half way.
+            self._cluster.call_later(0.0, self._go_on)
+
+    def _write(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        if self.is_silent:
+            self._unsent.append(data)
+        else:
+            self._send(data)

@@ -1,0 +1,257 @@
+"""Answers Fetch: long polls, fetch sessions (KIP-227), and readers of committed records."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field, frozen
+
+from safeconsumer.testing import _codes
+from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._records import READ_COMMITTED
+
+if TYPE_CHECKING:
+    from safeconsumer.testing._cluster import Cluster
+    from safeconsumer.testing._log import Log
+
+_BY_ID = 13  # from this version on topics are named by their ids
+_NO_SESSION, _FIRST_EPOCH = -1, 0
+_OF_SESSIONS = {_codes.FETCH_SESSION_ID_NOT_FOUND, _codes.INVALID_FETCH_SESSION_EPOCH}
+_MOST_SESSIONS = 1000  # Kafka's own max.incremental.fetch.session.cache.slots
+
+_Key = tuple[str, Any, int]  # topic (empty if unknown), its id, partition
+
+
+@frozen(kw_only=True)
+class _Asked:
+    """What is asked of one partition."""
+
+    offset: int
+    room: int
+    epoch: int
+
+
+@define
+class _Session:
+    """What a client has asked for and been told before; ``epoch`` is what comes next."""
+
+    number: int
+    epoch: int
+    asked: dict[_Key, _Asked]
+    told: dict[_Key, tuple[int, ...]] = field(factory=dict)
+
+
+class Fetches:
+    """Answers Fetch, at once or when there are records. Each broker has its sessions."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self._sessions: dict[tuple[int, int], _Session] = {}
+        self._last_session = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._last_waiting = 0
+        self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
+
+    def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
+        """Return the partitions of a Fetch, with those that its session remembers."""
+        body = exchange.body
+        session = self._sessions.get((exchange.node, body.session_id))
+        before = {} if session is None else session.asked
+        return tuple(
+            (key[0], key[2]) for key in self._updated(exchange, before) if key[0]
+        )
+
+    def look_again(self) -> None:
+        """Answer the requests that wait, as far as there is something for them now."""
+        for look in tuple(self._waiting.values()):
+            look()
+
+    # One request
+
+    def _fetch(self, exchange: Exchange) -> None:
+        session, error = self._session(exchange)
+        if error:
+            exchange.reply(error_code=error, session_id=0)
+            return
+        asked = self._updated(exchange, {}) if session is None else session.asked
+        wanted = exchange.body.min_bytes
+
+        def answer(least: int) -> bool:
+            told, size, is_due = self._read(exchange, asked)
+            if size < least and not is_due:
+                return False
+            self._reply(exchange, session, told)
+            return True
+
+        if exchange.body.max_wait_ms <= 0:
+            wanted = 0
+        if not answer(wanted):
+            self._wait(exchange, answer)
+
+    def _wait(self, exchange: Exchange, answer: Callable[[int], bool]) -> None:
+        self._last_waiting += 1
+        number = self._last_waiting
+
+        def look() -> None:
+            if answer(exchange.body.min_bytes):
+                del self._waiting[number]
+                timer.cancel()
+
+        def give_up() -> None:
+            if self._waiting.pop(number, None) is not None:
+                answer(0)
+
+        self._waiting[number] = look
+        timer = self._cluster.call_later(exchange.body.max_wait_ms / 1000, give_up)
+
+    def _read(
+        self, exchange: Exchange, asked: Mapping[_Key, _Asked]
+    ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
+        """Return each partition's answer, the bytes of all, and whether one is an error."""
+        told, size, is_due = {}, 0, False
+        for key, one in asked.items():
+            room = min(one.room, exchange.body.max_bytes - size)
+            answer = self._partition(exchange, key, one, room)
+            size += len(answer["records"])
+            is_due = is_due or bool(answer["error_code"])
+            told[key] = answer
+        return told, size, is_due
+
+    def _partition(
+        self, exchange: Exchange, key: _Key, one: _Asked, room: int
+    ) -> dict[str, Any]:
+        topic, id_, number = key
+        log, error = self._cluster.records.led(exchange, topic, number, one.epoch)
+        if id_ is not None and self._cluster.topics.get(None, id_) is None:
+            log, error = None, _codes.UNKNOWN_TOPIC_ID
+        if log is not None and not log.start <= one.offset <= log.end:
+            log, error = None, _codes.OFFSET_OUT_OF_RANGE
+        if log is None:
+            return _refused(number, error)
+        is_committed = exchange.body.isolation_level == READ_COMMITTED
+        end = log.stable_end if is_committed else log.end
+        return {
+            "partition_index": number,
+            "error_code": _codes.NONE,
+            "high_watermark": log.end,
+            "last_stable_offset": log.stable_end,
+            "log_start_offset": log.start,
+            "aborted_transactions": _aborted(log, one.offset) if is_committed else None,
+            "records": log.read(one.offset, room, end) if room > 0 else b"",
+        }
+
+    def _reply(
+        self,
+        exchange: Exchange,
+        session: _Session | None,
+        told: dict[_Key, dict[str, Any]],
+    ) -> None:
+        is_whole = exchange.body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
+        if session is not None:
+            told = _news(session, told, is_whole=is_whole)
+        session_id = 0 if session is None else session.number
+        topics: dict[tuple[str, Any], list[dict[str, Any]]] = {}
+        for (topic, id_, _), answer in told.items():
+            topics.setdefault((topic, id_), []).append(answer)
+        name = "topic_id" if exchange.version >= _BY_ID else "topic"
+        responses = [
+            {name: id_ if name == "topic_id" else topic, "partitions": partitions}
+            for (topic, id_), partitions in topics.items()
+        ]
+        exchange.reply(session_id=session_id, responses=responses)
+
+    # Sessions
+
+    def _session(self, exchange: Exchange) -> tuple[_Session | None, int]:
+        """Return the session that a request makes or continues; or an error."""
+        body, node = exchange.body, exchange.node
+        if exchange.error in _OF_SESSIONS:
+            return None, exchange.error
+        if body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}:
+            self._sessions.pop((node, body.session_id), None)
+            if body.session_epoch == _NO_SESSION:
+                return None, _codes.NONE
+            return self._new_session(exchange), _codes.NONE
+        session = self._sessions.get((node, body.session_id))
+        if session is None:
+            return None, _codes.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != body.session_epoch:
+            return None, _codes.INVALID_FETCH_SESSION_EPOCH
+        session.epoch += 1
+        session.asked = self._updated(exchange, session.asked)
+        return session, _codes.NONE
+
+    def _new_session(self, exchange: Exchange) -> _Session | None:
+        asked = self._updated(exchange, {})
+        if not asked:
+            return None
+        self._last_session += 1
+        session = _Session(self._last_session, _FIRST_EPOCH + 1, asked)
+        self._sessions[exchange.node, self._last_session] = session
+        if len(self._sessions) > _MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return session
+
+    def _updated(
+        self, exchange: Exchange, before: Mapping[_Key, _Asked]
+    ) -> dict[_Key, _Asked]:
+        """Return what is asked for now, by what was before and what this request says."""
+        body = exchange.body
+        forgotten = {
+            self._key(exchange, topic, number)
+            for topic in body.forgotten_topics_data
+            for number in topic.partitions
+        }
+        asked = {key: one for key, one in before.items() if key not in forgotten}
+        return asked | dict(self._partitions(exchange))
+
+    def _partitions(self, exchange: Exchange) -> Iterator[tuple[_Key, _Asked]]:
+        for topic in exchange.body.topics:
+            for one in topic.partitions:
+                key = self._key(exchange, topic, one.partition)
+                yield (
+                    key,
+                    _Asked(
+                        offset=one.fetch_offset,
+                        room=one.partition_max_bytes,
+                        epoch=one.current_leader_epoch,
+                    ),
+                )
+
+    def _key(self, exchange: Exchange, topic: Any, number: int) -> _Key:  # noqa: ANN401
+        if exchange.version < _BY_ID:
+            return topic.topic, None, number
+        found = self._cluster.topics.get(None, topic.topic_id)
+        return "" if found is None else found.name, topic.topic_id, number
+
+
+def _refused(number: int, error: int) -> dict[str, Any]:
+    return {
+        "partition_index": number,
+        "error_code": error,
+        "high_watermark": -1,
+        "aborted_transactions": None,
+        "records": b"",
+    }
+
+
+def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:
+    return [
+        {"producer_id": one.producer_id, "first_offset": one.first}
+        for one in log.aborted_since(offset)
+    ]
+
+
+def _news(
+    session: _Session, told: Mapping[_Key, dict[str, Any]], *, is_whole: bool
+) -> dict[_Key, dict[str, Any]]:
+    """Keep what a session's client has not been told; what had records is last next time."""
+    news = {}
+    for key, answer in told.items():
+        state = (answer["high_watermark"], answer.get("log_start_offset", -1))
+        is_new = is_whole or answer["records"] or answer["error_code"]
+        if is_new or session.told.get(key) != state:
+            news[key] = answer
+        session.told[key] = state
+        if answer["records"] and key in session.asked:
+            session.asked[key] = session.asked.pop(key)
+    return news

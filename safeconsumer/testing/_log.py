@@ -1,0 +1,198 @@
+"""Keeps one partition: its batches, where they begin and end, who leads it."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+from typing import Any
+
+from attrs import frozen
+
+from safeconsumer.testing._batches import Batch, of_transaction_end
+from safeconsumer.testing._producers import Producers
+
+
+@frozen
+class Aborted:
+    """The records of an aborted transaction: readers drop this producer's from there on."""
+
+    producer_id: int
+    first: int
+    last: int
+
+
+class Log:
+    """One partition. Used by one thread, as everything of a cluster."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.epoch = 0
+        self.start = 0
+        self.batches: list[Batch] = []
+        self.producers = Producers()
+        self.aborted: list[Aborted] = []
+        self._end = 0
+
+    @property
+    def end(self) -> int:
+        """The next record's offset."""
+        return self._end
+
+    @property
+    def stable_end(self) -> int:
+        """Up to where no transaction is open: readers of committed records get no more."""
+        return min(self.producers.open_since(), default=self._end)
+
+    def append(self, batch: Batch, append_time: int | None = None) -> int:
+        """Add a batch that has been checked; return its first record's offset."""
+        placed = batch.placed(self._end, self.epoch, append_time)
+        self.batches.append(placed)
+        self.producers.note(placed)
+        self._end = placed.end
+        return placed.base
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, now: int, *, is_committed: bool
+    ) -> None:
+        """Write a transaction's end; what was aborted is remembered for readers."""
+        first = self.producers.end_transaction(producer_id, epoch)
+        batch = of_transaction_end(producer_id, epoch, now, is_committed=is_committed)
+        last = self.append(batch)
+        if first is not None and not is_committed:
+            self.aborted.append(Aborted(producer_id, first, last))
+
+    def read(self, offset: int, room: int, end: int) -> bytes:
+        """Return whole batches from that of ``offset`` to ``end``: one at least."""
+        found: list[bytes] = []
+        for batch in self._since(offset):
+            room -= len(batch.data)
+            if batch.base >= end or (found and room < 0):
+                break
+            found.append(batch.data)
+        return b"".join(found)
+
+    def aborted_since(self, offset: int) -> list[Aborted]:
+        """Return the aborted transactions that concern a reader at ``offset``."""
+        return [one for one in self.aborted if one.last >= offset]
+
+    def first_since(self, timestamp: int) -> tuple[int, int, int]:
+        """Return offset, time and epoch of the first record that is not older; or -1."""
+        for batch in self._since(self.start):
+            if batch.header.max_timestamp < timestamp:
+                continue
+            for record in batch.records():
+                if record.timestamp >= timestamp and record.offset >= self.start:
+                    return record.offset, record.timestamp, batch.header.leader_epoch
+        return -1, -1, -1
+
+    def newest(self) -> tuple[int, int, int]:
+        """Return offset, time and epoch of the record with the highest time; or -1."""
+        batches = list(self._since(self.start))
+        if not batches:
+            return -1, -1, -1
+        best = max(batches, key=lambda one: one.header.max_timestamp)
+        return self.first_since(best.header.max_timestamp)
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return the last epoch that is not above ``epoch``, and where its records end."""
+        if epoch > self.epoch:
+            return -1, -1
+        found, end = epoch if epoch == self.epoch else -1, self.start
+        for batch in self.batches:
+            if batch.header.leader_epoch > epoch:
+                return found, batch.base
+            found, end = max(found, batch.header.leader_epoch), batch.end
+        return found, max(end, self._end)
+
+    def lead(self, node: int) -> None:
+        """Get another leader."""
+        self.leader = node
+        self.epoch += 1
+
+    # What cleaning does
+
+    def delete_before(self, offset: int) -> None:
+        """Delete the records below ``offset``: what DeleteRecords and retention do."""
+        self.start = max(self.start, min(offset, self._end))
+        self.batches = list(self._since(self.start))
+        self.aborted = [one for one in self.aborted if one.last >= self.start]
+
+    def expire(self, oldest: int) -> None:
+        """Delete the batches at the start that have no record from ``oldest`` ms on."""
+        for batch in tuple(self.batches):
+            if batch.header.max_timestamp >= oldest or batch.end > self.stable_end:
+                break
+            self.delete_before(batch.end)
+
+    def shrink(self, size: int) -> None:
+        """Delete batches at the start until the others have ``size`` bytes at most."""
+        excess = sum(len(one.data) for one in self.batches) - size
+        for batch in tuple(self.batches):
+            if excess <= 0 or batch.end > self.stable_end:
+                break
+            excess -= len(batch.data)
+            self.delete_before(batch.end)
+
+    def compact(self, oldest_active: float, oldest_tombstone: int) -> None:
+        """
+        Keep each key's last record only, up to a batch that is not older; offsets stay.
+
+        Tombstones older than ``oldest_tombstone`` ms go, and so does what was aborted.
+        The log's last record stays: it is what a reader who waits for the end gets to.
+        """
+        cleanable = list(
+            takewhile(
+                lambda one: one.header.max_timestamp < oldest_active, self._settled()
+            )
+        )
+        gone = set(self._undone(cleanable))
+        newest = {
+            record.key: record.offset
+            for record in _records(cleanable)
+            if record.offset not in gone
+        }
+
+        def stays(record: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
+            is_old = record.value is None and record.timestamp < oldest_tombstone
+            is_kept = newest.get(record.key) == record.offset and not is_old
+            return is_kept or record.offset == self._end - 1
+
+        cleaned = [_with_only(one, stays) for one in cleanable]
+        kept = [one for one in cleaned if one is not None]
+        self.batches = kept + self.batches[len(cleanable) :]
+        end = cleanable[-1].end if cleanable else self.start
+        self.aborted = [one for one in self.aborted if one.last >= end]
+
+    def _settled(self) -> Iterator[Batch]:
+        """Return the batches at the start that belong to no open transaction."""
+        return (one for one in self.batches if one.end <= self.stable_end)
+
+    def _undone(self, batches: Iterable[Batch]) -> Iterator[int]:
+        """Return the offsets of records whose transaction was aborted."""
+        for batch in batches:
+            for one in self.aborted:
+                is_its = batch.header.producer_id == one.producer_id
+                if is_its and one.first <= batch.base < one.last:
+                    yield from range(batch.base, batch.end)
+
+    def _since(self, offset: int) -> Iterator[Batch]:
+        first = bisect_right(self.batches, offset, key=lambda one: one.end)
+        return (self.batches[n] for n in range(first, len(self.batches)))
+
+
+def _records(batches: Iterable[Batch]) -> Iterator[Any]:
+    return (
+        record
+        for batch in batches
+        if not batch.is_control
+        for record in batch.records()
+    )
+
+
+def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch | None:
+    if batch.is_control:
+        return batch
+    records = list(batch.records())
+    kept = [one for one in records if stays(one)]
+    if len(kept) == len(records):
+        return batch
+    return batch.with_only(kept) if kept else None

@@ -1,0 +1,167 @@
+"""Tells clients what is where: topics, leaders, coordinators, known requests, ACLs."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from safeconsumer.testing import _codes, _protocol
+from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._topics import RefusedError, Topic
+
+if TYPE_CHECKING:
+    from safeconsumer.testing._cluster import Cluster
+
+_CLUSTER_ID = "embedded"
+# What a principal may do to a topic; without an authorizer that is all: read, write,
+# create, delete, alter, describe, describe and alter settings.
+_EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
+_ANY = 1  # of ACL filters
+
+
+class Metadata:
+    """Answers about the cluster itself."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+        self.handlers: Mapping[str, Callable[[Exchange], None]] = {
+            "ApiVersions": self._api_versions,
+            "Metadata": self._metadata,
+            "FindCoordinator": self._find_coordinator,
+            "DescribeCluster": self._describe_cluster,
+            "DescribeAcls": self._describe_acls,
+            "CreateAcls": self._create_acls,
+            "DeleteAcls": self._delete_acls,
+        }
+
+    def _api_versions(self, exchange: Exchange) -> None:
+        known, error = self._cluster.known_apis, exchange.error
+        if exchange.body is None:  # too new: KIP-511 says what to ask with instead
+            known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
+        keys = []
+        for api in known:
+            oldest, newest = _protocol.versions(api)
+            key = _protocol.API_KEYS[api]
+            keys.append({"api_key": key, "min_version": oldest, "max_version": newest})
+        exchange.reply(error_code=error, api_keys=keys)
+
+    def _metadata(self, exchange: Exchange) -> None:
+        body, topics = exchange.body, self._cluster.topics
+        is_all = body.topics is None or (exchange.version == 0 and not body.topics)
+        if is_all:
+            told = [self._topic(exchange, topic) for topic in topics]
+        else:
+            told = [self._asked_topic(exchange, one) for one in body.topics]
+        exchange.reply(
+            brokers=self._brokers("node_id"),
+            cluster_id=_CLUSTER_ID,
+            controller_id=self._cluster.nodes.named()[0],
+            topics=told,
+        )
+
+    def _asked_topic(self, exchange: Exchange, asked: Any) -> dict[str, Any]:  # noqa: ANN401
+        topic = self._cluster.topics.get(asked.name, asked.topic_id)
+        if topic is not None:
+            return self._topic(exchange, topic)
+        names = {"name": asked.name, "topic_id": asked.topic_id}
+        if exchange.error:
+            return {**names, "error_code": exchange.error}
+        if asked.name is None:
+            return {**names, "error_code": _codes.UNKNOWN_TOPIC_ID}
+        error = _codes.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            self._cluster.topics.check(asked.name, 1, {})
+        except RefusedError as refused:
+            error = refused.code
+        else:
+            if exchange.body.allow_auto_topic_creation:
+                self._create_soon(asked.name)
+        return {**names, "error_code": error}
+
+    def _create_soon(self, name: str) -> None:
+        """Make a topic that was asked for; as in Kafka the next answer has it."""
+        cluster = self._cluster
+
+        def create() -> None:
+            if cluster.topics.get(name) is None:
+                cluster.topics.create(name, cluster.default_partitions)
+
+        if cluster.creates_topics:
+            cluster.call_later(0.0, create)
+
+    def _topic(self, exchange: Exchange, topic: Topic) -> dict[str, Any]:
+        nodes = list(self._cluster.nodes.addresses)
+        is_asked = exchange.body.include_topic_authorized_operations
+        told = {
+            "error_code": exchange.error,
+            "name": topic.name,
+            "topic_id": topic.id,
+            "authorized_operations": _EVERYTHING if is_asked else None,
+        }
+        if exchange.error:
+            return told
+        partitions = [
+            {
+                "partition_index": number,
+                "leader_id": log.leader,
+                "leader_epoch": log.epoch,
+                "replica_nodes": nodes,
+                "isr_nodes": self._cluster.nodes.named(),
+            }
+            for number, log in enumerate(topic.logs)
+        ]
+        return told | {"partitions": partitions}
+
+    def _brokers(self, id_name: str) -> list[dict[str, Any]]:
+        nodes = self._cluster.nodes
+        named = [(node, *nodes.addresses[node]) for node in nodes.named()]
+        return [{id_name: n, "host": host, "port": port} for n, host, port in named]
+
+    def _find_coordinator(self, exchange: Exchange) -> None:
+        body, nodes = exchange.body, self._cluster.nodes
+
+        def where(key: str) -> dict[str, Any]:
+            said = {"error_code": exchange.error, "error_message": None}
+            if exchange.error:
+                return {**said, "node_id": -1, "port": -1}
+            node = nodes.coordinator_of(body.key_type, key)
+            host, port = nodes.addresses[node]
+            return {**said, "node_id": node, "host": host, "port": port}
+
+        keys = body.coordinator_keys
+        if exchange.version >= 4:  # noqa: PLR2004  from then on it asks for several
+            exchange.reply(coordinators=[{"key": key, **where(key)} for key in keys])
+        else:
+            exchange.reply(**where(body.key))
+
+    def _describe_cluster(self, exchange: Exchange) -> None:
+        exchange.reply(
+            error_code=exchange.error,
+            cluster_id=_CLUSTER_ID,
+            controller_id=self._cluster.nodes.named()[0],
+            brokers=self._brokers("broker_id"),
+        )
+
+    # ACLs: none, unless a test gives some
+
+    def _describe_acls(self, exchange: Exchange) -> None:
+        acls = self._cluster.acls
+        error = exchange.error
+        if acls is None:
+            error = error or _codes.SECURITY_DISABLED
+        body = exchange.body
+        found = [
+            {**resource, "acls": [acl]}
+            for resource, acl in acls or ()
+            if body.resource_type_filter in {_ANY, resource["resource_type"]}
+            and body.resource_name_filter in {None, resource["resource_name"]}
+        ]
+        exchange.reply(error_code=error, error_message=None, resources=found)
+
+    def _create_acls(self, exchange: Exchange) -> None:
+        error = exchange.error or _codes.SECURITY_DISABLED
+        told = {"error_code": error, "error_message": None}
+        exchange.reply(results=[told for _ in exchange.body.creations])
+
+    def _delete_acls(self, exchange: Exchange) -> None:
+        error = exchange.error or _codes.SECURITY_DISABLED
+        told = {"error_code": error, "error_message": None}
+        exchange.reply(filter_results=[told for _ in exchange.body.filters])

@@ -1,0 +1,83 @@
+"""Notes what idempotent producers have written to a log: no record comes in twice."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from attrs import define, field
+
+from safeconsumer.testing import _codes
+from safeconsumer.testing._batches import Batch
+
+_REMEMBERED = 5  # batches that Kafka recognizes as written before
+
+
+@define
+class _Producer:
+    epoch: int
+    recent: deque[Batch] = field(factory=lambda: deque(maxlen=_REMEMBERED))
+    open_since: int | None = None  # its transaction's first offset here
+
+
+class Producers:
+    """The producers of one log, by their ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Producer] = {}
+
+    def open_since(self) -> Iterator[int]:
+        """Return the first offsets of the transactions that have not ended."""
+        return (
+            one.open_since for one in self._known.values() if one.open_since is not None
+        )
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction here that has not ended."""
+        known = self._known.get(producer_id)
+        return known is not None and known.open_since is not None
+
+    def written(self, batch: Batch) -> int | None:
+        """Return where a batch was written before, None if it is new."""
+        known = self._known.get(batch.header.producer_id)
+        if known is None or known.epoch != batch.header.producer_epoch:
+            return None
+        mine = (batch.header.base_sequence, batch.last_sequence)
+        for one in known.recent:
+            if (one.header.base_sequence, one.last_sequence) == mine:
+                return one.base
+        return None
+
+    def problem(self, batch: Batch) -> int:
+        """Return the error code of a batch that may not follow; 0 if it may."""
+        header = batch.header
+        known = self._known.get(header.producer_id)
+        if header.producer_id < 0 or known is None:
+            return _codes.NONE
+        if header.producer_epoch < known.epoch:
+            return _codes.INVALID_PRODUCER_EPOCH
+        is_same = header.producer_epoch == known.epoch and known.recent
+        wanted = (known.recent[-1].last_sequence + 1) % 2**31 if is_same else 0
+        is_next = header.base_sequence == wanted
+        return _codes.NONE if is_next else _codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def note(self, batch: Batch) -> None:
+        """Remember a batch that was written."""
+        header = batch.header
+        if header.producer_id < 0 or batch.is_control:
+            return
+        known = self._at_epoch(header.producer_id, header.producer_epoch)
+        known.recent.append(batch)
+        if batch.is_transactional and known.open_since is None:
+            known.open_since = batch.base
+
+    def end_transaction(self, producer_id: int, epoch: int) -> int | None:
+        """Close a producer's transaction; return its first offset here, if it has one."""
+        known = self._at_epoch(producer_id, epoch)
+        first, known.open_since = known.open_since, None
+        return first
+
+    def _at_epoch(self, producer_id: int, epoch: int) -> _Producer:
+        known = self._known.setdefault(producer_id, _Producer(epoch))
+        if epoch > known.epoch:
+            known.epoch = epoch
+            known.recent.clear()
+        return known

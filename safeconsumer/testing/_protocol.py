@@ -1,0 +1,177 @@
+"""Reads requests and writes answers, by kafka-python's own classes of messages."""
+
+import inspect
+import io
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, frozen
+from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol.api_header import RequestHeader
+from kafka.protocol.api_message import ApiMessage
+
+Fields = Mapping[str, Any]
+
+_HEAD = struct.Struct(">hhi")
+_API_VERSIONS = 18
+
+# Newest versions, where they are not kafka-python's newest. The missing ones are for
+# brokers among each other, for transactions as of KIP-890, or name topics by id only.
+_NEWEST = {
+    "Produce": 11,
+    "Fetch": 17,
+    "OffsetCommit": 9,
+    "OffsetFetch": 9,
+    "InitProducerId": 5,
+    "AddPartitionsToTxn": 3,
+    "EndTxn": 4,
+    "TxnOffsetCommit": 4,
+}
+# Older than kafka-python writes: librdkafka looks for them (KAFKA-18659).
+_OLDEST = {"Produce": 0}
+
+
+def _messages(*, is_request: bool) -> dict[int, Any]:
+    modules = (admin, consumer, metadata, producer)
+    found: list[Any] = [one for module in modules for one in vars(module).values()]
+    kinds: list[Any] = [
+        one for one in found if inspect.isclass(one) and one is not ApiMessage
+    ]
+    return {
+        kind.API_KEY: kind
+        for kind in kinds
+        if issubclass(kind, ApiMessage) and kind.is_request() == is_request
+    }
+
+
+_REQUESTS = _messages(is_request=True)
+_RESPONSES = _messages(is_request=False)
+API_KEYS: dict[str, int] = {
+    kind.name.removesuffix("Request"): key for key, kind in _REQUESTS.items()
+}
+
+
+def api_key(api: str) -> int:
+    """
+    Return the number of a request such as ``"Fetch"``.
+
+    Raises:
+        ValueError: no such request; the message lists the known ones.
+
+    """
+    try:
+        return API_KEYS[api]
+    except KeyError:
+        msg = f"unknown request {api!r}, known are: {', '.join(sorted(API_KEYS))}"
+        raise ValueError(msg) from None
+
+
+def versions(api: str) -> tuple[int, int]:
+    """Return the oldest and the newest version of a request that brokers here know."""
+    oldest, newest = _REQUESTS[api_key(api)].valid_versions
+    return _OLDEST.get(api, oldest), _NEWEST.get(api, newest)
+
+
+class UnreadableError(Exception):
+    """What came is no request that is known here: a broker closes the connection."""
+
+
+@frozen(kw_only=True)
+class Message:
+    """A request as it was read; ``body`` is None for versions that are not known."""
+
+    api: str
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Any
+
+    @classmethod
+    def read(cls, data: bytes) -> "Message":
+        """
+        Read one request, without its length.
+
+        Raises:
+            UnreadableError: it is none, or of a version that is not known.
+
+        """
+        try:
+            key, version, correlation_id = _HEAD.unpack_from(data)
+            kind = _REQUESTS[key]
+            stream = io.BytesIO(data)
+            is_flexible = kind.flexible_version_q(version)
+            header = RequestHeader.decode(stream, flexible=is_flexible)
+            api = kind.name.removesuffix("Request")
+            body = None
+            if kind.valid_versions[0] <= version <= versions(api)[1]:
+                body = kind.decode(memoryview(data)[stream.tell() :], version=version)
+            elif key != _API_VERSIONS:
+                raise UnreadableError(api, version)
+        except (LookupError, ValueError, TypeError, struct.error) as error:
+            raise UnreadableError(data[:100]) from error
+        return cls(
+            api=api,
+            version=version,
+            correlation_id=correlation_id,
+            client_id=header.client_id,
+            body=body,
+        )
+
+    def answer(self, fields: Fields) -> bytes:
+        """Write the answer with these fields, its length in front of it."""
+        kind = _RESPONSES[API_KEYS[self.api]]
+        # Not known versions are of ApiVersions, which is then answered in the oldest.
+        version = 0 if self.body is None else self.version
+        answer = _filled(kind, fields, version=version)
+        answer.with_header(correlation_id=self.correlation_id)
+        return bytes(answer.encode(header=True, framed=True))
+
+
+def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not typed
+    """Make an object of kafka-python's out of nested dictionaries."""
+    values = {}
+    for name, value in fields.items():
+        field = kind.fields[name]
+        if value is not None and field.is_struct_array():
+            values[name] = [_filled(field.data_class, one) for one in value]
+        else:
+            values[name] = value
+    return kind(**values, **how)
+
+
+@define(kw_only=True, eq=False)
+class Exchange:
+    """
+    One request that a broker has taken up, and the way to answer it, once.
+
+    Attributes:
+        message: what was asked.
+        node: the number of the broker that was asked.
+        origin: whose connection it is, as the front said.
+        error: the code that a fault wants it to be refused with, 0 for none.
+    """
+
+    message: Message
+    node: int
+    origin: object
+    error: int = 0
+    _send: Callable[[Fields | None], None]
+
+    @property
+    def body(self) -> Any:  # noqa: ANN401  kafka-python is untyped
+        """The request's fields."""
+        return self.message.body
+
+    @property
+    def version(self) -> int:
+        """The version that the client speaks."""
+        return self.message.version
+
+    def reply(self, **fields: Any) -> None:  # noqa: ANN401  an answer's fields
+        """Send the answer."""
+        self._send(fields)
+
+    def reply_nothing(self) -> None:
+        """Go on to the next request: no answer is wanted."""
+        self._send(None)

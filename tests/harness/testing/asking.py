@@ -1,0 +1,73 @@
+"""A client of the kit's cluster that sends single requests, without a network."""
+
+import struct
+from random import Random
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.producer import ProduceRequest
+
+from safeconsumer.testing._cluster import Cluster
+from tests.harness.testing.scheduled import Clock
+
+ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
+
+
+def cluster_of(brokers: int = 1) -> tuple[Cluster, Clock]:
+    """Make a cluster whose time passes when the test says so."""
+    clock = Clock(now=1_000_000.0)
+    cluster = Cluster(
+        ADDRESSES[:brokers],
+        call_later=clock.schedule,
+        wall=lambda: clock.now,
+        random=Random(1),  # noqa: S311  nothing to be kept secret
+    )
+    return cluster, clock
+
+
+class Client:
+    """One connection; its answers stand in ``answers``, in the order they came."""
+
+    def __init__(self, cluster: Cluster, node: int = 1, origin: object = None) -> None:
+        self.answers: list[Any] = []
+        self.is_closed = False
+        self._kinds: list[Any] = []
+        self._count = 0
+        self.connection = cluster.connect(node, self._take, self._closed, origin)
+
+    def send(self, request: Any, version: int) -> None:  # noqa: ANN401  not typed
+        """Send a request; its answer comes now or later."""
+        self._count += 1
+        request.API_VERSION = version
+        request.with_header(correlation_id=self._count, client_id="test")
+        self._kinds.append(ResponseClassRegistry.get_response_class(request.header))
+        self.connection.receive(bytes(request.encode(header=True, framed=True)))
+
+    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+        """Send a request and return its answer, which must come at once."""
+        before = len(self.answers)
+        self.send(request, version)
+        assert len(self.answers) == before + 1, "no answer yet"
+        return self.answers[-1]
+
+    def produce(
+        self, topic: str, records: bytes, partition: int = 0, txn: str | None = None
+    ) -> Any:  # noqa: ANN401  not typed
+        """Write a batch, and return the partition's answer."""
+        kind = ProduceRequest.TopicProduceData
+        data = kind.PartitionProduceData(index=partition, records=records)
+        request = ProduceRequest(
+            transactional_id=txn,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[kind(name=topic, partition_data=[data])],
+        )
+        return self.ask(request, 9).responses[0].partition_responses[0]
+
+    def _take(self, data: bytes) -> None:
+        assert struct.unpack(">i", data[:4])[0] == len(data) - 4
+        kind = self._kinds.pop(0)
+        self.answers.append(kind.decode(data[4:], header=True))
+
+    def _closed(self) -> None:
+        self.is_closed = True
