@@ -18,6 +18,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.sought import PythonRecords
+from tests.harness.listing import each
 
 # It needs no broker at all, so one run of the suite is enough: the one that always is.
 # They only compute, and take long on a machine that does much else.
@@ -222,7 +223,7 @@ def test_the_compiled_decoder_is_taken_where_it_is(wanted: str) -> None:
     assert (choice.name, choice.detail) == ("compiled", "_batches.abi3.so")
 
 
-@pytest.mark.parametrize("wanted", ["fast", "", None])
+@each("wanted", ["fast", "", None])
 def test_another_word_is_refused(wanted: Any) -> None:
     """With the words there are."""
     with pytest.raises(ValueError, match="auto, python, compiled"):
