@@ -138,7 +138,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "more"),
     [
         ("status", ()),
@@ -150,18 +150,16 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
         ("extend", ("orders", "--for", "1h")),
     ],
 )
-@pytest.mark.parametrize(
-    "group", ["", "bill\udcff", "b\nad", "x" * 40_000], ids=["", "byte", "line", "long"]
-)
 def test_what_no_group_can_be_called_is_one_line(
-    command: str, more: tuple[str, ...], group: str
+    command: str, more: tuple[str, ...]
 ) -> None:
     """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
-    arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
-    ended = CliRunner().invoke(safeconsumer, arguments)
-    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
-    assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
-    assert len(ended.stderr) < 200
+    for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
+        arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
+        ended = CliRunner().invoke(safeconsumer, arguments)
+        assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+        assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
+        assert len(ended.stderr) < 200
 
 
 @each(
@@ -226,7 +224,7 @@ def test_no_address_is_one_line(servers: str) -> None:
     assert (ended.exit_code, "--bootstrap HOST:PORT" in ended.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("properties", "said"),
     [
         ("security.protocol=SASL", "security.protocol=SASL is not one of PLAINTEXT"),
@@ -264,7 +262,7 @@ colour = "red"
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "environment", "said"),
     [
         ([], {}, "'default:x' is not HOST:PORT"),
@@ -334,7 +332,7 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
     assert "'there:x' is not HOST:PORT" in ended.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "environment", "said"),
     [
         (["--config", "FILE"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "there:x"),
@@ -445,7 +443,7 @@ PROD = '[default]\nbootstrap = "prod:9"\njournal = "prod.journal"\n'
 STAGING = '[staging]\nbootstrap = "staging:9"\n'
 
 
-@pytest.mark.parametrize(
+@each(
     ("profiles", "arguments", "environment", "journal"),
     [
         (PROD, [], {}, "prod.journal"),

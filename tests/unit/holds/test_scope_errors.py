@@ -20,7 +20,7 @@ ILLEGAL_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ILLEGAL_NAMES, ids=ascii)
+@each("name", ILLEGAL_NAMES)
 def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
     """Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or .."""
     with pytest.raises(ScopeSyntaxError) as caught:

@@ -109,9 +109,7 @@ def _calling(picky: Picky) -> Callable[[bytes | None], Any]:
     return lambda data: picky.deserialize("", [], data)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=["object", "two arguments", "callable"])
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("start", [0, 4, 5])
+@each(("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])])
 def test_the_error_comes_behind_what_stands_before_it(
     form: Callable[[Picky], Any], error: type[Exception], start: int
 ) -> None:
