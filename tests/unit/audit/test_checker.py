@@ -19,6 +19,7 @@ from safeconsumer.cli.against import TopicJournal
 from safeconsumer.errors import JournalError
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 
 def broken(fleet: Fleet, settings: Settings | None = None) -> set[str]:
@@ -32,14 +33,14 @@ def expected(make: Callable[[], Fleet]) -> str:
 
 
 @pytest.mark.contract("S5")
-@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+@each("make", BAD)
 def test_a_bad_fleet_is_rejected_for_its_one_fault(make: Callable[[], Fleet]) -> None:
     """No other check is touched by it."""
     assert broken(make()) == {expected(make)}
 
 
 @pytest.mark.contract("S5")
-@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+@each("make", GOOD)
 def test_a_good_fleet_passes(make: Callable[[], Fleet]) -> None:
     """Compaction, transactions, crashes, seeks and threads are no faults."""
     assert broken(make()) == set()
@@ -98,7 +99,7 @@ def test_partitions_do_not_touch_each_other() -> None:
     assert "returns was held by app" in found.evidence
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "covers"),
     [
         ("orders:0", True),
@@ -126,9 +127,7 @@ def test_a_partition_of_a_topic_that_is_called_re() -> None:
     assert broken([told.poll("re:0", 0, 2)]) == {"A1"}
 
 
-@pytest.mark.parametrize(
-    "scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"]
-)
+@each("scope", ["re:[[:alpha:]]+", "re:\\pL+", "re:(", "re:", "..", "a b", "orders:x"])
 def test_what_cannot_be_read_is_said(scope: str) -> None:
     """A pattern that means something else to RE2 is not guessed at."""
     with pytest.raises(JournalError, match=r"scope|unknown (here )?what"):
@@ -314,7 +313,7 @@ def test_what_was_resumed_must_come_although_nothing_came_before() -> None:
     assert wrong(told, early) == ({"L1"}, False)
 
 
-@pytest.mark.parametrize(
+@each(
     ("created", "acked", "found", "unjudged"),
     [
         (1000.0, None, set(), True),  # dated by its producer: that proves nothing
@@ -485,7 +484,7 @@ def test_what_was_wrong_before_a_topic_was_made_anew_is_wrong() -> None:
     assert ("A3" in broken(fleet), "A3" in unjudged(fleet)) == (True, True)
 
 
-@pytest.mark.parametrize(("off", "skew"), [(0.1, 0.0), (-0.005, 0.0), (-0.005, 0.01)])
+@each(("off", "skew"), [(0.1, 0.0), (-0.005, 0.0), (-0.005, 0.01)])
 def test_what_one_ownership_shows_is_true_whatever_brokers_clocks_say(
     off: float, skew: float
 ) -> None:

@@ -8,6 +8,7 @@ from safeconsumer.audit.journal import parse, read
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.errors import JournalError
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 HEAD = '{"journal": 1, "member": "a", "group": "g", "at": 1.0}\n'
 
@@ -28,7 +29,7 @@ def test_a_process_may_be_killed_in_the_middle_of_a_line() -> None:
     assert (len(journal.entries), journal.is_cut) == (2, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         ("", "no whole line"),

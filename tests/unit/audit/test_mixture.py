@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from safeconsumer.audit.findings import Basis
 from safeconsumer.audit.journal import Journal, parse
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 from tests.unit.audit.test_checker import expected
 
 # Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
@@ -67,8 +68,7 @@ def found(journals: list[Journal], settings: Settings) -> dict[Address, set[str]
     }
 
 
-@pytest.mark.parametrize("clocks", CLOCKS, ids=str)
-@pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
+@each(("make", "clocks"), [*product(BAD, CLOCKS)])
 def test_each_fault_is_found_in_a_mixture(
     make: Callable[[], Fleet], clocks: tuple[float, ...]
 ) -> None:
@@ -77,8 +77,7 @@ def test_each_fault_is_found_in_a_mixture(
     assert broken == {OURS: {expected(make)}}
 
 
-@pytest.mark.parametrize("clocks", CLOCKS, ids=str)
-@pytest.mark.parametrize("make", GOOD, ids=lambda make: make.__name__)
+@each(("make", "clocks"), [*product(GOOD, CLOCKS)])
 def test_what_is_right_stays_right_in_a_mixture(
     make: Callable[[], Fleet], clocks: tuple[float, ...]
 ) -> None:
@@ -162,14 +161,13 @@ def handed_over(ahead: float, **more: Any) -> list[Journal]:  # noqa: ANN401 - o
     return [shifted(one, ahead), two.poll(TP, 100, 120).journal()]
 
 
-@pytest.mark.parametrize("ahead", [-1.0, 0.0, 0.5, 1.0])
-@pytest.mark.parametrize("skew", [0.0, 1.0, 5.0])
+@each(("ahead", "skew"), [*product([-1.0, 0.0, 0.5, 1.0], [0.0, 1.0, 5.0])])
 def test_a_member_ahead_of_the_others_is_no_fault(ahead: float, skew: float) -> None:
     """With generations no clock is asked, so none has to be allowed for."""
     assert found(handed_over(ahead), Settings(clock_skew=skew)) == {}
 
 
-@pytest.mark.parametrize("ahead", [-0.5, 0.0, 0.5])
+@each("ahead", [-0.5, 0.0, 0.5])
 def test_without_generations_the_allowance_counts(ahead: float) -> None:
     """Clocks are all there is; a difference within it may be in either order."""
     journals = handed_over(ahead, generation=-1)

@@ -9,6 +9,7 @@ from safeconsumer.audit.checker import Settings, Verdict, check
 from safeconsumer.audit.reading import covering_for_group
 from safeconsumer.errors import JournalError
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 TP = "orders:0"
 SAID = {"scope": "orders", "owner": "eve", "group": "g", "source": "operator"}
@@ -40,7 +41,7 @@ BROKEN: tuple[set[str], set[str]] = ({"G2"}, set())
 OPEN: tuple[set[str], set[str]] = (set(), {"G2"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("ended", "found"),
     [
         ("", OPEN),  # killed, or the answer was lost
@@ -56,7 +57,7 @@ def test_a_hold_counts_once_its_answer_is_there(ended: str, found: Any) -> None:
     assert outcome(told, owner(900)) == CLEAN  # had and delivered before it was asked
 
 
-@pytest.mark.parametrize(
+@each(
     ("ended", "found"),
     [("", OPEN), ("group-lifted", CLEAN), ("group-refused", BROKEN)],
 )
@@ -145,7 +146,7 @@ def test_a_hold_heard_twice_in_a_row_is_one() -> None:
     assert outcome(told, one.then("hold", **HEARD)) == CLEAN
 
 
-@pytest.mark.parametrize("off", [-0.9, 0.0, 0.9])
+@each("off", [-0.9, 0.0, 0.9])
 def test_the_brokers_time_shows_how_wrong_the_operators_clock_is(off: float) -> None:
     """Not within the allowance: nothing that rests on it is judged, and it is said."""
     told = operator(1000 + off).then("group-asked", **SAID, id="x")
@@ -184,7 +185,7 @@ def test_what_takes_a_wrong_clock_is_not_judged_of_workers_either() -> None:
     assert outcome(told, one, skew=5.0) == (set(), {"G2", "A1", "W10"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("hold", "lift", "found"),
     [
         ({"offset": 10}, {"offset": 11}, CLEAN),
@@ -195,7 +196,7 @@ def test_what_takes_a_wrong_clock_is_not_judged_of_workers_either() -> None:
         ({}, {}, OPEN),
     ],
 )
-@pytest.mark.parametrize("is_one_journal", [True, False])
+@each("is_one_journal", [True, False])
 def test_of_a_hold_and_a_lift_that_overlap_the_broker_tells_the_order(
     hold: dict[str, Any],
     lift: dict[str, Any],

@@ -22,6 +22,7 @@ from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 
 def written(folder: Path, fleet: Fleet) -> Path:
@@ -46,15 +47,15 @@ def polls(writer: JournalWriter, start: int, end: int) -> None:
     writer.write("deliver", {"tp": TP, **run, "count": end - start})
 
 
-@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=lambda make: make.__name__)
+@each("make", [*BAD, *GOOD])
 def test_what_is_packed_gives_the_same_verdict(
     tmp_path: Path, make: Callable[[], Fleet]
 ) -> None:
     """As the journals that it was packed from, evidence and all."""
-    folder = written(tmp_path / "fleet", make())
+    folder = written(tmp_path / make.__name__, make())
     expected = papers([folder]).judged(Settings())
-    packed(folder, tmp_path / "pack")
-    assert papers([tmp_path / "pack"]).judged(Settings()) == expected
+    packed(folder, folder / "pack")
+    assert papers([folder / "pack"]).judged(Settings()) == expected
 
 
 def test_a_pack_lies_by_group_topic_and_partition(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from safeconsumer.errors import JournalError
 from tests.bench import auditing
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 
 def written(folder: Path, *told: Telling) -> list[Path]:
@@ -29,15 +30,16 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("make", [*BAD, *GOOD], ids=lambda make: make.__name__)
+@each("make", [*BAD, *GOOD])
 def test_reading_line_by_line_gives_the_same_verdict(
     tmp_path: Path, make: Callable[[], list[Telling]]
 ) -> None:
     """As reading it as a whole."""
     told = make()
     expected = check([one.journal() for one in told])
-    paths = written(tmp_path, *told)
-    assert check(map(opened, paths)) == expected
+    folder = tmp_path / make.__name__
+    folder.mkdir()
+    assert check(map(opened, written(folder, *told))) == expected
 
 
 def test_a_hold_that_was_lifted_stays_lifted_for_a_partition_that_comes_later() -> None:

@@ -12,6 +12,7 @@ from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 TP, OTHER = "orders:0", "orders:1"
 
@@ -32,7 +33,7 @@ def spans(lane: Lane) -> list[tuple[float, float]]:
     return [(round(one.start, 1), round(one.end, 1)) for one in lane.held]
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "level"),
     [
         (TP, Level.PARTITION),
@@ -132,7 +133,7 @@ def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
     assert only_lane(*bad.held_and_let_go()).violations == {}
 
 
-@pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
+@each("make", bad.BAD)
 def test_every_broken_promise_is_told(make: object) -> None:
     """Of whatever kind."""
     fleet = make()  # type: ignore[operator]  # a fleet's maker
@@ -224,7 +225,7 @@ def test_it_can_be_narrowed() -> None:
     assert [lane.records for lane in early.lanes] == [5, 0, 0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "said"),
     [
         (

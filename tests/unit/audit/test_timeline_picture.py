@@ -28,6 +28,7 @@ from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</text><script>alert(1)</script><a href='http://x.example'>\"'&$x^2$%{y}\x00\x1b\u2028\ud800]]>"
@@ -54,7 +55,7 @@ def texts(root: ET.Element) -> list[str]:
     return [one.text or "" for one in root.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize("make", bad.BAD, ids=lambda make: make.__name__)
+@each("make", bad.BAD)
 def test_a_broken_promise_is_seen(make: object) -> None:
     """In the verdict, in the legend, and with its number beside the lane."""
     root = svg(of_fleet(*make()))  # type: ignore[operator]  # a fleet's maker
@@ -64,7 +65,7 @@ def test_a_broken_promise_is_seen(make: object) -> None:
     assert any(text.startswith(f"{name} \u00d7") for text in texts(root))
 
 
-@pytest.mark.parametrize("make", bad.GOOD, ids=lambda make: make.__name__)
+@each("make", bad.GOOD)
 def test_a_good_fleet_is_called_good(make: object) -> None:
     """No number of a check is anywhere, but of what could not be judged."""
     timeline = of_fleet(*make())  # type: ignore[operator]  # a fleet's maker
@@ -328,7 +329,7 @@ def test_what_a_png_cannot_hold_is_said() -> None:
         drawn(a_crowd(900), "png")
 
 
-@pytest.mark.parametrize("length", [0.002, 0.5, 59, 600, 86_400, 20 * 86_400, 1e8])
+@each("length", [0.002, 0.5, 59, 600, 86_400, 20 * 86_400, 1e8])
 def test_the_axis_fits_milliseconds_and_years(length: float) -> None:
     """It has a few ticks, and their texts do not lie over each other."""
     head = {"journal": 1, "member": "m", "group": "g", "at": 1.7e9}
@@ -372,7 +373,7 @@ def test_what_is_not_drawn_is_said() -> None:
         assert note in said, note
 
 
-@pytest.mark.parametrize(
+@each(
     ("seconds", "said"),
     [
         *[(0.0205, "20.5 ms"), (4.5, "4.5 s"), (60, "1 min"), (125, "2 min 5 s")],

@@ -15,6 +15,7 @@ from safeconsumer.cli.commands import safeconsumer
 from tests.harness.audit import bad
 from tests.harness.audit.bad import TP, Fleet
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 
 def written(folder: Path, fleet: Fleet) -> Path:
@@ -217,17 +218,15 @@ def test_two_processes_of_one_name_are_not_mixed_up(tmp_path: Path) -> None:
     assert "another journal of a process with the name worker" in done.output
 
 
-@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
-@pytest.mark.parametrize("option", ["--clock-skew", "--patience"])
-@pytest.mark.parametrize("command", ["audit", "timeline"])
-def test_an_allowance_is_a_number_of_seconds(
-    tmp_path: Path, command: str, option: str, seconds: str
-) -> None:
+@each("seconds", ["nan", "inf", "-1"])
+def test_an_allowance_is_a_number_of_seconds(tmp_path: Path, seconds: str) -> None:
     """Neither below zero nor without end: with those everything is clean, or wrong."""
     written(tmp_path, bad.a1())
-    told = [command, str(tmp_path), option, seconds]
-    done = CliRunner().invoke(safeconsumer, told)
-    assert (done.exit_code, "0 or more" in done.output) == (2, True)
+    for command in ("audit", "timeline"):
+        for option in ("--clock-skew", "--patience"):
+            told = [command, str(tmp_path), option, seconds]
+            done = CliRunner().invoke(safeconsumer, told)
+            assert (done.exit_code, "0 or more" in done.output) == (2, True)
 
 
 def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> None:
@@ -246,7 +245,7 @@ def test_what_could_not_be_judged_is_named_and_is_not_clean(tmp_path: Path) -> N
     assert (done.exit_code, done.output) == (0, said)
 
 
-@pytest.mark.parametrize("number", range(1, 9))
+@each("number", range(1, 9))
 def test_a_former_name_of_a_check_is_answered_with_the_new_one(
     tmp_path: Path, number: int
 ) -> None:

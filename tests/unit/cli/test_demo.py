@@ -15,6 +15,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.testing.errors import EmbeddedBrokerUnavailableError
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
 from tests.harness.cli.results import as_known, result
+from tests.harness.listing import each
 
 Plays = Callable[[str], Sequence[Result]]
 
@@ -132,7 +133,7 @@ def test_list_plays_nothing() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     "arguments",
     [
         ("--scenario", "nope"),

@@ -6,16 +6,16 @@ from contextlib import closing
 
 import click
 import kafka.errors as kafka_errors
-import pytest
 from click.testing import CliRunner
 from kafka.net.selector import NetworkSelector, Task
 
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.troubles import said
+from tests.harness.listing import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "status", "words"),
     [
         (
@@ -82,7 +82,6 @@ from safeconsumer.group.troubles import said
         ),
         (ControlTopicError("x"), Status.REFUSED, "a control topic is unfit"),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 def test_one_table_tells_errors_apart(
     error: Exception, status: Status, words: str

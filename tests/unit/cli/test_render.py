@@ -3,7 +3,6 @@
 import io
 import json
 
-import pytest
 from attrs import evolve
 from rich.console import Console, RenderableType
 
@@ -17,6 +16,7 @@ from safeconsumer.testing.scenarios import (
     State,
 )
 from tests.harness.cli.results import as_known, result, scenario
+from tests.harness.listing import each
 
 NARROW = 80
 ALL = [each for one in SCENARIOS for each in as_known(one.name)]
@@ -68,7 +68,7 @@ def test_one_line_tells_how_a_scenario_ended() -> None:
     assert expected == " ".join(line.plain.split())
 
 
-@pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)
+@each("one", SCENARIOS)
 def test_that_line_fits_80_columns(one: Scenario) -> None:
     """Also with two failures, and with as many scenarios as there are."""
     stock, safe = as_known(one.name)

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from safeconsumer.cli.commands import safeconsumer
 from tests.harness.audit import bad
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 from tests.unit.cli.test_audit import written
 
 
@@ -118,7 +119,7 @@ def test_what_names_nothing_is_said_beside_what_does(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "said"),
     [
         (("-o", "out.pdf"), "must end in .svg, .png or .html"),

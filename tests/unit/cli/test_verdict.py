@@ -6,6 +6,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.cli.verdict import sentence, status
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result
 from tests.harness.cli.results import as_known, result, scenario
+from tests.harness.listing import each
 
 LOOP = scenario("ticket-loop")
 STARVED = scenario("resume-starvation")
@@ -18,7 +19,7 @@ def test_shown_when_both_did_what_is_known_of_them() -> None:
     assert status(SCENARIOS, results) is Status.DONE
 
 
-@pytest.mark.parametrize("failure", Failure)
+@each("failure", Failure)
 def test_any_failure_of_the_safe_client_is_a_broken_promise(failure: Failure) -> None:
     """Leaked, lost or duplicated: one is enough, whatever the stock client did."""
     stock = result(LOOP.name, "stock", Failure.LEAKED)

@@ -12,6 +12,7 @@ from kafka.errors import IllegalStateError, KafkaConfigurationError
 import safeconsumer
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.offline import offline
+from tests.harness.listing import each
 
 PUBLIC = sorted(name for name in dir(kafka.KafkaConsumer) if not name.startswith("_"))
 METHODS = [name for name in PUBLIC if callable(getattr(kafka.KafkaConsumer, name))]
@@ -27,7 +28,7 @@ def test_the_class_under_upstreams_name_is_ours() -> None:
 
 
 @pytest.mark.contract("P13")
-@pytest.mark.parametrize("name", METHODS)
+@each("name", METHODS)
 def test_a_signature_is_upstreams(name: str) -> None:
     """The same parameters with the same defaults; more only by keyword."""
     theirs = inspect.signature(getattr(kafka.KafkaConsumer, name)).parameters
@@ -84,7 +85,7 @@ def test_an_unknown_key_is_upstreams_error_unchanged() -> None:
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize("value", ["first", "earliest ", 7, b"latest"])
+@each("value", ["first", "earliest ", 7, b"latest"])
 def test_a_reset_that_is_unknown(value: object) -> None:
     """It is refused, before a thread is started; upstream takes it for ``"none"``."""
     before = set(threading.enumerate())
@@ -93,7 +94,7 @@ def test_a_reset_that_is_unknown(value: object) -> None:
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("value", ["Earliest", "LATEST", "none", "smallest", None])
+@each("value", ["Earliest", "LATEST", "none", "smallest", None])
 def test_a_reset_that_upstream_knows(value: object) -> None:
     """It is taken as upstream takes it, its old names too."""
     with (
@@ -104,7 +105,7 @@ def test_a_reset_that_upstream_knows(value: object) -> None:
         assert getattr(ours._subscription, name) == getattr(stock._subscription, name)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@each("name", METHODS)
 def test_a_method_is_documented(name: str) -> None:
     """``help()`` goes on working."""
     assert inspect.getdoc(getattr(SafeConsumer, name))

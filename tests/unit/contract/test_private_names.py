@@ -17,6 +17,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.records import CompiledRecords
 from tests.harness.kafka.offline import offline
+from tests.harness.listing import each
 from tests.unit.contract.upstream_names import (
     ELSEWHERE,
     Use,
@@ -41,10 +42,9 @@ def stock() -> Iterator[KafkaConsumer]:
         yield consumer
 
 
-@pytest.mark.parametrize(
+@each(
     ("owner", "name", "parameters"),
     [*compat.METHODS, *compat.RECEIVING_METHODS],
-    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_a_method_is_there_with_its_parameters(
     owner: type, name: str, parameters: tuple[str, ...]
@@ -54,15 +54,13 @@ def test_a_method_is_there_with_its_parameters(
     assert found[: len(parameters)] == parameters
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"), [*compat.COROUTINES, *compat.RECEIVING_COROUTINES]
-)
+@each(("owner", "name"), [*compat.COROUTINES, *compat.RECEIVING_COROUTINES])
 def test_a_coroutine_is_one(owner: type, name: str) -> None:
     """We await it on the IO thread."""
     assert inspect.iscoroutinefunction(getattr(owner, name))
 
 
-@pytest.mark.parametrize("kind", compat.ATTRIBUTES, ids=lambda kind: kind.__name__)
+@each("kind", compat.ATTRIBUTES)
 def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) -> None:
     """On those that a real constructor made."""
     parts = [
@@ -82,16 +80,15 @@ def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) 
     assert missing == []
 
 
-@pytest.mark.parametrize("kind", compat.FIELDS, ids=lambda kind: kind.__name__)
+@each("kind", compat.FIELDS)
 def test_fields_are_those_that_we_give(kind: type) -> None:
     """And in this order: we make such tuples, too."""
     assert kind._fields == compat.FIELDS[kind]  # type: ignore[attr-defined]  # a namedtuple
 
 
-@pytest.mark.parametrize("name", sorted({name for _, name in listed()}))
-def test_a_listed_name_is_used(name: str) -> None:
+def test_every_listed_name_is_used() -> None:
     """No entry is stale: the guard refuses no kafka-python for nothing."""
-    assert name in used_names()
+    assert {name for _, name in listed()} - used_names() == set()
 
 
 def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
@@ -111,7 +108,7 @@ def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
     assert unlisted == {}
 
 
-@pytest.mark.parametrize(
+@each(
     ("of", "name", "kind"),
     [
         ("self._generation", "is_lost", Generation),
@@ -132,7 +129,7 @@ def test_a_name_that_looks_public_is_found(
     assert must_be_listed(use, held_by(stock)) == {kind}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "kinds"),
     [
         ("next_fetch_offset", {CompiledRecords}),
@@ -157,12 +154,10 @@ def test_a_documented_call_need_not_be_listed(stock: KafkaConsumer) -> None:
     assert must_be_listed(inside, held) == {SubscriptionState}
 
 
-@pytest.mark.parametrize("name", sorted(ELSEWHERE))
-def test_a_name_that_means_something_else_is_used_and_upstreams(name: str) -> None:
+def test_names_that_mean_something_else_are_used_and_upstreams() -> None:
     """No exception is stale, and none hides a name that is listed."""
-    assert name in upstreams()
-    assert name in used_names()
-    assert not is_listed(name)
+    assert ELSEWHERE.keys() - (upstreams() & used_names()) == set()
+    assert set(filter(is_listed, ELSEWHERE)) == set()
 
 
 def test_every_private_name_is_upstreams_or_ours() -> None:

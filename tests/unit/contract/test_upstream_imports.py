@@ -9,9 +9,8 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
-import pytest
-
 import safeconsumer
+from tests.harness.listing import each
 
 (PACKAGE,) = map(Path, safeconsumer.__path__)
 
@@ -28,7 +27,7 @@ def imported() -> set[tuple[str, str]]:
     return {each for each in found if f"{each[0]}.".startswith("kafka.")}
 
 
-@pytest.mark.parametrize(("module", "name"), sorted(imported()))
+@each(("module", "name"), sorted(imported()))
 def test_an_imported_name_is_there(module: str, name: str) -> None:
     """In its module, or as a module below it."""
     if not hasattr(import_module(module), name):

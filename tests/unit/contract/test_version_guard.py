@@ -9,6 +9,7 @@ from kafka.coordinator.heartbeat import Heartbeat
 
 from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
 from safeconsumer._kafka import compat
+from tests.harness.listing import each
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def _refused() -> str:
 
 
 @pytest.mark.contract("P13")
-@pytest.mark.parametrize("version", ["2.2.20", "3.0.8", "3.1.0", "3.1.0.dev0", "4.0"])
+@each("version", ["2.2.20", "3.0.8", "3.1.0", "3.1.0.dev0", "4.0"])
 def test_an_unsupported_version_is_refused(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +39,7 @@ def test_an_unsupported_version_is_refused(
     assert "kafka-python>=3.0.9,<3.1" in message
 
 
-@pytest.mark.parametrize("version", ["3.0.9", "3.0.12", "3.0.99", "3.0.12.post1"])
+@each("version", ["3.0.9", "3.0.12", "3.0.99", "3.0.12.post1"])
 def test_a_supported_version_is_accepted(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

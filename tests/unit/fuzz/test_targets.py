@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.harness.listing import each
 from tests.unit.fuzz.found import FOUND
 from tests.unit.fuzz.targets import BY_NAME, TARGETS, Target
 from tests.unit.group.patience import patient
@@ -32,9 +33,7 @@ def test_seeds_are_good(target: Target) -> None:
         target.feed(seed)
 
 
-@pytest.mark.parametrize(
-    ("name", "data"), [(name, data) for name, own in FOUND.items() for data in own]
-)
+@each(("name", "data"), [(name, data) for name, own in FOUND.items() for data in own])
 def test_what_was_found_once(name: str, data: bytes) -> None:
     """It stays repaired."""
     BY_NAME[name].feed(data)

@@ -13,6 +13,7 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything
+from tests.harness.listing import each
 
 ENDS = {"ops": 3, "own": 0}
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -203,7 +204,7 @@ def test_nobody_owns_it_and_nobody_commits() -> None:
     assert Judge(still).quietness([Everything()]).is_reached
 
 
-@pytest.mark.parametrize("state", ["Empty", "Dead", "Unknown"])
+@each("state", ["Empty", "Dead", "Unknown"])
 def test_nobody_owns_it_and_somebody_commits(state: str) -> None:
     """A plain consumer that assigned it itself delivers what is held."""
     seen = committed(ZERO, state=state)
@@ -333,7 +334,7 @@ def test_a_batch_that_was_planned_before_is_not_quiet() -> None:
     assert "a batch that was planned before still reads it" in found.sentence()
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "said"),
     [
         ("starting", "has not planned a batch yet"),

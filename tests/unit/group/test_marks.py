@@ -10,6 +10,7 @@ from safeconsumer._kafka.handover import envelope, marks
 from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer._kafka.handover.marks import Mark
 from safeconsumer.holds.merge import Register, merge
+from tests.harness.listing import each
 from tests.unit.group.patience import patient
 
 text = st.text(max_size=50)
@@ -67,7 +68,7 @@ def test_a_later_mark_of_the_known_form_keeps_its_version_and_generation() -> No
     assert found == (Mark(0x1F, "0000abcd", 2), "mine")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "\x1fsc1:whatever;mine",
@@ -218,7 +219,7 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-@pytest.mark.parametrize(
+@each(
     ("ranges", "is_read"),
     [
         ([(0, 2), (3, 1)], True),

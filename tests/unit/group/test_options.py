@@ -16,6 +16,7 @@ from safeconsumer.errors import ClientPropertyError, ControlSettingError
 from safeconsumer.group.durations import seconds_of, words_of
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
+from tests.harness.listing import each
 
 JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -47,7 +48,7 @@ def test_java_properties() -> None:
     assert client_configs(read_properties(text)) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("properties", "said"),
     [
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
@@ -63,7 +64,7 @@ def test_what_cannot_be_carried_over_is_told(
         client_configs(properties)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("90s", 90),
@@ -80,7 +81,7 @@ def test_durations(text: str, expected: float) -> None:
     assert seconds_of(text) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text", ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"]
 )
 def test_bad_durations(text: str) -> None:
@@ -94,13 +95,13 @@ def test_words_of_durations() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("option", ["--operators", "--members"])
-@pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
-def test_a_principal_that_kafka_would_not_know(option: str, said: str) -> None:
+@each("said", ["alice", "User:", ":alice", "User:ali*"])
+def test_a_principal_that_kafka_would_not_know(said: str) -> None:
     """An ACL for it would let nobody in, and nothing would tell."""
-    ended = CliRunner().invoke(safeconsumer, ["control", "acls", option, said])
-    assert ended.exit_code == Status.USAGE
-    assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
+    for option in ("--operators", "--members"):
+        ended = CliRunner().invoke(safeconsumer, ["control", "acls", option, said])
+        assert ended.exit_code == Status.USAGE
+        assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
 
 
 def test_everybody_is_a_principal() -> None:
@@ -137,7 +138,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "more"),
     [
         ("status", ()),
@@ -149,21 +150,19 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
         ("extend", ("orders", "--for", "1h")),
     ],
 )
-@pytest.mark.parametrize(
-    "group", ["", "bill\udcff", "b\nad", "x" * 40_000], ids=["", "byte", "line", "long"]
-)
 def test_what_no_group_can_be_called_is_one_line(
-    command: str, more: tuple[str, ...], group: str
+    command: str, more: tuple[str, ...]
 ) -> None:
     """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
-    arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
-    ended = CliRunner().invoke(safeconsumer, arguments)
-    assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
-    assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
-    assert len(ended.stderr) < 200
+    for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
+        arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
+        ended = CliRunner().invoke(safeconsumer, arguments)
+        assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
+        assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
+        assert len(ended.stderr) < 200
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "said"),
     [
         (("--quiet", "flowing"), "--quiet or flowing: give one of them"),
@@ -190,16 +189,14 @@ def test_nobody_answers() -> None:
     assert "check --bootstrap" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "command", ["pause", "resume", "status", "wait", "history", "doctor"]
-)
+@each("command", ["pause", "resume", "status", "wait", "history", "doctor"])
 def test_exit_statuses_are_in_the_help(command: str) -> None:
     ended = CliRunner().invoke(safeconsumer, [command, "--help"])
     assert "Exit status:" in ended.stdout
     assert "4  The broker refuses" in ended.stdout
 
 
-@pytest.mark.parametrize(
+@each(
     "servers",
     [
         "here:abc",
@@ -227,7 +224,7 @@ def test_no_address_is_one_line(servers: str) -> None:
     assert (ended.exit_code, "--bootstrap HOST:PORT" in ended.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("properties", "said"),
     [
         ("security.protocol=SASL", "security.protocol=SASL is not one of PLAINTEXT"),
@@ -265,7 +262,7 @@ colour = "red"
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "environment", "said"),
     [
         ([], {}, "'default:x' is not HOST:PORT"),
@@ -335,7 +332,7 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
     assert "'there:x' is not HOST:PORT" in ended.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "environment", "said"),
     [
         (["--config", "FILE"], {"SAFECONSUMER_BOOTSTRAP": "own:x"}, "there:x"),
@@ -406,7 +403,7 @@ def test_a_prefix_names_the_control_topics() -> None:
     assert Control.prefixed(PREFIX) == Control()
 
 
-@pytest.mark.parametrize("prefix", [None, 5, b"payments_"])
+@each("prefix", [None, 5, b"payments_"])
 def test_a_prefix_is_text(prefix: object) -> None:
     """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
@@ -446,7 +443,7 @@ PROD = '[default]\nbootstrap = "prod:9"\njournal = "prod.journal"\n'
 STAGING = '[staging]\nbootstrap = "staging:9"\n'
 
 
-@pytest.mark.parametrize(
+@each(
     ("profiles", "arguments", "environment", "journal"),
     [
         (PROD, [], {}, "prod.journal"),

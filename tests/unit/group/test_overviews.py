@@ -20,6 +20,7 @@ from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.why import Level
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.group.lab import ControlLab
+from tests.harness.listing import each
 from tests.unit.group.test_judging import ONE, ZERO, A, B, facts, picture, report
 
 NO_BACKLOG = Backlog(lags={}, since={})
@@ -66,7 +67,7 @@ def test_what_is_quiet_has_nothing_beside_it() -> None:
     assert disobeying(picture(A)) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("seen", "said"),
     [
         (commits(held(state="Unknown"), ZERO), "does not tell who is in the group"),
@@ -149,7 +150,7 @@ def test_a_member_makes_it_flow() -> None:
 # ---------------------------------------------------------------- doctor
 
 
-@pytest.mark.parametrize(
+@each(
     ("state", "rank"), [("Unknown", BAD), ("PreparingRebalance", NOTE), ("Empty", NOTE)]
 )
 def test_doctor_says_that_it_saw_nobody(state: str, rank: str) -> None:
@@ -170,7 +171,7 @@ def test_doctor_goes_by_members_and_not_by_reports() -> None:
     assert [one for one, _ in found(held(A, B, stale, new))] == [NOTE, GOOD]
 
 
-@pytest.mark.parametrize(("holds", "rank"), [(0, BAD), (1, GOOD), (2, BAD)])
+@each(("holds", "rank"), [(0, BAD), (1, GOOD), (2, BAD)])
 def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
     """A member that has read all and obeys fewer than stand is no better."""
     assert [one for one, _ in found(held(A, report("a", 0, holds=holds)))] == [rank]
@@ -179,7 +180,7 @@ def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
 # ---------------------------------------------------------------- versions to come
 
 
-@pytest.mark.parametrize(
+@each(
     "key",
     [
         ControlKey("g", "alice", "t:0", ("x",), 2),

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
 
@@ -24,6 +23,7 @@ from safeconsumer.group.preview import (
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlKey
+from tests.harness.listing import each
 
 ENDS = {"ops": 3}
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
@@ -129,7 +129,7 @@ def test_unknown_is_said() -> None:
     assert document["disobeying"] == ["nobody knows: no status topic"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("for_", "is_loss"),
     [(None, True), ("1h", True), ("3571s", True), ("3569s", False)],
 )
@@ -203,7 +203,7 @@ def test_an_own_hold_is_replaced_only_if_that_is_said() -> None:
     assert one.todo(is_replacing=True) == one.changes
 
 
-@pytest.mark.parametrize(
+@each(
     ("at", "now", "becomes"),
     [
         (NOW - 10, NOW, "unchanged"),

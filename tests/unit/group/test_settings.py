@@ -23,9 +23,10 @@ from safeconsumer import (
 from safeconsumer.group import client_settings, patterns, topics
 from safeconsumer.holds import scope as scopes
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listing import each
 
 
-@pytest.mark.parametrize(
+@each(
     "setting",
     [
         {"operator_topic": "no topic"},
@@ -56,7 +57,7 @@ def test_a_password_is_not_printed() -> None:
     assert "hunter2" not in repr(secret)
 
 
-@pytest.mark.parametrize(
+@each(
     ("key", "said"),
     [
         ("sasl_plain_usrname", "did you mean sasl_plain_username?"),
@@ -72,7 +73,7 @@ def test_a_mistyped_client_setting_is_named(key: str, said: str) -> None:
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("configs", "said"),
     [
         ({"security_protocol": "SASL"}, "one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
@@ -163,7 +164,7 @@ def test_without_control_the_package_is_not_imported() -> None:
     assert safeconsumer.Control is Control
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "expected"),
     [
         (TopicPartition("orders", 3), "orders:3"),
@@ -178,7 +179,7 @@ def test_targets_of_a_group(target: object, expected: str) -> None:
     assert str(patterns.target(target)) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "target",
     [
         "no scope",
@@ -199,7 +200,7 @@ def test_a_target_of_another_type() -> None:
         patterns.target(3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("facts", "word"),
     [
         (topics.Facts("t", 0, None), "control init"),

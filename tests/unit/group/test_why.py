@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from attrs import evolve
 from kafka import TopicPartition
 
@@ -12,6 +11,7 @@ from safeconsumer.group.picture import Picture
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.why import QUESTIONS, Answer, Level, sights, why
 from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.harness.listing import each
 
 TP = TopicPartition("orders", 3)
 THREE = {"orders": ((3, 3),)}
@@ -71,7 +71,7 @@ NOBODY = group(SILENT, members=())
 BEHIND = {"ops": 6, "own": 2}
 
 
-@pytest.mark.parametrize(
+@each(
     ("picture", "level", "words"),
     [
         (NOBODY, Level.UNKNOWN, "no owner"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.harness.listing import each
 from tests.unit.group.patience import patient
 
 printable = st.text(max_size=40).filter(str.isprintable)
@@ -123,7 +124,7 @@ def test_a_damaged_record_never_raises(value: object, data: st.DataObject) -> No
         decode(bytes(whole))  # type: ignore[operator]  # a function
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"[" * 60_000,
@@ -156,7 +157,7 @@ def test_a_key_of_a_later_version_names_its_scope() -> None:
     assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"",
@@ -177,9 +178,7 @@ def test_bad_keys_are_none(data: bytes) -> None:
     assert wire.decode_key(data) is None
 
 
-@pytest.mark.parametrize(
-    "told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]]
-)
+@each("told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]])
 def test_what_is_no_line_about_an_outage_is_left_out(told: object) -> None:
     """A report says it to a terminal; one of an earlier version says nothing."""
     document = json.loads(
@@ -235,7 +234,7 @@ def long_report(topics: int) -> Report:
     )
 
 
-@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"])
+@each("name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"])
 def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name: str) -> None:
     """Who is not heard is not waited for; earlier versions write such names as is."""
     made = Report(
@@ -258,7 +257,7 @@ def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name: str) -> N
         assert read.member.isprintable()
 
 
-@pytest.mark.parametrize("topics", [10, 700, 2000])
+@each("topics", [10, 700, 2000])
 def test_a_report_about_many_topics_is_packed(topics: int) -> None:
     """Nothing is left out; readers of an earlier version know that they miss it."""
     report = long_report(topics)
@@ -270,7 +269,7 @@ def test_a_report_about_many_topics_is_packed(topics: int) -> None:
     assert bool(plain["assigned"]) is (topics <= 10)
 
 
-@pytest.mark.parametrize(
+@each(
     "packed",
     [
         "",
@@ -307,7 +306,7 @@ def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
     assert report_wire.count_of({"t": ranges}) == len(spread)
 
 
-@pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]])
+@each("host", [1, None, "bell\x07", "x" * 256, ["a"]])
 def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host: object) -> None:
     """Where and as whom a hold was placed is told to people, and decides nothing."""
     data = json.dumps({"v": 1, "id": "a", "reason": None, "host": host, "principal": 2})

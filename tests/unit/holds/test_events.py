@@ -10,6 +10,7 @@ from kafka import TopicPartition
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
+from tests.harness.listing import each
 
 HOLD = Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy")
 TPS = (("orders", 0), TopicPartition("orders", 1))
@@ -44,7 +45,7 @@ def _sample(kind: type[events.Event]) -> events.Event:
     return kind(**{one.name: VALUES.get(one.name, TPS) for one in fields(kind)})
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@each("kind", EVERY)
 def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
     """With a key per field, and partitions as ``orders:3``."""
     plain = _sample(kind).as_dict()
@@ -54,7 +55,7 @@ def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
 
-@pytest.mark.parametrize("kind", EVERY)
+@each("kind", EVERY)
 def test_an_event_never_changes(kind: type[events.Event]) -> None:
     """Several hooks may keep it; equal by content."""
     event = _sample(kind)
@@ -71,7 +72,7 @@ def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [(("orders", 0),), (("orders", 0), ("audit", 1)), (("a", 0), ("b", 1), ("c", 2))],
 )
@@ -100,7 +101,7 @@ BASES = {
 }
 
 
-@pytest.mark.parametrize("kind", [one for one in EVERY if one not in BASES])
+@each("kind", [one for one in EVERY if one not in BASES])
 def test_an_event_has_one_subject_and_fields_to_match(
     kind: type[events.Event],
 ) -> None:
@@ -137,7 +138,7 @@ def test_lists_are_cut_on_request_only() -> None:
     assert cut["holds"] == [HOLD.as_dict()] * 5 + ["... 2 more"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("owner", "expected"),
     [
         ("app", "lift with resume('orders:3')"),

@@ -10,10 +10,11 @@ from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import Scope
 from safeconsumer.holds.state import LedgerState, place
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
+from tests.harness.listing import each
 
 
 @pytest.mark.contract("P3")
-@pytest.mark.parametrize("before", [0.0, 4.0, 4.999])
+@each("before", [0.0, 4.0, 4.999])
 def test_a_hold_is_never_lifted_early(before: float) -> None:
     """``for_`` is a promise."""
     lab = LedgerLab()

@@ -1,17 +1,16 @@
 import re
 
-import pytest
-
 from safeconsumer import Hold, Lifetime
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines, hold_line
 from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
+from tests.harness.listing import each
 
 # 2024-05-06 07:08:09 UTC
 AT = 1714979289.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("hold", "line"),
     [
         (

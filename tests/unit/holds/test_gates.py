@@ -11,6 +11,7 @@ from safeconsumer.holds import state
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.scope import Scope, TopicPartition
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, is_locked
+from tests.harness.listing import each
 from tests.unit.holds.signals import handled_by, send
 
 D = ("audit", 1)
@@ -285,7 +286,7 @@ def test_an_operator_who_lifts_the_last_hold_opens_every_gate(when: str) -> None
     assert lab.quiet() == set()
 
 
-@pytest.mark.parametrize("scope", [AUDIT, ALL, scopes.partition(*C)])
+@each("scope", [AUDIT, ALL, scopes.partition(*C)])
 def test_what_was_resumed_before_it_is_gained_is_not_gated(scope: Scope) -> None:
     """The same decision, a moment earlier; what nobody named is gated."""
     lab = LedgerLab()

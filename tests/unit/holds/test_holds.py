@@ -15,26 +15,25 @@ from safeconsumer.holds.hold import (
     checked_placer,
     checked_reason,
 )
+from tests.harness.listing import each
 
 ORDERS = scopes.topic("orders")
 
 
-@pytest.mark.parametrize(
-    "owner", ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7]
-)
+@each("owner", ["", " ", "\t", "a\nb", "\x1b[31m", "x" * 250, None, 7])
 def test_an_owner_must_be_printable_text(owner: object) -> None:
     """1 to 249 printable characters, not only blanks."""
     with pytest.raises(HoldSettingError, match="owner"):
         checked_owner(owner)
 
 
-@pytest.mark.parametrize("owner", ["a", "x" * 249, "team of J\u00fcrgen"])
+@each("owner", ["a", "x" * 249, "team of J\u00fcrgen"])
 def test_a_legal_owner_stays_as_it_is(owner: str) -> None:
     """Names are not changed."""
     assert checked_owner(owner) == owner
 
 
-@pytest.mark.parametrize(
+@each(
     "reason",
     ["x" * 1025, "\u00fc" * 513, "bell\x07", "\x1b[0m", b"bytes", 1],
 )
@@ -44,13 +43,13 @@ def test_a_reason_must_fit_one_log_line(reason: object) -> None:
         checked_reason(reason)
 
 
-@pytest.mark.parametrize("reason", [None, "", "x" * 1024, "\u00fc" * 512])
+@each("reason", [None, "", "x" * 1024, "\u00fc" * 512])
 def test_a_legal_reason_stays_as_it_is(reason: str | None) -> None:
     """None means that none was given."""
     assert checked_reason(reason) == reason
 
 
-@pytest.mark.parametrize(
+@each(
     "for_",
     [
         0,
@@ -71,7 +70,7 @@ def test_a_duration_must_be_positive_and_finite(for_: object) -> None:
         checked_duration(for_)
 
 
-@pytest.mark.parametrize(
+@each(
     ("for_", "seconds"),
     [(None, None), (1, 1.0), (0.25, 0.25), (timedelta(minutes=2), 120.0)],
 )
@@ -87,7 +86,7 @@ def test_a_number_of_seconds_that_no_float_holds_is_refused(for_: int) -> None:
         checked_duration(for_)
 
 
-@pytest.mark.parametrize("lifetime", [None, "until_resumed", 1])
+@each("lifetime", [None, "until_resumed", 1])
 def test_a_lifetime_must_be_a_lifetime(lifetime: object) -> None:
     """Its text is not enough."""
     with pytest.raises(HoldSettingError, match="lifetime"):
@@ -110,7 +109,7 @@ def test_a_hold_is_known_by_scope_and_owner() -> None:
     assert one.key == other.key
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "same"),
     [
         ({}, True),
@@ -150,7 +149,7 @@ def test_a_hold_as_plain_values() -> None:
     }
 
 
-@pytest.mark.parametrize("owner", ["worker:", "worker:drain", "worker:mine"])
+@each("owner", ["worker:", "worker:drain", "worker:mine"])
 def test_a_workers_owners_are_its_own(owner: str) -> None:
     """An application lifts such holds, and places none; the worker says so of its own."""
     assert checked_owner(owner) == owner
@@ -160,7 +159,7 @@ def test_a_workers_owners_are_its_own(owner: str) -> None:
     assert checked_placer("workers") == "workers"
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "shown"),
     [
         ("two\nlines", "two lines"),

@@ -5,6 +5,7 @@ import pytest
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher, LazyHook
 from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab, Told
+from tests.harness.listing import each
 
 
 class BrokenError(Exception):
@@ -82,7 +83,7 @@ def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
     assert {ORDERS} == {hold.scope for hold in lab.ledger.view().state}
 
 
-@pytest.mark.parametrize("hook", [None, "hook", 3])
+@each("hook", [None, "hook", 3])
 def test_what_is_no_hook_is_refused_at_once(hook: object) -> None:
     """Not at the first event, hours later."""
     with pytest.raises(TypeError, match="hook"):

@@ -1,11 +1,10 @@
 import re
 
-import pytest
-
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds import state as ledger
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.state import LedgerState
+from tests.harness.listing import each
 
 ORDERS = scopes.topic("orders")
 ORDERS_3 = scopes.partition("orders", 3)
@@ -71,7 +70,7 @@ def test_a_replaced_hold_does_not_expire_by_its_old_deadline() -> None:
     assert after is state
 
 
-@pytest.mark.parametrize(
+@each(
     ("scope", "ends"), [(ORDERS_3, True), (ORDERS, False), (ORD, False), (ALL, False)]
 )
 def test_a_bound_hold_ends_with_the_last_partition_it_covers(
@@ -106,7 +105,7 @@ def test_a_hold_that_is_no_longer_bound_survives_departure() -> None:
     assert ended == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "found"),
     [
         (ORDERS_3, {ORDERS_3, ORDERS, ORD, ALL}),

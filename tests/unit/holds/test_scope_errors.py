@@ -4,6 +4,7 @@ import pytest
 
 from safeconsumer import SafeConsumerError, ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
+from tests.harness.listing import each
 
 ILLEGAL_NAMES = [
     "",
@@ -19,7 +20,7 @@ ILLEGAL_NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", ILLEGAL_NAMES, ids=ascii)
+@each("name", ILLEGAL_NAMES)
 def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
     """Kafka's own rule: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or .."""
     with pytest.raises(ScopeSyntaxError) as caught:
@@ -27,7 +28,7 @@ def test_an_illegal_topic_name_is_refused_by_name(name: str) -> None:
     assert repr(name[:249]) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [None, 3, b"orders", ["orders"]])
+@each("name", [None, 3, b"orders", ["orders"]])
 def test_a_topic_name_that_is_no_text_is_refused(name: object) -> None:
     """Also by the class of errors that a drop-in user knows for bad values."""
     with pytest.raises(ScopeSyntaxError) as caught:
@@ -41,14 +42,14 @@ def test_the_longest_legal_name_is_accepted() -> None:
     assert scopes.topic("x" * 249).topic == "x" * 249
 
 
-@pytest.mark.parametrize("number", [-1, 2**31, True, 1.0, "1", None])
+@each("number", [-1, 2**31, True, 1.0, "1", None])
 def test_an_illegal_partition_number_is_refused(number: object) -> None:
     """A partition is an INT32 from 0."""
     with pytest.raises(ScopeSyntaxError, match="orders"):
         scopes.partition("orders", number)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -70,7 +71,6 @@ def test_an_illegal_partition_number_is_refused(number: object) -> None:
         "re:" + "x" * 4097,
         "re:" + "(" * 2000 + ")" * 2000,
     ],
-    ids=lambda text: text[:24],
 )
 def test_text_that_is_no_scope_is_refused(text: str) -> None:
     """Every way to be wrong is the same typed error."""
@@ -78,7 +78,7 @@ def test_text_that_is_no_scope_is_refused(text: str) -> None:
         scopes.parse(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("compiled", "message"),
     [
         (re.compile(""), "1 to 4096 characters"),
@@ -102,7 +102,7 @@ def test_inline_flags_are_accepted() -> None:
     assert scopes.pattern(re.compile("(?i)ORDERS")).matches("orders")
 
 
-@pytest.mark.parametrize("number", [0xD800, 0xDABC, 0xDFFF])
+@each("number", [0xD800, 0xDABC, 0xDFFF])
 def test_a_pattern_that_cannot_be_written_is_refused(number: int) -> None:
     """Half of a pair of surrogates fits into no control record; letters beside them do."""
     half = chr(number)

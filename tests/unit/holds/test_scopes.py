@@ -8,6 +8,7 @@ from kafka import TopicPartition
 from safeconsumer.errors import TargetTypeError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+from tests.harness.listing import each
 from tests.unit.holds.strategies import any_scopes, quick
 
 
@@ -25,7 +26,7 @@ def test_scopes_that_are_written_alike_are_equal(several: list[Scope]) -> None:
     assert len(set(several)) == len({str(one) for one in several})
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "scope"),
     [
         ("orders:3", Partition("orders", 3)),
@@ -47,7 +48,7 @@ def test_the_notation(text: str, scope: Scope) -> None:
     assert scopes.parse(text) == scope
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "covered", "uncovered"),
     [
         ("orders:3", [("orders", 3)], [("orders", 2), ("orders.eu", 3)]),

@@ -16,6 +16,7 @@ from safeconsumer.holds.state import (
     place,
     remove,
 )
+from tests.harness.listing import each
 
 ZERO, ONE, OTHER = ("orders", 0), ("orders", 1), ("audit", 0)
 ORDERS, AUDIT = scopes.topic("orders"), scopes.topic("audit")
@@ -27,7 +28,7 @@ def state_of(*holds: Hold) -> LedgerState:
     return place(LedgerState(), holds)[0]
 
 
-@pytest.mark.parametrize("scope", SCOPES, ids=str)
+@each("scope", SCOPES)
 def test_a_better_known_deadline_is_given_to_the_hold_there(scope: Scope) -> None:
     """All else of the hold, other owners' holds and other scopes stay as they were."""
     hold = Hold(scope=scope, owner="a", reason="r", deadline=5.0)

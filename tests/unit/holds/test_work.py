@@ -12,6 +12,7 @@ from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks, share
+from tests.harness.listing import each
 from tests.unit.holds.strategies import quick
 
 
@@ -165,7 +166,7 @@ def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
     assert letters > 50
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "settings"),
     [
         (Limits, {"records": 0}),

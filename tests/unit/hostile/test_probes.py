@@ -10,6 +10,7 @@ import pytest
 
 from safeconsumer.cli import probes
 from safeconsumer.worker import Health
+from tests.harness.listing import each
 
 
 class Alive:
@@ -59,7 +60,7 @@ def test_those_who_send_nothing_are_cut(port: int) -> None:
     assert threading.active_count() <= before
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "expected"),
     [
         (b"GET /live HTTP/1.0\r\nContent-Length: 1073741824\r\n\r\n", 200),

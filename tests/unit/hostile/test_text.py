@@ -11,6 +11,7 @@ from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
 from tests.harness.audit.telling import Telling
+from tests.harness.listing import each
 
 CLEAR = "\x1b[2J"
 
@@ -37,7 +38,7 @@ def test_a_command_refuses_such_a_pattern_in_one_line() -> None:
     assert (ended.exit_code, ended.output.count("\n")) == (2, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "said"),
     [
         ("plain é 漢", "plain é 漢"),

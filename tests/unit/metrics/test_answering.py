@@ -13,6 +13,7 @@ import pytest
 from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import answering, prometheus, serve
 from tests.harness.holds.forking import is_true_in_child
+from tests.harness.listing import each
 from tests.harness.metrics.fixtures import Maker
 from tests.harness.metrics.scraping import scrape
 from tests.harness.waiting import wait_for
@@ -86,7 +87,7 @@ def test_addresses_of_ipv6(host: str) -> None:
         server.end()
 
 
-@pytest.mark.parametrize("port", ["9100", 99_999, -1, True, None])
+@each("port", ["9100", 99_999, -1, True, None])
 def test_what_is_no_port_is_refused(port: int) -> None:
     """By a sentence, as where it was forgotten."""
     with pytest.raises(MetricsSourceError, match="takes a port from 0 to 65535, not"):

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from attrs import fields
 
 from safeconsumer import events
@@ -12,6 +11,7 @@ from safeconsumer.metrics import METRICS, Metric, reading, table
 from safeconsumer.worker import Stats
 from safeconsumer.worker.loop import OWNERS
 from safeconsumer.worker.results import BOUNDS
+from tests.harness.listing import each
 
 NAME = re.compile(r"[a-z][a-z_]*[a-z]")
 FORBIDDEN = {
@@ -26,7 +26,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
+@each("metric", METRICS)
 def test_a_name_says_what_it_is(metric: Metric) -> None:
     """A unit at its end, ``_total`` behind that of a counter, and plain letters."""
     assert NAME.fullmatch(metric.name)

@@ -9,6 +9,7 @@ import pytest
 
 from safeconsumer.errors import HoldsUnreadableError
 from safeconsumer.spark.hold_file import HoldFile
+from tests.harness.listing import each
 
 
 def write(path: Path, *holds: object, version: int = 1) -> None:
@@ -76,7 +77,7 @@ def test_a_hold_ends_at_its_time(tmp_path: Path) -> None:
     assert scopes_in(file) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -102,7 +103,7 @@ def test_what_cannot_be_read_cannot_be_told(tmp_path: Path, text: str) -> None:
         HoldFile(str(path)).state()
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "said"),
     [
         (

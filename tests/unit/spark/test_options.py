@@ -5,6 +5,7 @@ import pytest
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.group.settings import STATUS_TOPIC
 from safeconsumer.spark import options
+from tests.harness.listing import each
 
 
 def test_what_is_not_said_has_a_default() -> None:
@@ -21,7 +22,7 @@ def test_names_are_read_in_any_case() -> None:
     assert (parsed.fails_on_loss, parsed.file) == (False, "f")
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "named"),
     [
         ({"holds": "orders::"}, "holds: "),
@@ -98,7 +99,7 @@ def test_the_control_cluster_may_be_another_one() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "status"),
     [("true", STATUS_TOPIC), ("ops,own", None), ("ops, own, told", "told")],
 )

@@ -11,6 +11,7 @@ from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
 from safeconsumer.spark import platforms, provision
 from safeconsumer.spark.platforms import Version
+from tests.harness.listing import each
 
 
 class Installed:
@@ -42,7 +43,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Installed:
     return Installed(monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "line", "apache"),
     [
         ("4.2.0", (4, 2), "4.2.0"),
@@ -111,7 +112,7 @@ def test_the_connector_in_a_folder_is_of_the_same_scala(
         provision.connector_jars(tmp_path)
 
 
-@pytest.mark.parametrize(
+@each(
     "jar",
     [
         "spark-sql-kafka-0-10_2.12-3.5.7.jar",
@@ -146,7 +147,7 @@ def test_what_differs_within_the_line_is_a_warning(
     assert len(caplog.records) == warnings
 
 
-@pytest.mark.parametrize(
+@each(
     ("spark", "java", "said"),
     [
         ("3.5.7", "1.8", "runs on Java 8, and safekafka needs Java 17"),

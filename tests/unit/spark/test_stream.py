@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -25,6 +26,7 @@ from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import Query
 from safeconsumer.spark.stream import Stream
 from safeconsumer.spark.watch import HeldWatch
+from tests.harness.listing import each
 from tests.harness.spark.waiting import until
 
 
@@ -160,7 +162,7 @@ def test_a_pause_while_a_batch_is_planned_is_obeyed() -> None:
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-@pytest.mark.parametrize("why", ["hold", "trouble", "late"])
+@each("why", ["hold", "trouble", "late"])
 def test_a_partition_that_only_the_limiter_saw_is_held(why: str) -> None:
     """S1, S4: the official source looks partitions up anew for a rate limit."""
     lab = DeciderLab()
@@ -370,7 +372,7 @@ def test_where_the_official_source_fails_a_held_topic_that_is_gone_is_named(
     assert "returns" not in str(event)
 
 
-@pytest.mark.parametrize(
+@each(
     ("held", "gone", "why"),
     [
         ("orders", "returns", UNKNOWN),
@@ -588,7 +590,7 @@ def test_a_name_that_no_query_has_is_warned_of(
     assert lifted == "nothing is held for a query called 'nighly'"
 
 
-@pytest.mark.parametrize("query", [3, "", Query(id="1", name="nightly")])
+@each("query", [3, "", Query(id="1", name="nightly")])
 def test_a_query_is_named_by_its_name(
     query: Any,  # noqa: ANN401 - of a wrong type
 ) -> None:
@@ -604,7 +606,7 @@ def test_a_query_is_named_by_its_name(
     assert lab.controller.placed() == ()
 
 
-@pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True])
+@each("timeout", ["5s", None, math.nan, -1, True])
 def test_a_wait_has_seconds(
     timeout: Any,  # noqa: ANN401 - of a wrong type
 ) -> None:
@@ -613,8 +615,7 @@ def test_a_wait_has_seconds(
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
 
 
-@pytest.mark.parametrize("make", [ledger, Progress])
-@pytest.mark.parametrize("hooks", [print, 3])
+@each(("make", "hooks"), [*product([ledger, Progress], [print, 3])])
 def test_hooks_are_several(make: Callable[[Any], object], hooks: object) -> None:
     """As with a consumer, and in the same words."""
     with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kafka.consumer.fetcher import ConsumerRecord
 
 from safeconsumer._kafka.decoding import _batches
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 
 HEADER = 61
@@ -65,7 +66,7 @@ def test_records_are_made_from_any_place_on() -> None:
     assert read(SOUND, 0, 0) == ([], 0, 0)
 
 
-@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+@each("buffer", [bytes, bytearray, memoryview])
 def test_any_buffer_will_do(buffer: Any) -> None:
     """And what came from it does not change with it."""
     data = buffer(SOUND)
@@ -87,7 +88,7 @@ def test_a_skip_ends_before_the_first_that_is_wanted() -> None:
     assert _batches.pass_over(SOUND, 0, 4, -5) == (0, 0, 0, -1)
 
 
-@pytest.mark.parametrize("data", WRONG)
+@each("data", WRONG)
 def test_what_no_producer_writes(data: bytes) -> None:
     """The check says so, and neither reading nor skipping it goes anywhere else."""
     with pytest.raises(ValueError, match="producer writes"):
@@ -106,7 +107,7 @@ def one(body: str) -> bytes:
     return bytes([2 * len(inside)]) + inside
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         "00 00 00 01 01 00 00",  # a byte too many
@@ -187,7 +188,7 @@ class Other(tuple):
         raise AssertionError
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "arguments"),
     [
         (ValueError, {"at": -1}),
@@ -346,7 +347,7 @@ def test_others_run_while_a_large_batch_is_checked() -> None:
     assert steps > 1_000, "it had the interpreter to itself"
 
 
-@pytest.mark.parametrize("data", [SOUND, *WRONG])
+@each("data", [SOUND, *WRONG])
 def test_nothing_is_kept(data: bytes) -> None:
     """Neither of what it is given nor of what it makes, also after a fault in the middle."""
     append_time, epoch = 10**15, 10**12

@@ -17,6 +17,7 @@ from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.compare import TP
 
 INSTALL = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary"
@@ -49,7 +50,7 @@ def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> N
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
 
 
-@pytest.mark.parametrize("wanted", ["fast", "", "Auto", None])
+@each("wanted", ["fast", "", "Auto", None])
 def test_another_word_is_refused(wanted: Any) -> None:  # noqa: ANN401 - any mistake
     """Before anything is opened; with the words there are."""
     with pytest.raises(ValueError, match="auto, python, compiled"):

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import lz4.frame
-import pytest
 import snappy
 import zstandard
 from kafka import codec as codecs
 
 from safeconsumer._kafka.decoding.uncompressing import _Zstd
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, sealed, written
 from tests.unit.kafka.decoding.compare import Case, compared, records_of
 
@@ -38,7 +38,7 @@ def _ends(good: bytes) -> Iterator[bytes]:
         yield good + bytes(range(1, size + 1))
 
 
-@pytest.mark.parametrize("codec", PACK)
+@each("codec", PACK)
 def test_ends_that_are_missing_or_too_many(codec: int) -> None:
     """Libraries differ in what they forgive."""
     good = PACK[codec](PLAIN)
@@ -46,7 +46,7 @@ def test_ends_that_are_missing_or_too_many(codec: int) -> None:
     assert min(_read(codec, section) for section in _ends(good)) == 0
 
 
-@pytest.mark.parametrize("codec", PACK)
+@each("codec", PACK)
 def test_several_streams_in_one_batch(codec: int) -> None:
     """Whole, torn apart, with nothing before and behind."""
     pack = PACK[codec]
@@ -73,7 +73,7 @@ def test_snappy_without_and_with_a_foreign_frame() -> None:
         assert _read(2, broken) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"block_linked": True},
@@ -82,7 +82,6 @@ def test_snappy_without_and_with_a_foreign_frame() -> None:
         {"store_size": False},
         {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
     ],
-    ids=str,
 )
 def test_lz4_of_every_kind(options: dict[str, int]) -> None:
     """And each with every one of its bytes damaged."""
@@ -91,10 +90,9 @@ def test_lz4_of_every_kind(options: dict[str, int]) -> None:
     _flipped(3, good)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [{"write_checksum": True}, {"write_content_size": False}, {"level": 19}],
-    ids=str,
 )
 def test_zstd_of_every_kind(options: dict[str, int]) -> None:
     """And each with every one of its bytes damaged."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
 from tests.harness.kafka.offline import offline
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 from tests.unit.kafka.decoding.compare import (
     Case,
@@ -106,9 +108,7 @@ def _calling(picky: Picky) -> Callable[[bytes | None], Any]:
     return lambda data: picky.deserialize("", [], data)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=["object", "two arguments", "callable"])
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("start", [0, 4, 5])
+@each(("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])])
 def test_the_error_comes_behind_what_stands_before_it(
     form: Callable[[Picky], Any], error: type[Exception], start: int
 ) -> None:
@@ -129,9 +129,7 @@ def test_the_error_comes_behind_what_stands_before_it(
     assert [record[3] for record in records_of(steps)] == [*range(start, 5)]
 
 
-@pytest.mark.parametrize("magic", [1, 2])
-@pytest.mark.parametrize("codec", [0, 1])
-@pytest.mark.parametrize("decoder", ["python", "compiled"])
+@each(("decoder", "codec", "magic"), [*product(["python", "compiled"], [0, 1], [1, 2])])
 def test_what_a_seek_went_past_is_not_deserialized(
     decoder: str, codec: int, magic: int
 ) -> None:

@@ -1,9 +1,12 @@
 """The compiled decoder answers as upstream's does (P15)."""
 
+from itertools import product
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from kafka.errors import CorruptRecordError
 
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
@@ -41,7 +44,7 @@ def _offsets(case: Case) -> list[int]:
     return [record[3] for record in records_of(compared(case))]
 
 
-@pytest.mark.parametrize("codec", range(5))
+@each("codec", range(5))
 def test_every_codec_from_the_middle(codec: int) -> None:
     """A broker sends the whole batch; what stands below the fetch offset is skipped."""
     rows = [Row(5, b"k", b"v" * 50, (("h", b"1"), ("n", None)))] * 100
@@ -51,7 +54,7 @@ def test_every_codec_from_the_middle(codec: int) -> None:
     assert _offsets(case) == [*range(60, 210)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 1000, 5000])
+@each("count", [1, 2, 1000, 5000])
 def test_batches_of_any_size(count: int) -> None:
     """As one, and in the pieces that ``max_poll_records`` makes."""
     rows = many([Row(-5, None, b"x"), Row(2**40, b"key", None)], count)
@@ -71,14 +74,13 @@ def test_holes_and_missing_tails() -> None:
     assert positions == [9, 14, 32, end]
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", range(4))
+@each(("magic", "codec"), [*product([0, 1], range(4))])
 def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
     """Also in one answer: no record is lost, and an epoch stays where it was."""
     frame = Frame(magic=magic, codec=codec)
     data, at = b"", 0
-    for each in (frame, frame, Frame(epoch=4), frame, frame, Frame(epoch=5)):
-        more, at = written(at, [Row(value=b"v")] * 5, each)
+    for next_one in (frame, frame, Frame(epoch=4), frame, frame, Frame(epoch=5)):
+        more, at = written(at, [Row(value=b"v")] * 5, next_one)
         data += more
     steps = compared(Case(data=data, takes=(3,), fetch_offset=2))
     got = records_of(steps)
@@ -132,7 +134,7 @@ def test_checksums(check_crcs: bool) -> None:  # noqa: FBT001 - pytest's
     assert len(records_of(steps)) == (3 if check_crcs else 7)
 
 
-@pytest.mark.parametrize("cut", range(1, 80))
+@each("cut", range(1, 80))
 def test_a_partial_last_batch(cut: int) -> None:
     """Brokers send them; they are fetched again."""
     good, at = written(0, [Row()] * 3, Frame())
@@ -149,8 +151,10 @@ def test_metrics_when_drained_in_the_middle() -> None:
         compared(Case(data=data * 2, takes=(13,), drained_after=takes))
 
 
-@pytest.mark.parametrize("far", [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])
-@pytest.mark.parametrize("first", [0, 2**61, -(2**61)])
+@each(
+    ("first", "far"),
+    [*product([0, 2**61, -(2**61)], [2**61, 2**62 - 1, 2**62, -(2**62), -(2**63)])],
+)
 def test_a_forged_time_adds_up(first: int, far: int) -> None:
     """A sum beyond 64 bits, which no producer writes, is as large as in Python."""
     data, _ = written(0, [Row(first), Row(first + far)], Frame())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer._kafka.decoding import frames
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.answers import (
     Exchange,
     api_versions,
@@ -106,7 +107,7 @@ def test_what_upstream_refuses(data: st.DataObject) -> None:
     assert before in (expected[:-1], complete)
 
 
-@pytest.mark.parametrize("name", BAD)
+@each("name", BAD)
 def test_each_of_them_is_refused(name: str) -> None:
     """The comparison above compares errors, and not nothing with nothing."""
     parser = ours(_requests(BAD[name]), receive_message_max_bytes=2000)

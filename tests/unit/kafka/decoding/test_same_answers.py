@@ -18,6 +18,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.sought import PythonRecords
+from tests.harness.listing import each
 
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)
@@ -221,7 +222,7 @@ def test_the_compiled_decoder_is_taken_where_it_is(wanted: str) -> None:
     assert (choice.name, choice.detail) == ("compiled", "_batches.abi3.so")
 
 
-@pytest.mark.parametrize("wanted", ["fast", "", None])
+@each("wanted", ["fast", "", None])
 def test_another_word_is_refused(wanted: Any) -> None:
     """With the words there are."""
     with pytest.raises(ValueError, match="auto, python, compiled"):

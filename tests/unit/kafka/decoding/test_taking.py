@@ -8,6 +8,7 @@ from kafka.record import MemoryRecords
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
+from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 from tests.unit.kafka.decoding.compare import TP
 
@@ -47,7 +48,7 @@ def test_nothing_more_comes_after_ctrl_c() -> None:
     assert part.next_fetch_offset == 1
 
 
-@pytest.mark.parametrize("codec", [0, 1, 3, 4])
+@each("codec", [0, 1, 3, 4])
 def test_an_answer_is_not_kept_by_what_has_read_it(codec: int) -> None:
     """In the middle of a batch only its uncompressed bytes stay, after a drain nothing."""
     data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
