@@ -15,16 +15,16 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kafka.structs import TopicPartition
 from kafka.protocol import admin, consumer, metadata, producer
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import group as group_protocol
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import calc_crc32c
+from kafka.structs import TopicPartition
+
 from safeconsumer.testing import _apis
 from safeconsumer.testing._coordinator import Coordinator, group_of, refusal
 from safeconsumer.testing._wire import Frames, Header, framed
-
 
 _REQUESTS = {
     one.API_KEY: one

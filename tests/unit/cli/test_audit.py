@@ -153,14 +153,6 @@ def test_a_folder_inside_that_cannot_be_listed_is_named(
     assert f"{folder / 'host'} cannot be listed: Permission denied" in done.stderr
 
 
-def test_journals_of_no_partition_are_packed(tmp_path: Path) -> None:
-    """That they name none is no trouble: they could be read to their ends."""
-    idle = [Telling("a").then("call", op="poll", id=1)]
-    done = run(written(tmp_path / "fleet", idle), "--pack", tmp_path / "pack")
-    assert (done.exit_code, "not packed" in done.stderr) == (2, False)
-    assert list((tmp_path / "pack").rglob("*.parquet"))
-
-
 def test_journals_of_no_partition_say_so(tmp_path: Path) -> None:
     """Status 2, with its reason: a consumer that never got a partition."""
     done = run(written(tmp_path, [Telling("a").then("call", op="poll", id=1)]))

@@ -464,3 +464,11 @@ def hold(path: Path, *scopes: str) -> None:
         SharedJournal(path, wall=lambda: 1000.0).write(
             [("group-hold", {**said, "scope": scope})]
         )
+
+
+def test_journals_of_no_partition_are_packed(tmp_path: Path) -> None:
+    """That they name none is no trouble: they could be read to their ends."""
+    idle = [Telling("a").then("call", op="poll", id=1)]
+    done = run(written(tmp_path / "fleet", idle), "--pack", tmp_path / "pack")
+    assert (done.exit_code, "not packed" in done.stderr) == (2, False)
+    assert list((tmp_path / "pack").rglob("*.parquet"))
