@@ -11,7 +11,7 @@ from typing import Any
 from kafka import TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.sim.cluster_interim import Cluster
+from safeconsumer.testing._cluster import Cluster
 from tests.sim.network import PORT, Link, Network, register
 from tests.sim.world import EPOCH, Process, World
 
@@ -79,6 +79,7 @@ class Lab:
             call_later=world.call_later,
             wall=lambda: EPOCH + world.now + world.outside.skew,
             random=world.rng,
+            clock=lambda: world.now,
         )
         for number, host in enumerate(self.hosts, 1):
             self._listen(number, host)
@@ -99,24 +100,31 @@ class Lab:
 
     def history(self) -> tuple[Any, ...]:
         """Return every request so far: when, what, whose, to which broker."""
-        return tuple(self.cluster.requests)
+        return tuple(
+            (round(one.at, 6), one.api, one.origin, one.broker_id)
+            for one in self.cluster.requests
+        )
 
     def kinds(self, since: int = 0) -> list[str]:
         """Return the kinds of requests, without the first so many."""
-        return [api for _, api, _, _ in self.history()[since:]]
+        return [one.api for one in self.cluster.requests][since:]
 
-    def members(self, group: str) -> int:
+    def members(self, group: str = GROUP) -> int:
         """Return how many members the coordinator knows of."""
-        return len(self.cluster.coordinator.groups[group].members)
+        return len(self.cluster.groups.find(group).members)
 
-    def generation(self, group: str) -> int:
+    def generation(self, group: str = GROUP) -> int:
         """Return a group's generation."""
-        return self.cluster.coordinator.groups[group].generation
+        return self.cluster.groups.find(group).generation
+
+    def coordinator(self, group: str = GROUP) -> int:
+        """Return the number of the broker that coordinates a group."""
+        return self.cluster.nodes.coordinator_of(0, group)
 
     def committed(self, tp: TopicPartition, group: str = GROUP) -> int | None:
         """Return the offset that a group has committed for a partition."""
-        found = self.cluster.committed.get((group, *tp))
-        return None if found is None else found[0]
+        found = self.cluster.committed(group).get((tp.topic, tp.partition))
+        return None if found is None else found.offset
 
     def running(self) -> list[str]:
         """Return the threads of living processes that have not ended."""
@@ -136,7 +144,9 @@ class Lab:
 
     def partitions(self, name: str) -> list[TopicPartition]:
         """Return a topic's partitions."""
-        return [TopicPartition(*one) for one in self.cluster.logs if one[0] == name]
+        topic = self.cluster.topics.get(name)
+        assert topic is not None, f"there is no topic {name}"
+        return [TopicPartition(name, number) for number in range(len(topic.logs))]
 
     def append(self, tp: TopicPartition, count: int = 1, first: int = 0) -> None:
         """Append records to a partition: the values count from ``first``."""

@@ -4,7 +4,7 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 
 
@@ -96,12 +96,12 @@ def coordinator_away(lab: Lab, kind: type[KafkaConsumer]) -> Member:
     a.consumer.pause(*a.consumer.assignment())
     lab.sleep(1)
     asked = len(lab.history())
-    lab.cluster.down(lab.cluster.coordinator_of(GROUP), failover=9.0)
+    lab.cluster.down(lab.coordinator(), failover=9.0)
     lab.sleep(9)
     rate = lab.kinds(asked).count("FindCoordinator") / 9
     assert rate <= 10, f"FindCoordinator: {rate:.0f} a second"
     lab.sleep(60)
-    assert lab.members(GROUP) == 1
+    assert lab.members() == 1
     return a
 
 
@@ -110,13 +110,13 @@ def coordinator_away(lab: Lab, kind: type[KafkaConsumer]) -> Member:
 def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> None:
     """P8: it stays a member, goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
-    away = next(n for n in (1, 2, 3) if n != lab.cluster.coordinator_of(GROUP))
+    away = next(n for n in (1, 2, 3) if n != lab.coordinator())
     lab.network.isolate(a.process, f"broker-{away}")
-    generation = lab.generation(GROUP)
+    generation = lab.generation()
     for tp in lab.partitions("t"):
         lab.append(tp, 5, first=5)
     lab.sleep(120)
-    assert lab.generation(GROUP) == generation
+    assert lab.generation() == generation
     assert 30 <= read(a, b) < 60
     lab.network.heal(a.process, f"broker-{away}")
     reach(lab, 10, a, b)
@@ -131,7 +131,7 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> 
     """P6: it is evicted, joins again, and its strict hold is still there."""
     a, b = two_members(lab, records=5)
     a.consumer.pause("t", owner="ops")
-    coordinator = f"broker-{lab.cluster.coordinator_of(GROUP)}"
+    coordinator = f"broker-{lab.coordinator()}"
     lab.network.isolate(a.process, coordinator)
     b.owns(6)
     lab.network.heal(a.process, coordinator)
@@ -194,11 +194,11 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
     (tp,) = lab.topic("t", 1, records=5)
     a = lab.member(SafeConsumer, "t")
     lab.until(lambda: len(a.records) == 5)
-    generation = lab.generation(GROUP)
+    generation = lab.generation()
     for seconds in (86_400, -2 * 86_400, 86_400):
         lab.step_clock(a.process, seconds)
         lab.sleep(30)
-    assert lab.generation(GROUP) == generation
+    assert lab.generation() == generation
     lab.append(tp, 1, first=5)
     lab.until(lambda: len(a.records) == 6)
     a.stop()

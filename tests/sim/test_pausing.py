@@ -4,7 +4,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 
 
@@ -27,7 +27,7 @@ def quiet(member: Member, *paused: TopicPartition) -> int:
 
 def joined(lab: Lab, member: Member, count: int) -> None:
     """Wait until the coordinator has a member again, and it owns so many partitions."""
-    lab.until(lambda: lab.members(GROUP) and len(member.consumer.assignment()) == count)
+    lab.until(lambda: lab.members() and len(member.consumer.assignment()) == count)
 
 
 @pytest.mark.contract("P6")
@@ -63,12 +63,12 @@ def test_a_handler_of_400_s_at_kafkas_limit_of_300_s(
     lab.topic("t", 4, records=30)
     a = lab.member(kind, "t", max_poll_interval_ms=300_000)
     a.owns(4)
-    before, generation = quiet(a), lab.generation(GROUP)
+    before, generation = quiet(a), lab.generation()
     a.nap = 400
     lab.sleep(410)
     joined(lab, a, 4)
     lab.sleep(5)
-    assert lab.generation(GROUP) > generation
+    assert lab.generation() > generation
     assert len(a.records) - before == leaked
     a.stop()
 
@@ -86,7 +86,7 @@ def test_frozen_for_a_minute_past_its_session(
     before = quiet(a)
     lab.freeze(a.process)
     lab.sleep(60)
-    assert not lab.members(GROUP)
+    assert not lab.members()
     lab.thaw(a.process)
     joined(lab, a, 4)
     lab.sleep(5)
@@ -201,12 +201,12 @@ def test_what_is_paused_is_not_fetched_and_stays_a_member(lab: Lab) -> None:
     quiet(a)
     lab.sleep(10)
     asked, turns = len(lab.history()), lab.world.turns
-    generation, began = lab.generation(GROUP), lab.now
+    generation, began = lab.generation(), lab.now
     lab.sleep(150)
     kinds = lab.kinds(asked)
     assert "Fetch" not in kinds
     assert kinds.count("Heartbeat") == 50
-    assert lab.generation(GROUP) == generation
+    assert lab.generation() == generation
     assert (lab.world.turns - turns) / (lab.now - began) < 50
     a.stop()
 
