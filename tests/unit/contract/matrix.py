@@ -8,6 +8,7 @@ sources, so that it is the same with any broker, and without one.
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +29,7 @@ def promises() -> dict[str, str]:
     return dict(_PROMISE.findall(CONTRACT.read_text(encoding="utf-8")))
 
 
+@cache
 def proofs() -> dict[str, list[str]]:
     """Return the tests of each id that a test names, as pytest calls them."""
     found: dict[str, list[str]] = {}

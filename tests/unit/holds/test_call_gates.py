@@ -27,32 +27,6 @@ def _view(keys: list[HoldKey], *assigned: TopicPartition) -> PauseView:
 HELD = _view([APP], A, B)
 
 
-def test_what_is_gained_is_gated_if_all_was_held() -> None:
-    """Until the call ends."""
-    gates = CallGates()
-    gates = gates.begin(HELD)
-    assert gates.is_gating
-    gates = gates.reassign([C], [])
-    assert set(gates.closed) == {C}
-    gates = gates.end()
-    assert gates.closed
-    gates = gates.all_open()
-    assert not gates.closed
-    assert not gates.end().closed
-
-
-def test_nothing_is_gated_if_something_flowed() -> None:
-    """Or if nothing was assigned, ever, or outside of a call."""
-    gates = CallGates()
-    for view in (_view([APP], A, C), _view([], A), _view([APP])):
-        gates = gates.begin(view)
-        assert not gates.is_gating
-        assert not gates.reassign([B], []).closed
-        gates = gates.end()
-    gates = gates.begin(HELD).end().reassign([C], [])
-    assert not gates.closed
-
-
 def test_a_call_that_begins_with_nothing_assigned_goes_by_the_last() -> None:
     """Until the application chooses anew, outside of a call."""
     empty = _view([APP])
@@ -80,45 +54,12 @@ def test_what_was_resumed_by_name_in_one_call_is_not_gated_in_the_next() -> None
     assert set(gates.closed) == {("audit", 1)}
 
 
-def test_gates_open_when_all_holds_of_the_beginning_are_lifted() -> None:
-    """By whoever had placed them; what was placed since does not count."""
-    gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
-    gates = gates.lifted([APP], HELD)
-    assert gates.closed
-    gates = gates.lifted([OPS], HELD)
-    assert not gates.closed
-    assert not gates.reassign([("audit", 1)], []).closed
-
-
 def test_an_owner_that_lifts_all_it_has() -> None:
     """Counts as if it had named everything, and speaks for itself only."""
     gates = CallGates().begin(_view([APP, OPS], A, B)).reassign([C], [])
     gates = gates.given_up("ops")
     assert set(gates.closed) == {C}
     assert not gates.given_up("app").closed
-
-
-def test_a_resume_by_name_opens_the_gate_if_nobody_else_stands() -> None:
-    """Before or after the partition is gained."""
-    gates = CallGates().begin(_view([APP], A, B))
-    after = gates.reassign([C], [])
-    assert after.closed
-    assert not after.lifted([(AUDIT, "app")], _view([APP], A, B, C)).closed
-    assert not gates.lifted([(AUDIT, "app")], HELD).reassign([C], []).closed
-
-
-def test_a_resume_by_another_owner_opens_none() -> None:
-    """It speaks for itself only."""
-    gates = CallGates().begin(HELD).reassign([C], [])
-    gates = gates.lifted([(AUDIT, "ops")], _view([APP], A, B, C))
-    assert set(gates.closed) == {C}
-
-
-def test_a_gate_leaves_with_its_partition() -> None:
-    """And the holds that ended with theirs still stand."""
-    gates = CallGates().begin(HELD).reassign([C], [A, B]).reassign([A], [C])
-    assert set(gates.closed) == {A}
-    assert not gates.lifted([APP], _view([], A)).closed
 
 
 def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() -> None:
@@ -141,17 +82,3 @@ def test_lifting_many_holds_one_by_one_does_not_look_at_all_of_them_each_time() 
         gates = gates.lifted([key], view)
     assert not gates.closed
     assert looks == ["all"]
-
-
-def test_what_is_noted_twice_changes_nothing_more() -> None:
-    """A signal handler looks ahead to a change that has been applied in part."""
-    view = _view([APP, OPS], A, B)
-    gates = CallGates().begin(view)
-    for change in (
-        lambda gates: gates.reassign([C], [A]),
-        lambda gates: gates.lifted([APP], view),
-        lambda gates: gates.given_up("ops"),
-        lambda gates: gates.all_open(),
-    ):
-        gates = change(gates)
-        assert change(gates) == gates

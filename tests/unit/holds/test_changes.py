@@ -14,7 +14,6 @@ from safeconsumer.holds.changes import (
     Place,
     Remove,
     RemoveOwner,
-    TakeOver,
     open_questions,
     previewed,
 )
@@ -49,25 +48,6 @@ def test_what_is_placed_is_quiet_and_opens_no_gate() -> None:
     assert {hold.scope for hold in view.state} == {ORDERS, AUDIT}
     assert gates == GATED
     assert quiet(GAINED) == {A, B}
-
-
-def test_what_is_lifted_flows_unless_somebody_else_holds_it() -> None:
-    """Its gates open with the last of the holds that they stand in for."""
-    view, gates = previewed(GAINED, GATED, Remove(((ORDERS, "app"),)))
-    assert quiet(view) == {A, B}
-    assert set(gates.closed) == {C}
-    view, gates = previewed(view, gates, Remove(((ORDERS, "ops"),)))
-    assert quiet(view) == set()
-    assert not gates.closed
-
-
-def test_an_owner_that_goes_takes_its_own_holds_along() -> None:
-    view, gates = previewed(GAINED, GATED, RemoveOwner("app"))
-    assert {hold.owner for hold in view.state} == {"ops"}
-    assert set(gates.closed) == {C}
-    view, gates = previewed(view, gates, RemoveOwner("ops"))
-    assert not list(view.state)
-    assert not gates.closed
 
 
 def test_an_assignment_gates_what_it_gains_and_forgets_what_departs() -> None:
@@ -109,13 +89,6 @@ def test_a_change_that_was_applied_already_is_the_same_again() -> None:
     ):
         once = previewed(GAINED, GATED, change)
         assert previewed(*once, change) == once
-
-
-def test_what_a_change_concerns() -> None:
-    holds = (Hold(scope=ORDERS), Hold(scope=AUDIT, owner="ops"))
-    assert Place(holds).scopes() == (ORDERS, AUDIT)
-    assert TakeOver(holds, {}).scopes() == (ORDERS, AUDIT)
-    assert Remove(((AUDIT, "ops"),)).scopes() == (AUDIT,)
 
 
 def asked(questions: list[tuple[Pattern, str]]) -> set[tuple[str, str]]:

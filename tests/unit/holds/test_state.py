@@ -11,10 +11,8 @@ from safeconsumer.holds.scope import ALL, Scope
 from safeconsumer.holds.state import (
     LedgerState,
     end_assignment,
-    expire,
     move,
     place,
-    remove,
 )
 from tests.harness.listing import each
 
@@ -73,52 +71,6 @@ def test_what_cannot_be_moved_is_left_alone_and_the_rest_is_moved() -> None:
     assert nothing == ()
 
 
-def test_a_hold_that_is_there_already_does_not_end_the_list() -> None:
-    """What stands is left out, what is new is placed; with nothing new it is no change."""
-    old, new = Hold(scope=ORDERS), Hold(scope=AUDIT)
-    before = state_of(old)
-    after, placed = place(before, [old, new])
-    assert placed == (new,)
-    assert set(after) == {old, new}
-    assert after.version == before.version + 1
-    same, nothing = place(after, [old, new])
-    assert same is after
-    assert nothing == ()
-
-
-def test_lifting_what_is_not_there_does_not_end_the_list() -> None:
-    hold = Hold(scope=AUDIT, owner="a")
-    before = state_of(hold, Hold(scope=ORDERS, owner="a"))
-    after, removed = remove(before, [(ORDERS, "b"), (ALL, "a"), (AUDIT, "a")])
-    assert removed == (hold,)
-    assert [one.scope for one in after] == [ORDERS]
-    assert not after.covers(OTHER)
-
-
-def test_a_hold_that_was_replaced_does_not_expire_by_its_old_deadline() -> None:
-    """Only the very hold that is in force, and at its deadline, not before."""
-    old = Hold(scope=ORDERS, owner="a", deadline=5.0)
-    new = evolve(old, deadline=9.0)
-    state = state_of(old, new)
-    assert expire(state, [old], 5.0) == (state, ())
-    assert expire(state, [old, new], 8.9) == (state, ())
-    assert expire(state, [old, new], 9.0)[1] == (new,)
-    assert expire(state, [Hold(scope=ORDERS, owner="a")], 9.0) == (state, ())
-
-
-def test_a_bound_hold_ends_when_nothing_that_it_covers_is_left() -> None:
-    """And not by the departure of what it never covered, nor while a part of it stays."""
-    bound = Hold(scope=ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
-    state = state_of(bound, Hold(scope=AUDIT), Hold(scope=ALL))
-    assert end_assignment(state, frozenset({OTHER}), [])[1] == ()
-    assert end_assignment(state, frozenset({ZERO}), [OTHER, ONE])[1] == ()
-    assert end_assignment(state, frozenset(), [])[1] == ()
-    after, ended = end_assignment(state, frozenset({ZERO}), [OTHER])
-    assert ended == (bound,)
-    assert {one.scope for one in after} == {AUDIT, ALL}
-    assert not after.bound
-
-
 def test_a_hold_that_is_placed_without_the_bond_loses_it() -> None:
     """The last ``pause`` of an owner says when its hold ends."""
     bound = Hold(scope=ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
@@ -149,9 +101,3 @@ def test_what_still_covers_a_part_of_a_scope() -> None:
     assert fresh.matches("orders")
     assert not fresh.matches("audit")
     assert set(state.overlapping(fresh)) == {narrow, topic, matching, everything}
-
-
-def test_the_names_that_holds_have() -> None:
-    """Of partitions and of topics; a pattern has no name."""
-    state = state_of(Hold(scope=scopes.of(OTHER)), Hold(scope=ORDERS), Hold(scope=ORD))
-    assert state.named_topics() == {"audit", "orders"}
