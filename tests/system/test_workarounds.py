@@ -21,14 +21,11 @@ from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tests.broker.regression import (
     test_claims,
-    test_fetching,
     test_forgotten_join,
     test_gained,
     test_listeners,
     test_lost_membership,
-    test_positions,
     test_rebalance_moves,
-    test_starvation,
     test_subscription_changes,
 )
 from tests.harness.regression import fixtures
@@ -83,20 +80,6 @@ SITUATIONS: list[tuple[Callable[..., None], dict[str, Any]]] = [
         test_lost_membership.test_a_heartbeat_without_an_answer_is_no_reason_to_spin,
         {"how": "poll", "is_paused": False},
     ),
-    (
-        test_starvation.test_resume_after_another_partition_was_read_between,
-        {"how": "poll", "other": "is drained"},
-    ),
-    (test_starvation.test_pausing_around_fetches_in_flight_loses_nothing, {}),
-    (
-        test_fetching.test_data_that_is_here_is_delivered_after_resume_without_a_fetch,
-        {"how": "iterate"},
-    ),
-    (
-        test_fetching.test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for,
-        {},
-    ),
-    (test_positions.test_an_answer_about_commits_is_not_used_after_newer_ones, {}),
     (test_listeners.test_a_commit_in_a_listener_is_refused_with_what_works, {}),
 ]
 

@@ -12,22 +12,12 @@ from safeconsumer.testing.cases.lab import Lab
 from tests.broker.conformance.expected import is_known
 from tests.harness.conformance.clients import CLIENTS, IN_CI, Client
 from tests.harness.conformance.environments import launch_of
-from tests.harness.conformance.outcomes import Verdict
 from tests.harness.conformance.run import tried
 
 pytestmark = pytest.mark.real_broker
 
-DEAF = Client(
-    name="deaf",
-    title="deaf",
-    family="none",
-    adapter="tests.broker.conformance.adapters.deaf:Adapter",
-    arguments=("safeconsumer:SafeConsumer",),
-    protocol="range",
-)
-NOT_ABOUT_PAUSING = "a-join-outlasts-its-poll"
-RACES = [("stock", NOT_ABOUT_PAUSING)]
-"""What can be forced, ``broker/regression/test_forgotten_join`` forces."""
+RACES = [("stock", "a-join-outlasts-its-poll")]
+"""What can be forced, ``sim/test_forgotten_join`` forces."""
 
 LabOf = Callable[[Client], Lab]
 
@@ -62,12 +52,3 @@ def test_a_client_does_what_is_known_of_it(
     """A change of either is noticed: ours gets worse, or kafka-python another."""
     outcome = tried(CASES[case], lab_of(CLIENTS[client]), CLIENTS[client])
     assert is_known(outcome), outcome
-
-
-@pytest.mark.parametrize("case", [name for name in CASES if name != NOT_ABOUT_PAUSING])
-def test_a_client_whose_pause_does_nothing_passes_no_case(
-    case: str, lab_of: LabOf
-) -> None:
-    """Each case can fail, and for the reason that it is there for."""
-    outcome = tried(CASES[case], lab_of(DEAF), DEAF)
-    assert outcome.verdict == Verdict.DIFFERS, outcome.seen

@@ -1,0 +1,135 @@
+"""
+The reusable cases' lab, in a world: what is a process there is a simulated one here.
+
+Nothing of a case is written again. Its calls go to the same adapter, each in the thread
+of a simulated process that can be frozen and killed.
+"""
+
+import queue
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing.cases import lab as cases
+from safeconsumer.testing.cases.absent import AbsentError
+from safeconsumer.testing.cases.member import answer, found
+from safeconsumer.testing.cases.process import ClientError, Launch
+from tests.sim.lab import Lab
+
+# The adapters know no key for the simulated network.
+Ours = partial(SafeConsumer, proxy_url="sim://")
+Stock = partial(KafkaConsumer, proxy_url="sim://")
+
+_SECONDS_OF_A_TURN = 1e-3  # of CPU; that of the machine is no evidence
+
+
+class Process:
+    """A simulated process with one adapter in it; the same calls as a real one."""
+
+    def __init__(self, lab: Lab, launch: Launch) -> None:
+        self._lab = lab
+        self._adapter = found(launch.adapter)(*launch.arguments)
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._awaited = 0
+        self._process, _ = lab.start("case", self._serve)
+
+    def _serve(self) -> None:
+        while True:
+            request = self._requests.get()
+            if request["call"] == "cpu":
+                turns = self._lab.world.turns
+                self._answers.put({"result": turns * _SECONDS_OF_A_TURN})
+            else:
+                self._answers.put(answer(self._adapter, request))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was not killed."""
+        return not self._process.is_dead
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether every call that was begun was waited for."""
+        return not self._awaited
+
+    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401 - the adapter's
+        """Do one call and return what it returned."""
+        self.begin(name, **args)
+        return self.answer(name)
+
+    def begin(self, name: str, **args: object) -> None:
+        """Let the adapter begin a call."""
+        self._awaited += 1
+        self._requests.put({"call": name, "with": args})
+
+    def answer(self, _: str) -> Any:  # noqa: ANN401 - the adapter's
+        """Wait for the call that was begun; a world tells what never ends."""
+        found = self._answers.get()
+        self._awaited -= 1
+        if "absent" in found:
+            raise AbsentError(found["absent"])
+        if "error" in found:
+            error = ClientError(found["error"], found["text"])
+            error.add_note(found["trace"])
+            raise error
+        return found["result"]
+
+    def has_answered(self) -> bool:
+        """Whether the call that was begun has ended."""
+        return not self._answers.empty()
+
+    def freeze(self) -> None:
+        """Stop it."""
+        self._lab.freeze(self._process)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._lab.thaw(self._process)
+
+    def kill(self) -> None:
+        """End it, without a word to the group."""
+        self._lab.kill(self._process)
+
+
+class Broker:
+    """The world's cluster, as the cases' lab knows brokers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.is_real = False
+        self.group_config = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 500}
+        self.client_config = lab.connection
+        (self.bootstrap,) = lab.connection["bootstrap_servers"]
+        self.create_topic = lab.cluster.create_topic
+        self.delete_topic = lab.cluster.delete_topic
+        self.add_partitions = lab.cluster.add_partitions
+
+
+class CasesLab(cases.Lab):
+    """
+    Lends cases what they need of a world.
+
+    Args:
+        lab: the world's.
+        protocol: an assignor's name.
+        consumer: ``Ours`` or ``Stock``.
+        adapter: ``module:Class``, what plays the cases' calls with it.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        protocol: str,
+        consumer: str = "Ours",
+        adapter: str = "safeconsumer.testing.cases.adapter:Adapter",
+    ) -> None:
+        self._lab = lab
+        arguments = (f"{__name__}:{consumer}",)
+        launch = Launch(python=Path(), adapter=adapter, arguments=arguments)
+        super().__init__(Broker(lab), launch, protocol, Path())
+
+    def _process(self) -> Any:  # noqa: ANN401 - it has the calls of a real one
+        return self._idle.pop() if self._idle else Process(self._lab, self._launch)

@@ -1,0 +1,60 @@
+"""The reusable cases in virtual time: ours passes them, others do what is known of them."""
+
+import pytest
+
+from safeconsumer.testing.cases import test_one_consumer
+from safeconsumer.testing.cases.catalogue import CASES, Case
+from tests.broker.conformance.expected import is_known
+from tests.harness.conformance.clients import CLIENTS, Client
+from tests.harness.conformance.outcomes import Verdict
+from tests.harness.conformance.run import tried
+from tests.sim.cases import CasesLab
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+
+ASSIGNORS = ("range", "cooperative-sticky")
+WITHOUT_GROUP = test_one_consumer.PART
+
+PLAYED = [
+    pytest.param(case, assignor, id=f"{name}-{assignor}")
+    for name, case in CASES.items()
+    for assignor in ASSIGNORS[: 1 if case.part == WITHOUT_GROUP else 2]
+]
+ABOUT_PAUSING = [
+    pytest.param(case, id=name)
+    for name, case in CASES.items()
+    if name != "a-join-outlasts-its-poll"
+]
+DEAF = Client(
+    name="deaf",
+    title="deaf",
+    family="none",
+    adapter="tests.broker.conformance.adapters.deaf:Adapter",
+    protocol="range",
+)
+
+
+@pytest.mark.parametrize(("case", "assignor"), PLAYED)
+@simulated(nightly=20)
+def test_ours_passes(lab: Lab, case: Case, assignor: str) -> None:
+    """Whatever the case's docstring says is so."""
+    cases = CasesLab(lab, assignor)
+    case.run(cases)
+    cases.end_case()
+
+
+@pytest.mark.parametrize("case", ABOUT_PAUSING)
+@simulated(seeds=1)
+def test_stock_does_here_what_it_does_with_kafka(lab: Lab, case: Case) -> None:
+    """It leaks, starves and raises where it is known to: the world is no kinder."""
+    outcome = tried(case, CasesLab(lab, "range", "Stock"), CLIENTS["stock"])
+    assert is_known(outcome), outcome
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", ABOUT_PAUSING)
+@simulated(seeds=1)
+def test_a_client_whose_pause_does_nothing_passes_no_case(lab: Lab, case: Case) -> None:
+    """Each case can fail, and for the reason that it is there for."""
+    outcome = tried(case, CasesLab(lab, "range", "Ours", DEAF.adapter), DEAF)
+    assert outcome.verdict == Verdict.DIFFERS, outcome.seen

@@ -1,0 +1,207 @@
+"""What a pause does to requests, to answers on the way, and to what is buffered."""
+
+import re
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CorruptRecordError
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing._batches import Batch
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_ways, known, stock_fails
+
+
+@pytest.mark.contract("P1")
+@both_ways
+@simulated()
+def test_an_answer_that_comes_after_the_pause_waits_for_the_resume(
+    lab: Lab, how: str
+) -> None:
+    """P1: paused while its fetch was on the way, nothing comes, and nothing is lost."""
+    p0, p1 = lab.topic("t", 2, records=5)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(p0)
+    late.end()
+    reader.reads(p1, range(5))
+    reader.is_silent()
+    assert reader.consumer.position(p0) == 0
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(5))
+
+
+@stock_fails("any answer about metadata counts as the one that is waited for")
+@simulated(seeds=1)
+def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """Without it, now and then a new consumer reads nothing for five minutes."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, kind, group_id=None)
+    lab.sleep(5)
+    late = lab.cluster.fail("Metadata", is_held=True)
+    reader.consumer._cluster.request_update()
+    lab.until(lambda: late.kept)
+    reader.consumer.subscribe([p0.topic])
+    late.end()
+    reader.reads(p0, range(3))
+
+
+def asked_for(lab: Lab, since: int) -> set[tuple[str, int]]:
+    """Return the partitions that Fetch requests named, but for the first so many."""
+    some = list(lab.cluster.requests)[since:]
+    return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
+
+
+@simulated()
+def test_requests_name_the_partitions_that_flow_and_no_others(lab: Lab) -> None:
+    """Those that are paused are in none of them."""
+    p0, p1 = lab.topic("t", 2, records=1)
+    # With sessions a request names only what has changed since the last one.
+    settings = {"enable_incremental_fetch_sessions": False, "fetch_max_wait_ms": 100}
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], **settings)
+    reader.take(2)
+    reader.consumer.pause(p0)
+    lab.sleep(1)
+    since = len(lab.cluster.requests)
+    reader.is_silent(seconds=2)
+    assert asked_for(lab, since) == {p1}
+
+
+LEVELS: dict[str, Any] = {
+    "partition": lambda consumer: consumer.pause(*consumer.assignment()),
+    "topic": lambda consumer: consumer.pause("t"),
+    "pattern": lambda consumer: consumer.pause(re.compile("t.*")),
+    "consumer": lambda consumer: consumer.pause_all(),
+}
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.parametrize("level", LEVELS)
+@simulated()
+def test_no_fetch_is_sent_at_any_level(lab: Lab, level: str) -> None:
+    """P11: a pause of all partitions sends nothing, however it was said."""
+    tps = lab.topic("t", 2, records=1)
+    reader = Reader(lab, SafeConsumer, tps=tps)
+    reader.take(2)
+    LEVELS[level](reader.consumer)
+    lab.sleep(1)
+    since = len(lab.history())
+    reader.is_silent()
+    assert "Fetch" not in lab.kinds(since)
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (SafeConsumer, "poll"),
+        (SafeConsumer, "iterate"),
+        pytest.param(
+            KafkaConsumer,
+            "iterate",
+            marks=known("it fetches what it has: its position lags behind"),
+        ),
+    ],
+)
+@simulated()
+def test_what_is_here_comes_after_the_resume_without_another_fetch(
+    lab: Lab, kind: type[KafkaConsumer], how: str
+) -> None:
+    """P8: pauses and resumes ask for no record again, however long they last."""
+    (p0,) = lab.topic("t", 1, records=200)
+    asked: list[int] = []
+    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message))
+    reader = Reader(lab, kind, tps=[p0], how=how)
+    reader.take(3)
+    for count in (50, 70):
+        reader.consumer.pause(p0)
+        reader.is_silent(seconds=20)
+        reader.consumer.resume(p0)
+        reader.take(count)
+    reader.reads(p0, range(123, 200))
+    assert set(asked) <= {0, 200}
+
+
+def offsets_in(message: Any) -> list[int]:  # noqa: ANN401 - a request
+    """Return the offsets that a Fetch asks for."""
+    if message.api != "Fetch":
+        return []
+    topics = message.body.topics
+    return [one.fetch_offset for topic in topics for one in topic.partitions]
+
+
+@simulated()
+def test_every_subset_of_four_partitions(lab: Lab) -> None:
+    """Whichever are paused, the others flow and these keep their positions."""
+    tps = lab.topic("t", 4)
+    reader = Reader(lab, SafeConsumer, tps=tps, fetch_max_wait_ms=100)
+    subsets = chain.from_iterable(combinations(tps, size) for size in range(5))
+    for number, paused in enumerate(subsets):
+        reader.consumer.pause(*paused)
+        for tp in tps:
+            lab.append(tp)
+        reader.is_silent(of=paused, seconds=1)
+        assert {tp: reader.consumer.position(tp) for tp in tps} == {
+            tp: number if tp in paused else number + 1 for tp in tps
+        }
+        reader.consumer.resume(*paused)
+        reader.until(lambda n=number: all(n in reader.offsets(tp) for tp in tps))
+    assert all(reader.offsets(tp) == list(range(16)) for tp in tps)
+
+
+@pytest.mark.contract("P8")
+@both_ways
+@pytest.mark.parametrize("first", [4, 10], ids=["in a batch", "between two"])
+@simulated()
+def test_a_pause_in_the_middle_and_at_the_end_of_a_batch(
+    lab: Lab, how: str, first: int
+) -> None:
+    """P8: it takes effect between two records of a batch, and between two batches."""
+    (p0,) = lab.topic("t", 1, records=10)
+    lab.append(p0, 10, first=10)
+    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
+    reader.take(first)
+    reader.consumer.pause(p0)
+    reader.is_silent()
+    assert reader.consumer.position(p0) == first
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(first, 20))
+
+
+@both_ways
+@simulated()
+def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(
+    lab: Lab, how: str
+) -> None:
+    """Others flow past it; the error comes when the partition flows again."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
+    reader.until(lambda: len(reader.log) == 6)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    corrupt(lab, p0)
+    late.end()
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(p0)
+    late.end()
+    lab.append(p1, 3, first=3)
+    reader.reads(p1, range(3, 6))
+    assert reader.consumer.position(p0) == 3
+    reader.consumer.resume(p0)
+    with pytest.raises(CorruptRecordError):
+        reader.until(lambda: False)
+
+
+def corrupt(lab: Lab, tp: TopicPartition) -> None:
+    """Put a record into a partition whose last byte is another than was sent."""
+    lab.append(tp)
+    batches = lab.cluster.log(*tp).batches
+    last = batches.pop()
+    batches.append(Batch(last.header, last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))

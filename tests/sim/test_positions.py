@@ -1,0 +1,201 @@
+"""Positions, seeks and commits of a paused partition."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Listener, Reader, both_ways, stock_fails
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    """Return what is committed for an offset."""
+    return OffsetAndMetadata(offset, "", -1)
+
+
+@both_ways
+@pytest.mark.parametrize("is_first", [True, False], ids=["seek-pause", "pause-seek"])
+@pytest.mark.parametrize("state", ["parsed", "on its way"])
+@simulated(seeds=1)
+def test_a_seek_wins_over_parked_data(
+    lab: Lab, how: str, state: str, *, is_first: bool
+) -> None:
+    """After a seek while paused the sought offset comes, not parked data."""
+    (p0,) = lab.topic("t", 1, records=30)
+    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    if state == "parsed":
+        late.end()
+        reader.take(4)
+    else:
+        reader.until(lambda: late.kept)
+    steps = [lambda: reader.consumer.seek(p0, 20), lambda: reader.consumer.pause(p0)]
+    for step in steps if is_first else reversed(steps):
+        step()
+    late.end()
+    reader.is_silent()
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(20, 30))
+
+
+@simulated()
+def test_seeks_to_the_beginning_and_the_end_wake_nothing(lab: Lab) -> None:
+    """Both work on a paused partition."""
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, tps=[p0])
+    reader.take(10)
+    consumer = reader.consumer
+    consumer.pause(p0)
+    consumer.seek_to_beginning(p0)
+    assert consumer.position(p0) == 0
+    reader.is_silent()
+    consumer.seek_to_end(p0)
+    assert consumer.position(p0) == 10
+    consumer.seek_to_beginning(p0)
+    reader.is_silent()
+    assert consumer.paused() == {p0}
+    consumer.resume(p0)
+    reader.reads(p0, range(10))
+
+
+@pytest.mark.parametrize(
+    ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
+)
+@simulated()
+def test_a_partition_paused_before_its_first_position_gets_one(
+    lab: Lab, reset: str, first: int
+) -> None:
+    """By reset or by commit; and it stays quiet until it is resumed."""
+    p0, flowing = lab.topic("t", 2, records=10)
+    settings = {"group_id": GROUP, "auto_offset_reset": reset}
+    reader = Reader(lab, SafeConsumer, tps=[p0, flowing], **settings)
+    if reset == "none":
+        reader.consumer.commit({p0: at(4), flowing: at(4)})
+    reader.consumer.pause(p0)
+    assert reader.consumer.position(p0) == first
+    assert reader.consumer.position(flowing) == first
+    reader.is_silent(of=[p0])
+    lab.append(p0)
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(first, 11))
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@simulated()
+def test_a_pause_before_the_first_record_keeps_the_sought_start(
+    lab: Lab, reset: str
+) -> None:
+    """Sought and paused in the listener, it starts where it was sought."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, auto_offset_reset=reset)
+    consumer = reader.consumer
+
+    def seek_and_pause(assigned: set[TopicPartition]) -> None:
+        for tp in assigned:
+            consumer.seek(tp, 6)
+        consumer.pause(*(assigned & {tps[0]}))
+
+    consumer.subscribe(["t"], listener=Listener(assigned=seek_and_pause))
+    reader.owns(tps)
+    reader.is_silent(of=tps[:1])
+    assert reader.offsets(tps[1]) == list(range(6, 10))
+    assert consumer.position(tps[0]) == 6
+    consumer.resume(tps[0])
+    reader.reads(tps[0], range(6, 10))
+
+
+@stock_fails("an answer that nobody took is kept under its partitions alone")
+@simulated()
+def test_an_answer_about_commits_is_not_used_after_newer_ones(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """Found by the model: it goes on where it was committed meanwhile."""
+    p0, other = lab.topic("t", 2, records=10)
+    reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
+    consumer = reader.consumer
+    consumer.commit({p0: at(2)})
+    late = lab.cluster.fail("OffsetFetch", is_held=True)
+    reader.until(lambda: late.kept)
+    consumer.seek(p0, 7)  # the question is not asked again; its answer comes
+    late.end()
+    lab.sleep(1)
+    reader.reads(p0, range(7, 10))
+    consumer.commit()
+    consumer.assign([other])
+    consumer.assign([p0])
+    assert consumer.position(p0) == 10
+
+
+@contextmanager
+def asked_what_is_committed(
+    lab: Lab, reader: Reader, tp: TopicPartition
+) -> Iterator[None]:
+    """Poll on another thread until the block is over; the answer comes after it."""
+    late = lab.cluster.fail("OffsetFetch", is_held=True)
+    reader.consumer.assign([tp])
+    thread = threading.Thread(target=reader.poll, args=(20, 1))
+    thread.start()
+    lab.until(lambda: late.kept)
+    yield
+    late.end()
+    thread.join()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@simulated()
+def test_an_answer_about_commits_counts_in_its_ownership_only(
+    lab: Lab, *, committed: bool
+) -> None:
+    """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
+    p0, p1 = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer)
+    other = Reader(lab, SafeConsumer, client_id="other")
+    if committed:
+        other.consumer.commit({p0: at(2)})
+    with asked_what_is_committed(lab, reader, p0):
+        reader.consumer.assign([p1])
+        other.consumer.commit({p0: at(6)})
+        reader.consumer.assign([p0])
+    reader.take(4 - len(reader.log))
+    assert reader.offsets(p0) == [6, 7, 8, 9]
+
+
+@simulated()
+def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
+    """The answer is about a position that nobody needs any more."""
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer)
+    reader.consumer.commit({p0: at(2)})
+    with asked_what_is_committed(lab, reader, p0):
+        reader.consumer.seek(p0, 7)
+    reader.take(3 - len(reader.log))
+    assert reader.offsets(p0) == [7, 8, 9]
+
+
+@both_ways
+@pytest.mark.parametrize("is_automatic", [True, False])
+@simulated(seeds=1)
+def test_commits_while_paused_are_what_was_delivered(
+    lab: Lab, how: str, *, is_automatic: bool
+) -> None:
+    """A commit works while paused, and covers no parked record."""
+    (p0,) = lab.topic("t", 1, records=20)
+    settings = {"group_id": GROUP, "enable_auto_commit": is_automatic}
+    reader = Reader(lab, SafeConsumer, tps=[p0], how=how, **settings)
+    consumer = reader.consumer
+    reader.take(7)
+    consumer.pause(p0)
+    if is_automatic:
+        reader.is_silent(seconds=15)
+    else:
+        consumer.commit()
+    assert (lab.committed(p0), consumer.committed(p0), consumer.position(p0)) == (
+        7,
+    ) * 3
+    consumer.resume(p0)
+    reader.reads(p0, range(7, 20))
