@@ -60,7 +60,6 @@ def open_broker(bootstrap: str | None) -> Iterator[EmbeddedBroker | TidyCluster]
     Start the embedded broker, or connect to a cluster; delete what was made there.
 
     Raises:
-        EmbeddedBrokerUnavailableError: confluent-kafka is missing.
         BrokerNotReachableError: nothing answers in 5 s, or it is not Kafka.
     """
     if bootstrap is None:

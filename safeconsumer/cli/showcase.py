@@ -61,7 +61,6 @@ def show(
 
     Raises:
         CommandError: a package of the console is missing.
-        EmbeddedBrokerUnavailableError: confluent-kafka is missing.
     """
     serving = served()
     settings = Control()

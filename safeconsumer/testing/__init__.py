@@ -4,16 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from safeconsumer.testing._old_faults import Hold
-    from safeconsumer.testing._requests import Request
+    from safeconsumer.testing._connections import Request
     from safeconsumer.testing.clients import Clients
-    from safeconsumer.testing.embedded import EmbeddedBroker
+    from safeconsumer.testing.embedded import EmbeddedBroker, Hold
     from safeconsumer.testing.errors import (
         BrokerCommandError,
         BrokerTypeError,
-        EmbeddedBrokerUnavailableError,
         EndlessRunError,
-        UnsupportedByBrokerError,
     )
     from safeconsumer.testing.existing import ExistingCluster, broker_of
     from safeconsumer.testing.ghost import Ghost
@@ -35,7 +32,6 @@ __all__ = [
     "Clients",
     "DeadRecord",
     "EmbeddedBroker",
-    "EmbeddedBrokerUnavailableError",
     "EndlessRunError",
     "ExistingCluster",
     "Ghost",
@@ -46,7 +42,6 @@ __all__ = [
     "PollTimeoutError",
     "Request",
     "RetriedRecord",
-    "UnsupportedByBrokerError",
     "WorkerRun",
     "broker_of",
     "make_record",
@@ -61,18 +56,16 @@ _WHERE = {
     "Clients": "clients",
     "DeadRecord": "workers",
     "EmbeddedBroker": "embedded",
-    "EmbeddedBrokerUnavailableError": "errors",
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
     "Ghost": "ghost",
-    "Hold": "_old_faults",
+    "Hold": "embedded",
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",
     "PollTimeoutError": "polling",
-    "Request": "_requests",
+    "Request": "_connections",
     "RetriedRecord": "workers",
-    "UnsupportedByBrokerError": "errors",
     "WorkerRun": "workers",
     "broker_of": "existing",
     "make_record": "workers",

@@ -236,23 +236,34 @@ class Cluster:
         """
         now_ms = self.now_ms() if now is None else int(now * 1000)
         for topic in self.topics:
-            kept_ms = topic.number("retention.ms")
-            kept_bytes = topic.number("retention.bytes")
-            if "delete" not in topic.setting("cleanup.policy"):
-                continue
-            for log in topic.logs:
-                if kept_ms >= 0:
-                    log.expire(now_ms - kept_ms)
-                if kept_bytes >= 0:
-                    log.shrink(kept_bytes)
+            self._retain(topic, now_ms)
         self.fetches.look_again()
 
     def clean(self) -> None:
-        """Retain, and compact what has left its topic's active segment: ``segment.ms``."""
-        self.retain()
+        """
+        Delete and compact what the settings say that topics were given.
+
+        Compacted is what has left the active segment: ``segment.ms``. Kafka's default of
+        a week deletes nothing here: a test may write records of long ago.
+        """
         for topic in self.topics:
+            if topic.settings.keys() & {"retention.ms", "retention.bytes"}:
+                self._retain(topic, self.now_ms())
             if "compact" in topic.setting("cleanup.policy"):
                 self._compact(topic, self.now_ms() - topic.number("segment.ms"))
+
+    def _retain(self, topic: Topic, now_ms: int) -> None:
+        kept_ms, kept_bytes = (
+            topic.number("retention.ms"),
+            topic.number("retention.bytes"),
+        )
+        if "delete" not in topic.setting("cleanup.policy"):
+            return
+        for log in topic.logs:
+            if kept_ms >= 0:
+                log.expire(now_ms - kept_ms)
+            if kept_bytes >= 0:
+                log.shrink(kept_bytes)
 
     def _compact(self, topic: Topic, oldest_active: float) -> None:
         oldest_tombstone = self.now_ms() - topic.number("delete.retention.ms")
@@ -293,20 +304,20 @@ class Cluster:
         """Let a broker take connections again."""
         self.nodes.up(node)
 
-    def freeze(self, node: int) -> None:
-        """Let a broker take connections and answer nothing, until :meth:`unfreeze`."""
-        self._silent.add(node)
-        for connection in self._of(node):
+    def freeze(self, *nodes: int) -> None:
+        """Let brokers take connections and answer nothing, until :meth:`unfreeze`."""
+        self._silent.update(nodes)
+        for connection in self._of(*nodes):
             connection.fall_silent()
 
-    def unfreeze(self, node: int) -> None:
-        """Let a broker answer again, beginning with what has come meanwhile."""
-        self._silent.discard(node)
-        for connection in self._of(node):
+    def unfreeze(self, *nodes: int) -> None:
+        """Let brokers answer again, beginning with what has come meanwhile."""
+        self._silent.difference_update(nodes)
+        for connection in self._of(*nodes):
             connection.speak()
 
-    def _of(self, node: int) -> list[Connection]:
-        return [one for one in self._connections.values() if one.node == node]
+    def _of(self, *nodes: int) -> list[Connection]:
+        return [one for one in self._connections.values() if one.node in nodes]
 
     def _fail_over(self, node: int) -> None:
         successor = self.nodes.fence(node)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-# Kafka's own defaults, but for the time after which records are deleted: never.
+# Kafka's own defaults.
 TOPIC_DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
@@ -19,7 +19,7 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
     "min.insync.replicas": "1",
     "preallocate": "false",
     "retention.bytes": "-1",
-    "retention.ms": "-1",
+    "retention.ms": "604800000",
     "segment.bytes": "1073741824",
     "segment.index.bytes": "10485760",
     "segment.jitter.ms": "0",

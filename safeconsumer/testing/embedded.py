@@ -1,33 +1,106 @@
 """Runs a Kafka cluster inside the test's process: no Java, no Docker, up in 0.1 s."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from types import MappingProxyType, TracebackType
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.testing import _apis
-from safeconsumer.testing._front import Front
-from safeconsumer.testing._mock_cluster import Cluster
-from safeconsumer.testing._old_faults import Hold
-from safeconsumer.testing._requests import Request
-from safeconsumer.testing.errors import BrokerCommandError, UnsupportedByBrokerError
+from safeconsumer.testing import _codes, _ports, _protocol
+from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._connections import Request
+from safeconsumer.testing._faults import ANY, Fault
+from safeconsumer.testing._sockets import Sockets
+from safeconsumer.testing._topics import RefusedError
+from safeconsumer.testing.errors import BrokerCommandError
+
+_T = TypeVar("_T")
+
+
+class Hold:
+    """
+    Keeps the answers to some requests back until :meth:`release`.
+
+    A context manager: leaving it releases the answers. While an answer is kept its
+    connection takes no further request, as with a slow broker.
+    """
+
+    def __init__(
+        self, broker: "EmbeddedBroker", api: str, client_id: str | None
+    ) -> None:
+        _protocol.api_key(api)
+        self._broker = broker
+        self._changed = threading.Condition()
+        self._fault = Fault(
+            api=api, client_id=client_id, is_held=True, on_keep=self._kept
+        )
+
+    @property
+    def count(self) -> int:
+        """How many answers are being kept back."""
+        return len(self._fault.kept)
+
+    def wait(self, count: int = 1, timeout: float = 10.0) -> None:
+        """
+        Return once this many answers are being kept back.
+
+        Raises:
+            TimeoutError: it did not happen within ``timeout`` seconds.
+
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.count >= count, timeout):
+                api = self._fault.api
+                msg = f"{self.count} of {count} answers to {api} in {timeout} s"
+                raise TimeoutError(msg)
+
+    def begin(self) -> None:
+        """Keep answers back from now on."""
+        self._broker.command(self._fault.begin)
+
+    def release(self) -> None:
+        """Send the kept answers in the order they came, and all that follow."""
+        if self._broker.is_running:
+            self._broker.command(lambda _: self._fault.end())
+
+    def _kept(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
 
 
 class EmbeddedBroker:
     """
     Run a cluster of one or more brokers in this process until it is stopped.
 
-    librdkafka's mock cluster keeps topics, records and offsets; the group protocol is
-    answered by this kit, because the mock's is not reliable with several members.
-    It does not delete or compact topics, keeps no offsets that a transaction commits,
-    has no authorization, and does not serve the commands of ``safeconsumer`` for
-    groups, which end with an error that says so: those need Apache Kafka.
-    Nothing outlives the process, and only 127.0.0.1 is listened on. Every method may
-    be called by any thread. A context manager: starts on entry, stops on exit.
+    It is written for tests, in Python, and answers kafka-python, aiokafka and librdkafka
+    as Apache Kafka does: groups of the classic protocol, idempotent and transactional
+    producers, readers of committed records, fetch sessions, compaction and retention,
+    leaders and coordinators that move, and what admin clients ask about topics, groups
+    and settings.
+
+    It has no TLS, no logins and no authorizer, no quotas, no replicas that lag behind
+    and no groups of the newer protocol (KIP-848). Records are in memory; nothing
+    outlives the process, and only 127.0.0.1 is listened on. Records are deleted by age if
+    their topic was given ``retention.ms``; Kafka's week of everything else never passes.
+
+    Every method may be called by any thread. A context manager: starts on entry, stops
+    on exit.
 
     Args:
         brokers: how many, numbered from 1.
+        port: where the first one listens, the others behind it; None finds free ones.
 
     """
 
@@ -38,31 +111,35 @@ class EmbeddedBroker:
         {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
     )
 
-    def __init__(self, brokers: int = 1) -> None:
+    def __init__(self, brokers: int = 1, port: int | None = None) -> None:
         if brokers < 1:
             msg = f"a cluster has at least one broker, not {brokers}"
             raise ValueError(msg)
         self._count = brokers
-        self._cluster: Cluster | None = None
+        self._port = port
+        self._sockets: Sockets | None = None
+        self._slowness: dict[int, Fault] = {}
 
     def start(self) -> Self:
         """
         Start the brokers and return this object once they accept connections.
 
         Raises:
-            EmbeddedBrokerUnavailableError: confluent-kafka is missing or unfit; the
-                message says what to install.
+            OSError: somebody else listens on a port that was asked for.
 
         """
-        if self._cluster is None:
-            self._cluster = Cluster(self._count)
+        if self._sockets is None:
+            ports = range(self._port, self._port + self._count) if self._port else ()
+            free = (_ports.free_port() for _ in self.broker_ids)
+            self._sockets = Sockets(tuple(ports or free))
         return self
 
     def stop(self) -> None:
         """Cut all connections and drop everything; a second call does nothing."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.stop()
+        sockets, self._sockets = self._sockets, None
+        self._slowness.clear()
+        if sockets is not None:
+            sockets.stop()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -78,15 +155,19 @@ class EmbeddedBroker:
     # Where it is
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self._sockets is not None
+
+    @property
     def bootstrap(self) -> str:
         """The brokers' addresses, for ``bootstrap_servers``."""
-        addresses = self._running().addresses
-        return ",".join(f"{host}:{port}" for host, port in addresses)
+        return ",".join(f"{host}:{port}" for host, port in self._running().addresses)
 
     @property
     def client_config(self) -> dict[str, Any]:
         """The settings by which any kafka-python client reaches this broker."""
-        return {"bootstrap_servers": self.bootstrap.split(","), "api_version": (2, 3)}
+        return {"bootstrap_servers": self.bootstrap.split(",")}
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
@@ -104,38 +185,58 @@ class EmbeddedBroker:
         Args:
             name: of the topic.
             partitions: how many.
-            settings: returned to clients that ask for them. They have no effect:
-                nothing is deleted by age or compacted.
+            settings: of the topic, as Kafka names them, such as ``cleanup.policy``.
 
         Raises:
-            BrokerCommandError: it exists, its name is illegal, or it would have no
-                partition.
+            BrokerCommandError: it exists, its name or a setting is illegal, or it would
+                have no partition.
 
         """
         _check_topic(name, partitions)
-        cluster, given = self._running(), dict(settings or {})
-        cluster.mock.create_topic(name, partitions, self._count)
-        cluster.call(lambda: cluster.shared.settings.given.update({name: given}))
+        self.command(lambda cluster: cluster.create_topic(name, partitions, settings))
 
     def delete_topic(self, name: str) -> None:
-        """Raise UnsupportedByBrokerError, always: use a real broker."""
-        command = "delete_topic"
-        raise _unsupported(command, name)
+        """
+        Delete a topic with its records, and what groups committed of it.
+
+        Raises:
+            BrokerCommandError: there is no such topic.
+
+        """
+        self.command(lambda cluster: cluster.delete_topic(name))
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Raise UnsupportedByBrokerError, always: use a real broker."""
-        command = "add_partitions"
-        raise _unsupported(command, f"{name} to {total}")
+        """
+        Let a topic grow to ``total`` partitions.
+
+        Raises:
+            BrokerCommandError: there is no such topic, or it has as many.
+
+        """
+        self.command(lambda cluster: cluster.add_partitions(name, total))
+
+    def compact(self, name: str) -> None:
+        """
+        Keep the last record of each key of a topic, now.
+
+        A topic with ``cleanup.policy=compact`` is compacted by itself, too: what is
+        older than its ``segment.ms``, once a second.
+
+        Raises:
+            BrokerCommandError: there is no such topic.
+
+        """
+        self.command(lambda cluster: cluster.compact(name))
 
     def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
         """Make another broker the leader of one partition."""
-        self._running().mock.set_leader(topic, partition, self._known(broker_id))
+        node = self._known(broker_id)
+        self.command(lambda cluster: cluster.lead(topic, partition, node))
 
     def move_coordinator(self, group: str, broker_id: int) -> None:
         """Make another broker the coordinator of one group; its members stay in it."""
-        cluster = self._running()
-        cluster.mock.set_coordinator(group, self._known(broker_id))
-        cluster.call(lambda: cluster.shared.coordinators.update({group: broker_id}))
+        node = self._known(broker_id)
+        self.command(lambda cluster: cluster.move_coordinator(group, node))
 
     # Faults
 
@@ -150,16 +251,12 @@ class EmbeddedBroker:
             times: how many requests.
 
         """
-        key, cluster = _apis.api_key(api), self._running()
-        faults = cluster.shared.faults
+        _protocol.api_key(api)
         if error == "DISCONNECT":
-            cluster.call(lambda: faults.cut(key, times))
-            return
-        codes = [_apis.error_code(error)] * times
-        if key in _apis.ANSWERED_HERE:
-            cluster.call(lambda: faults.push(key, codes))
+            self.command(lambda cluster: cluster.fail(api, is_cut=True, count=times))
         else:
-            cluster.mock.push_errors(key, codes)
+            code = _codes.error_code(error)
+            self.command(lambda cluster: cluster.fail(api, error=code, count=times))
 
     def hold(self, api: str, client_id: str | None = None) -> Hold:
         """
@@ -170,41 +267,52 @@ class EmbeddedBroker:
             client_id: only this client's requests; None means every client's.
 
         """
-        hold, cluster = Hold(api, client_id), self._running()
-        cluster.call(lambda: cluster.shared.faults.holds.append(hold))
+        hold = Hold(self, api, client_id)
+        hold.begin()
         return hold
 
     def clear_faults(self) -> None:
         """Forget errors that have not been used yet, and release every hold."""
-        cluster = self._running()
-        for key in _apis.API_NAMES:
-            cluster.mock.clear_errors(key)
-        cluster.call(cluster.shared.faults.clear)
+
+        def clear(cluster: Cluster) -> None:
+            slowness = self._slowness.values()
+            for fault in tuple(cluster.faults.active):
+                if fault not in slowness:
+                    fault.end()
+
+        self.command(clear)
 
     def down(self, broker_id: int | None = None) -> None:
         """Cut one broker's connections and refuse new ones; None means every broker."""
-        for front in self._chosen(broker_id):
-            self._running().run(front.down())
+        for node in self._chosen(broker_id):
+            self._running().down(node)
 
     def up(self, broker_id: int | None = None) -> None:
         """Accept connections again, at the same address; records are still there."""
-        for front in self._chosen(broker_id):
-            self._running().run(front.up())
+        for node in self._chosen(broker_id):
+            self._running().up(node)
 
     def freeze(self, broker_id: int | None = None) -> None:
         """Stop answering: connections are accepted, and requests are not answered."""
-        for front in self._chosen(broker_id):
-            self._running().run(front.fall_silent())
+        nodes = self._chosen(broker_id)
+        self.command(lambda cluster: cluster.freeze(*nodes))
 
     def unfreeze(self, broker_id: int | None = None) -> None:
         """Answer again, beginning with the requests that came meanwhile."""
-        for front in self._chosen(broker_id):
-            self._running().run(front.speak())
+        nodes = self._chosen(broker_id)
+        self.command(lambda cluster: cluster.unfreeze(*nodes))
 
     def set_rtt(self, seconds: float, broker_id: int | None = None) -> None:
-        """Let every answer of librdkafka's half take this long (group requests do not)."""
-        for front in self._chosen(broker_id):
-            self._running().mock.set_rtt(front.broker_id, round(seconds * 1000))
+        """Let every answer take this long."""
+
+        def set_(cluster: Cluster) -> None:
+            for node in self._chosen(broker_id):
+                if node in self._slowness:
+                    self._slowness.pop(node).end()
+                if seconds:
+                    self._slowness[node] = cluster.fail(ANY, delay=seconds, node=node)
+
+        self.command(set_)
 
     def heal(self) -> None:
         """
@@ -226,33 +334,42 @@ class EmbeddedBroker:
         The last 100,000 are kept.
         """
         if api is not None:
-            _apis.api_key(api)
-        cluster = self._running()
-        taken = cluster.call(lambda: tuple(cluster.shared.log))
+            _protocol.api_key(api)
+        taken = self.command(lambda cluster: tuple(cluster.requests))
         return tuple(r for r in taken if api is None or r.api == api)
 
     def clear_requests(self) -> None:
         """Forget the requests seen so far."""
-        cluster = self._running()
-        cluster.call(cluster.shared.log.clear)
+        self.command(lambda cluster: cluster.requests.clear())
 
     def members(self, group: str) -> tuple[str, ...]:
         """Return the ids of a group's present members."""
-        cluster = self._running()
-        return cluster.call(lambda: cluster.shared.coordinator.groups[group].members)
+        return self.command(lambda cluster: cluster.groups.find(group).members)
 
     def generation(self, group: str) -> int:
         """How many rebalances of a group have got past their joining."""
-        cluster = self._running()
-        return cluster.call(lambda: cluster.shared.coordinator.groups[group].generation)
+        return self.command(lambda cluster: cluster.groups.find(group).generation)
 
     # Inside
 
-    def _running(self) -> Cluster:
-        if self._cluster is None:
+    def command(self, what: Callable[[Cluster], _T]) -> _T:
+        """
+        Do something with the cluster, in its thread.
+
+        Raises:
+            BrokerCommandError: it cannot be done, or the broker does not run.
+
+        """
+        try:
+            return self._running().call(what)
+        except (RefusedError, LookupError) as error:
+            raise BrokerCommandError(str(error)) from error
+
+    def _running(self) -> Sockets:
+        if self._sockets is None:
             msg = "the embedded broker is not running; start() it first"
             raise BrokerCommandError(msg)
-        return self._cluster
+        return self._sockets
 
     def _known(self, broker_id: int) -> int:
         if broker_id not in self.broker_ids:
@@ -260,10 +377,8 @@ class EmbeddedBroker:
             raise ValueError(msg)
         return broker_id
 
-    def _chosen(self, broker_id: int | None) -> list[Front]:
-        fronts = self._running().fronts
-        ids = self.broker_ids if broker_id is None else (self._known(broker_id),)
-        return [fronts[i] for i in ids]
+    def _chosen(self, broker_id: int | None) -> tuple[int, ...]:
+        return self.broker_ids if broker_id is None else (self._known(broker_id),)
 
 
 def _check_topic(name: object, partitions: object) -> None:
@@ -275,8 +390,3 @@ def _check_topic(name: object, partitions: object) -> None:
     if not is_number or cast("int", partitions) < 1:
         message = f"{name} cannot have {partitions!r} partitions: 1 or more"
         raise BrokerCommandError(message)
-
-
-def _unsupported(command: str, what: str) -> UnsupportedByBrokerError:
-    msg = f"{command} {what}: the embedded broker cannot, a real one can"
-    return UnsupportedByBrokerError(msg)

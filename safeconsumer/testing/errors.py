@@ -1,15 +1,6 @@
 """Defines the errors of the test kit."""
 
-from safeconsumer.errors import MissingExtraError, SafeConsumerError
-
-INSTALL = "pip install 'safeconsumer[demo]'"
-
-
-class EmbeddedBrokerUnavailableError(MissingExtraError):
-    """The embedded broker cannot run here; the message says why and what to install."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the embedded broker cannot start: {why}; {INSTALL}")
+from safeconsumer.errors import SafeConsumerError
 
 
 class BrokerCommandError(SafeConsumerError):
@@ -18,10 +9,6 @@ class BrokerCommandError(SafeConsumerError):
 
 class EndlessRunError(SafeConsumerError):
     """``run_worker`` has made as many calls as it may, and records still come."""
-
-
-class UnsupportedByBrokerError(SafeConsumerError):
-    """The broker's kind cannot do what was asked; the message says which kind can."""
 
 
 class BrokerTypeError(SafeConsumerError, TypeError):

@@ -14,7 +14,6 @@ from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import DiffersError, NotReachedError
 from safeconsumer.testing.cases.process import ClientError, HangsError, launch_of
 from safeconsumer.testing.embedded import EmbeddedBroker
-from safeconsumer.testing.errors import UnsupportedByBrokerError
 from safeconsumer.testing.existing import ExistingCluster
 
 ASSIGNORS = ("range", "cooperative-sticky")
@@ -31,14 +30,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip what the class or the broker has no call for; fail in one readable line."""
+    """Skip what the class has no call for; fail in one readable line."""
     __tracebackhide__ = True
     try:
         return (yield)
     except AbsentError as error:
         pytest.skip(f"this class has no such call: {error}")
-    except UnsupportedByBrokerError as error:
-        pytest.skip(f"{error}: --bootstrap HOST:PORT")
     except NotReachedError as error:
         raise _failed(error, "could not be tried: ") from None
     except (DiffersError, ClientError, HangsError) as error:

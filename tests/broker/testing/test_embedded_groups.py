@@ -83,7 +83,7 @@ def test_a_lone_member_takes_a_new_topic_of_its_pattern(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
     """
-    A member that rejoins by itself is answered: the mock's own groups hang here.
+    A member that rejoins by itself is answered.
 
     kafka-python's own consumer forgets such a join where a ``poll`` ends before it.
     """

@@ -30,12 +30,13 @@ def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
 def test_a_topic_tells_the_settings_it_was_created_with(
     broker: EmbeddedBroker, admin: KafkaAdminClient
 ) -> None:
-    """And of the others that nothing is deleted by age; of no topic it tells none."""
+    """And of the others what Kafka does without them; of no topic it tells none."""
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
     holds, orders, nothing = topics.ask(admin, ("holds", "orders", "nope"))
-    assert holds.settings == {"cleanup.policy": "compact", "retention.ms": "-1"}
-    assert (orders.partitions, (orders.settings or {})["retention.ms"]) == (3, "-1")
+    assert (holds.settings or {})["cleanup.policy"] == "compact"
+    kept = (orders.settings or {})["retention.ms"]
+    assert (orders.partitions, kept) == (3, "604800000")
     assert (nothing.partitions, nothing.settings) == (0, None)
     wanted = [ConfigResource(ConfigResourceType.TOPIC, "holds", ["cleanup.policy"])]
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
@@ -49,16 +50,6 @@ def test_the_right_to_ask_can_be_missing(
     (refused,) = topics.ask(admin, ("orders",))
     (told,) = topics.ask(admin, ("orders",))
     assert (refused.settings, told.settings is None) == (None, False)
-
-
-def test_a_client_that_sees_what_it_knows_does_not_ask(broker: EmbeddedBroker) -> None:
-    """It announces librdkafka's requests only: how long records are kept is unknown."""
-    broker.create_topic("orders", 1)
-    client = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    try:
-        assert topics.retention(client, ("orders",)) == {}
-    finally:
-        client.close()
 
 
 def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:

@@ -10,6 +10,7 @@ broker, or to all. Everything runs in one asyncio thread.
 
 import asyncio
 import contextlib
+import io
 import random
 import struct
 import threading
@@ -17,10 +18,10 @@ from collections.abc import Callable, Iterable
 from typing import Self
 
 from attrs import field, frozen
+from kafka.protocol.api_header import RequestHeader
 
-from safeconsumer.testing import _apis
-from safeconsumer.testing._front import stop_listening
-from safeconsumer.testing._wire import Header
+from safeconsumer.testing._protocol import API_KEYS
+from safeconsumer.testing._sockets import stop_listening
 
 _LENGTH = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
@@ -55,7 +56,7 @@ class Rule:
             return False
         if self.clients and not link.client.startswith(self.clients):
             return False
-        return not self.api or api_key == _apis.API_KEYS[self.api]
+        return not self.api or api_key == API_KEYS[self.api]
 
 
 class Link:
@@ -108,10 +109,10 @@ class Link:
     ) -> None:
         while True:
             frame = await _frame(reader)
-            header = Header.read(frame)
+            header = RequestHeader.decode(io.BytesIO(frame))
             self.client = header.client_id or self.client
-            self._asked[header.correlation_id] = header.api_key
-            await self._proxy.before_request(self, header.api_key)
+            self._asked[header.correlation_id] = header.request_api_key
+            await self._proxy.before_request(self, header.request_api_key)
             writer.write(_LENGTH.pack(len(frame)) + frame)
             await writer.drain()
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from safeconsumer.testing import _apis
 from safeconsumer.testing._ports import free_port
-from safeconsumer.testing._wire import Frames, Writer, framed
+from safeconsumer.testing._protocol import API_KEYS
 from tests.system.soak.proxy import Proxy, Rule
 
 LIMIT = 10.0
@@ -32,12 +31,12 @@ class Broker(socketserver.ThreadingTCPServer):
 
 class _Answering(socketserver.BaseRequestHandler):
     def handle(self) -> None:
-        frames = Frames()
-        while data := self.request.recv(1000):
-            for frame in frames.feed(data):
+        with self.request.makefile("rb") as stream:
+            while head := stream.read(4):
+                frame = stream.read(*struct.unpack(">i", head))
                 number = struct.unpack_from(">i", frame, 4)[0]
                 self.server.seen.put(number)  # type: ignore[attr-defined]  # Broker's
-                self.request.sendall(framed(struct.pack(">i", number)))
+                self.request.sendall(struct.pack(">ii", 4, number))
 
 
 class Client:
@@ -46,20 +45,18 @@ class Client:
     def __init__(self, address: tuple[str, int], name: str) -> None:
         self.socket = socket.create_connection(address, LIMIT)
         self._name = name
-        self._frames = Frames()
 
     def ask(self, number: int, api: str = "Fetch") -> None:
-        head = Writer().int16(_apis.API_KEYS[api]).int16(1).int32(number)
-        self.socket.sendall(framed(head.string(self._name).done()))
+        name = self._name.encode()
+        head = struct.pack(">hhih", API_KEYS[api], 1, number, len(name))
+        self.socket.sendall(struct.pack(">i", len(head + name)) + head + name)
 
     def answers(self, count: int = 1) -> list[int]:
         found: list[int] = []
         while len(found) < count:
-            data = self.socket.recv(1000)
+            data = self.socket.recv(8, socket.MSG_WAITALL)
             assert data, "the connection was closed"
-            found += [
-                struct.unpack(">i", frame)[0] for frame in self._frames.feed(data)
-            ]
+            found.append(struct.unpack(">ii", data)[1])
         return found
 
     def is_silent(self) -> bool:

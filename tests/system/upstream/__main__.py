@@ -24,9 +24,6 @@ SCRIPTS = {
     "cut_metadata": "kafka-python",
     "missed_generation": "kafka-python",
     "lost_commit": "kafka-python",
-    "mock_assignors": "confluent-kafka",
-    "mock_versions": "confluent-kafka",
-    "mock_sync": "confluent-kafka",
     "arroyo_drops": "sentry-arroyo",
 }
 

@@ -12,7 +12,6 @@ from click.testing import Result as Run
 from safeconsumer.cli import brokers, demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.testing.errors import EmbeddedBrokerUnavailableError
 from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
 from tests.harness.cli.results import as_known, result
 
@@ -168,21 +167,3 @@ def test_help_lists_every_exit_status() -> None:
 
     ends = {"DONE", "FAILED", "USAGE", "UNREACHABLE", "NOT_SHOWN", "NOT_PLAYED"}
     assert all(f"{Status[name]:>3}  " in text for name in {*ends, "INTERRUPTED"})
-
-
-def test_a_missing_embedded_broker_tells_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One line, status 2, and nothing on stdout."""
-
-    def missing(_bootstrap: str | None) -> None:
-        why = "confluent-kafka is not installed"
-        raise EmbeddedBrokerUnavailableError(why)
-
-    monkeypatch.setattr(demo, "open_broker", missing)
-
-    ended = run()
-
-    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
-    (line,) = ended.stderr.splitlines()
-    assert "pip install 'safeconsumer[demo]'" in line

@@ -1,0 +1,150 @@
+"""Runs a cluster behind sockets: one asyncio loop in a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._connections import Connection
+
+_T = TypeVar("_T")
+_HOST = "127.0.0.1"
+_COMMAND_TIMEOUT = 10.0
+_CLEAN_EVERY = 1.0  # seconds; Kafka's own log.retention.check.interval.ms is 5 minutes
+
+
+class Sockets:
+    """
+    A cluster whose brokers listen on ports of this host, until :meth:`stop`.
+
+    Any thread may call; the cluster itself is touched by the loop's thread only.
+    """
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.addresses = [(_HOST, port) for port in ports]
+        self._loop = asyncio.new_event_loop()
+        self._servers: dict[int, asyncio.Server] = {}
+        self._cluster = Cluster(
+            self.addresses,
+            call_later=self._loop.call_later,
+            wall=time.time,
+            clock=time.monotonic,
+        )
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="embedded-kafka", daemon=True
+        )
+        self._thread.start()
+        try:
+            for node, _ in enumerate(ports, start=1):
+                self._run(self._listen(node))
+            self._loop.call_soon_threadsafe(self._clean)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Cut all connections and end the thread."""
+        for node in tuple(self._servers):
+            self._run(self._stop_listening(node))
+        self._run(_let_connections_close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_COMMAND_TIMEOUT)
+        self._loop.close()
+
+    def call(self, command: Callable[[Cluster], _T]) -> _T:
+        """Do something with the cluster in its thread, and return the result."""
+
+        async def call() -> _T:
+            return command(self._cluster)
+
+        return self._run(call())
+
+    def down(self, node: int) -> None:
+        """Refuse connections to a broker and cut those there are."""
+        self._run(self._stop_listening(node))
+
+    def up(self, node: int) -> None:
+        """Let a broker accept connections; nothing if it does already."""
+        self._run(self._listen(node))
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(_COMMAND_TIMEOUT)
+
+    def _clean(self) -> None:
+        self._cluster.clean()
+        self._loop.call_later(_CLEAN_EVERY, self._clean)
+
+    async def _listen(self, node: int) -> None:
+        if node not in self._servers:
+            self._cluster.up(node)
+            host, port = self.addresses[node - 1]
+            self._servers[node] = await self._loop.create_server(
+                lambda: _Socket(self._cluster, node), host, port
+            )
+
+    async def _stop_listening(self, node: int) -> None:
+        """Close a broker's listening sockets, and then its connections."""
+        server = self._servers.pop(node, None)
+        if server is None:
+            return
+        await stop_listening(server)
+        self._cluster.down(node, failover=None)
+        # Last: from Python 3.12 on this waits until every connection is closed.
+        await server.wait_closed()
+
+
+class _Socket(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, cluster: Cluster, node: int) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  for the checker
+        try:
+            self._connection = self._cluster.connect(
+                self._node, transport.write, transport.abort
+            )
+        except ConnectionRefusedError:
+            transport.abort()  # accepted while the broker went down
+
+    def data_received(self, data: bytes) -> None:
+        if self._connection is not None:
+            self._connection.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._connection is not None:
+            self._connection.lost()
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """
+    Close a server's listening sockets; its connections stay as they are.
+
+    asyncio never closes a socket that was accepted in the turn in which its server is
+    closed. So the server first accepts no more, and three turns later each connection
+    that it did accept has been given to its protocol.
+    """
+    loop = server.get_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    server.close()
+
+
+async def _let_connections_close() -> None:
+    """Give aborted transports the turns that they need to close their sockets."""
+    current = asyncio.current_task()
+    tasks = [task for task in asyncio.all_tasks() if task is not current]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for _ in range(3):
+        await asyncio.sleep(0)
