@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import LeaveGroupRequest
 
@@ -283,6 +284,7 @@ class Member(Reader):
 
     Attributes:
         polls: how many polls have ended.
+        error: what has ended them, the class of Kafka's exception.
         process: what is frozen.
     """
 
@@ -295,6 +297,7 @@ class Member(Reader):
     ) -> None:
         super().__init__(stage, None, [])
         self.polls = 0
+        self.error = ""
         self._make = lambda: kind(*topics, **stage.settings(self._kinds, **settings))
         self._calls: list[Callable[[], None]] = []
         self._poll_ms = settings.pop("poll_ms", 50)
@@ -304,17 +307,23 @@ class Member(Reader):
 
     def _live(self) -> None:
         self.consumer = self._make()
-        while not self._is_over:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                call()
-            if self._is_still:
-                time.sleep(0.05)
-                continue
-            self._poll_as_a_member()
-            self.polls += 1
+        try:
+            while not self._is_over:
+                self._turn()
+        except KafkaError as error:
+            self.error = type(error).__name__
         self.consumer.close(autocommit=False)
         self._has_ended = True
+
+    def _turn(self) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        if self._is_still:
+            time.sleep(0.05)
+        else:
+            self._poll_as_a_member()
+            self.polls += 1
 
     def _poll_as_a_member(self) -> None:
         # Stock must not forget its first join: it waits for it in one poll.
