@@ -112,15 +112,15 @@ class Coordinator:
             reply(error, b"")
             return
         assignments = {a.member_id: bytes(a.assignment) for a in body.assignments}
-        group.sync(body.member_id, body.generation_id, assignments, reply)
+        member = (body.member_id, body.generation_id)
+        group.sync(*member, assignments, reply, body.group_instance_id)
 
     def _heartbeat(self, exchange: Exchange) -> None:
         body = exchange.body
         error = self.misdirected(exchange, body.group_id)
         group = self.find(body.group_id)
-        exchange.reply(
-            error_code=error or group.heartbeat(body.member_id, body.generation_id)
-        )
+        member = (body.member_id, body.generation_id, body.group_instance_id)
+        exchange.reply(error_code=error or group.heartbeat(*member))
 
     def _leave(self, exchange: Exchange) -> None:
         body = exchange.body

@@ -98,7 +98,8 @@ class Offsets:
             return error
         if not groups.is_there(name) and generation >= 0:
             return _codes.ILLEGAL_GENERATION
-        return groups.group(name).commit(member_id, generation)
+        instance_id = exchange.body.group_instance_id
+        return groups.group(name).commit(member_id, generation, instance_id)
 
     def _keep(
         self, exchange: Exchange, into: dict[_TopicPartition, Offset], error: int

@@ -191,7 +191,7 @@ class Selector(selectors._BaseSelectorImpl):
         return self._ready()
 
     def _ready(self) -> list[Any]:
-        keys = self.get_map().values()
+        keys = self._fd_to_key.values()  # get_map() looks up each socket again
         found = [(key, key.fileobj.events(key.events)) for key in keys]
         return [(key, events) for key, events in found if events]
 

@@ -1,0 +1,63 @@
+"""The scenarios that are played on both kinds of cluster, by their names."""
+
+from collections.abc import Callable
+
+from attrs import field, frozen
+
+from tests.sim.parity.stages import CLIENTS, PROTOCOLS, Stage
+
+Play = Callable[[Stage], None]
+
+
+@frozen
+class Scenario:
+    """
+    What is played, by which clients, with which protocols of groups.
+
+    Attributes:
+        play: the scenario.
+        clients: ``ours``, ``stock``, or both.
+        protocols: ``eager``, ``cooperative``, or both.
+    """
+
+    play: Play
+    clients: tuple[str, ...] = tuple(CLIENTS)
+    protocols: tuple[str, ...] = ("eager",)
+    name: str = field(init=False)
+
+    @name.default
+    def _named(self) -> str:
+        return self.play.__name__
+
+
+SCENARIOS: dict[str, Scenario] = {}
+
+
+def _add(one: Scenario) -> Play:
+    SCENARIOS[one.name] = one
+    return one.play
+
+
+def both(play: Play) -> Play:
+    """Play it with both clients; groups, if any, are eager."""
+    return _add(Scenario(play))
+
+
+def ours(play: Play) -> Play:
+    """Play it with our client only."""
+    return _add(Scenario(play, clients=("ours",)))
+
+
+def in_groups(play: Play) -> Play:
+    """Play it with both clients and both protocols."""
+    return _add(Scenario(play, protocols=tuple(PROTOCOLS)))
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Return every scenario with each client and protocol: the ids of tests."""
+    return [
+        (one.name, client, protocol)
+        for one in SCENARIOS.values()
+        for client in one.clients
+        for protocol in one.protocols
+    ]

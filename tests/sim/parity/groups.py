@@ -1,0 +1,439 @@
+"""Scenarios of groups: what is committed, who owns what, what a pause outlives."""
+
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
+
+from tests.sim.parity.catalogue import both, in_groups
+from tests.sim.parity.reading import raised
+from tests.sim.parity.stages import Member, Reader, Stage
+
+
+def joined(s: Stage, *topics: str, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+    """Make a member that the scenario polls, and wait until it has partitions."""
+    one = s.consumer(*topics, group_id=s.group, **settings)
+    # Stock forgets a join that a poll ends: it gets the time for it.
+    s.until(lambda: one.consumer.poll(2000, max_records=1) or _owns(one), "a join")
+    one.consumer.seek_to_beginning()
+    return one
+
+
+def _owns(one: Reader) -> bool:
+    return bool(one.consumer.assignment())
+
+
+def offsets(one: Reader, partitions: list[TopicPartition]) -> list[int | None]:
+    """Return what the group has committed."""
+    return [one.consumer.committed(tp) for tp in partitions]
+
+
+@both
+def a_member_joins_reads_commits_and_leaves(s: Stage) -> None:
+    """The requests of a member's life in their order."""
+    partitions = s.topic(partitions=2, records=5)
+    a = s.member("t")
+    a.owns(2)
+    a.settle()
+    s.facts["values"] = [a.values(tp) for tp in partitions]
+    a.call(lambda consumer: consumer.commit())
+    a.close()
+    s.facts["kinds"] = a.kinds()
+    s.facts["committed"] = offsets(s.consumer(group_id=s.group), partitions)
+
+
+@both
+def the_next_member_begins_at_what_was_committed(s: Stage) -> None:
+    """Across ownerships the committed offset rules."""
+    (tp,) = s.topic(records=10)
+    one = joined(s, "t")
+    one.read(10)
+    one.consumer.commit({tp: OffsetAndMetadata(4, "four", -1)})
+    one.consumer.close(autocommit=False)
+    a = s.member("t")
+    a.owns(1)
+    a.settle()
+    s.facts["values"] = a.values(tp)
+
+
+@both
+def nothing_was_committed(s: Stage) -> None:
+    """What is asked for then, and where ``latest`` begins."""
+    (tp,) = s.topic(records=5)
+    one = joined(s, "t", auto_offset_reset="latest")
+    one.consumer.seek_to_end()
+    s.facts["committed"] = one.consumer.committed(tp)
+    s.facts["position"] = one.consumer.position(tp)
+    s.append(2, tp)
+    s.facts["values"] = one.read(2)
+
+
+@both
+def commits_with_metadata_and_without_waiting(s: Stage) -> None:
+    """What ``committed`` returns, and what a callback is given."""
+    (tp,) = s.topic(records=5)
+    one = joined(s, "t")
+    one.read(5)
+    one.consumer.commit({tp: OffsetAndMetadata(3, "three", -1)})
+    found = one.consumer.committed(tp, metadata=True)
+    s.facts["metadata"] = (found.offset, found.metadata)
+    told: list[Any] = []
+    one.consumer.commit_async(callback=lambda asked, error: told.append((asked, error)))
+    one.poll_until(lambda: told, "a callback")
+    (asked, error) = told[0]
+    s.facts["callback"] = ([one.offset for one in asked.values()], repr(error))
+
+
+@both
+def a_close_that_commits_by_itself(s: Stage) -> None:
+    """With ``enable_auto_commit`` a close commits what was read."""
+    (tp,) = s.topic(records=5)
+    one = joined(s, "t", enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
+    one.read(5)
+    one.consumer.close()
+    s.facts["committed"] = s.consumer(group_id=s.group).consumer.committed(tp)
+
+
+@both
+def a_commit_by_somebody_who_is_no_member(s: Stage) -> None:
+    """A group that has members refuses it; one without takes it."""
+    (tp,) = s.topic(records=5)
+    outside = s.consumer(group_id=s.group)
+    outside.consumer.assign([tp])
+    offset = {tp: OffsetAndMetadata(2, "", -1)}
+    s.facts["without members"] = raised(lambda: outside.consumer.commit(offset))
+    a = s.member("t")
+    a.owns(1)
+    s.facts["with members"] = raised(lambda: outside.consumer.commit(offset))
+    a.settle()
+    s.facts["values"] = a.values(tp)
+
+
+@both
+def offsets_of_a_transaction(s: Stage) -> None:
+    """What is sent to a transaction is committed with it, and not before."""
+    (tp,) = s.topic(records=5)
+    a = s.member("t")
+    a.owns(1)
+    a.settle()
+    producer = s.producer(transactional_id=s.name("producer"))
+    producer.init_transactions()
+    told = []
+    for end in ("abort_transaction", "commit_transaction"):
+        producer.begin_transaction()
+        metadata = a.consumer.group_metadata()
+        offset = {tp: OffsetAndMetadata(5, "", -1)}
+        producer.send_offsets_to_transaction(offset, metadata)
+        getattr(producer, end)()
+        told.append(a.call(lambda consumer: consumer.committed(tp)))
+    producer.close()
+    s.facts["committed"] = told
+
+
+@in_groups
+def a_member_comes_and_goes(s: Stage) -> None:
+    """Each step is a later generation, which both members share."""
+    # How many generations a step takes is up to chance: a join may be made again.
+    s.topic(partitions=4)
+    a = s.member("t")
+    a.owns(4)
+    generations = [a.generation()]
+    b = s.member("t")
+    b.owns(2)
+    a.owns(2)
+    s.until(lambda: a.generation() == b.generation(), "one generation")
+    generations.append(a.generation())
+    b.close()
+    a.owns(4)
+    generations.append(a.generation())
+    a.close()
+    s.facts["rising"] = generations == sorted(set(generations))
+    s.facts["kinds of the first"] = sorted(a.kinds())
+    s.facts["kinds of the second"] = sorted(b.kinds())
+
+
+@in_groups
+def a_pause_moves_away_and_back(s: Stage) -> None:
+    """Whether what is paused is delivered after another member had it."""
+    a = _paused(s)
+    b = s.member("t", client="stock")
+    b.owns(2)
+    a.owns(2)
+    b.close()
+    a.owns(4)
+    _note_leak(s, a)
+
+
+@in_groups
+def a_pause_of_what_is_kept(s: Stage) -> None:
+    """What a rebalance leaves with its owner stays paused, by both clients."""
+    a = _paused(s)
+    b = s.member("t", client="stock")
+    b.owns(2)
+    a.owns(2)
+    _note_leak(s, a)
+
+
+@in_groups
+def a_pause_of_a_member_that_was_evicted_for_not_polling(s: Stage) -> None:
+    """Whether a pause outlives max.poll.interval, and the join after it."""
+    a = _paused(s, max_poll_interval_ms=2000)
+    known = a.member_id()
+    a.stand_still()
+    b = s.member("t", client="stock")
+    b.owns(4)
+    b.close()
+    a.go_on()
+    _is_back(s, a, known)
+    _note_leak(s, a)
+
+
+@in_groups
+def a_pause_of_a_member_whose_session_expired(s: Stage) -> None:
+    """Whether a pause outlives a lost session, and the join after it."""
+    a = _paused(s)
+    known = a.member_id()
+    s.freeze(a)
+    b = s.member("t", client="stock")
+    b.owns(4)
+    b.close()
+    s.thaw(a)
+    _is_back(s, a, known)
+    _note_leak(s, a)
+
+
+@in_groups
+def a_pause_of_a_member_that_is_told_it_is_unknown(s: Stage) -> None:
+    """Whether a pause outlives UNKNOWN_MEMBER_ID, and the join after it."""
+    a = _paused(s)
+    known, before = a.member_id(), a.generation()
+    a.forget()
+    _is_back(s, a, known)
+    s.facts["later"] = a.generation() > before
+    _note_leak(s, a)
+
+
+def _paused(s: Stage, **settings: Any) -> Member:  # noqa: ANN401 - Kafka's own
+    """Let a member read and commit four partitions, pause them, and write more."""
+    partitions = s.topic(partitions=4, records=5)
+    a = s.member("t", **settings)
+    a.owns(4)
+    a.settle()
+    a.call(lambda consumer: consumer.commit())
+    a.call(lambda consumer: consumer.pause(*partitions))
+    s.append(5, *partitions)
+    return a
+
+
+def _is_back(s: Stage, a: Member, known: str) -> None:
+    """Wait until a member that its group gave up has joined again, as a new one."""
+    s.until(lambda: a.member_id() not in ("", known), "a new member id")
+    a.owns(4)
+
+
+def _note_leak(s: Stage, a: Member) -> None:
+    a.settle()
+    s.facts["paused"] = len(a.consumer.paused())
+    s.facts["leaked"] = len(a.records) - 20
+
+
+# One member's subscription
+
+
+def _subscribed(s: Stage) -> Member:
+    for text in "tu":
+        s.topic(text, partitions=2, records=5)
+    a = s.member("t")
+    a.owns(2)
+    a.settle()
+    a.call(lambda consumer: consumer.commit())
+    a.call(lambda consumer: consumer.pause(*consumer.assignment()))
+    return a
+
+
+def _note_after(s: Stage, a: Member) -> None:
+    a.owns(2)
+    s.append(5, *[TopicPartition(s.name("t"), number) for number in range(2)])
+    a.settle()
+    s.facts["paused"] = len(a.consumer.paused())
+    s.facts["after"] = len([tp for tp, _ in a.records if tp.topic == s.name("t")]) - 10
+
+
+@both
+def another_topic_and_back(s: Stage) -> None:
+    """Whether a pause outlives a subscription without its topic."""
+    a = _subscribed(s)
+    a.call(lambda consumer: consumer.subscribe([s.name("u")]))
+    s.until(lambda: _topics(a) == {s.name("u")}, "the other topic")
+    a.owns(2)
+    a.call(lambda consumer: consumer.subscribe([s.name("t")]))
+    s.until(lambda: _topics(a) == {s.name("t")}, "the first topic")
+    _note_after(s, a)
+
+
+@both
+def unsubscribed_and_subscribed(s: Stage) -> None:
+    """Whether a pause outlives an unsubscribe."""
+    a = _subscribed(s)
+    a.call(lambda consumer: consumer.unsubscribe())
+    s.facts["unsubscribed"] = len(a.consumer.assignment())
+    a.call(lambda consumer: consumer.subscribe([s.name("t")]))
+    _note_after(s, a)
+
+
+@both
+def a_wider_subscription(s: Stage) -> None:
+    """What is kept stays paused, what is new flows."""
+    a = _subscribed(s)
+    names = [s.name("t"), s.name("u")]
+    a.call(lambda consumer: consumer.subscribe(names))
+    a.owns(4)
+    a.settle()
+    s.facts["paused"] = sorted(
+        tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
+    )
+    s.facts["records"] = len(a.records)
+
+
+def _topics(a: Reader) -> set[str]:
+    return {tp.topic for tp in a.consumer.assignment()}
+
+
+@both
+def a_pause_before_the_first_poll(s: Stage) -> None:
+    """What is raised; or else, that nothing comes."""
+    tp, other = s.topic(partitions=2, records=5)
+    one = s.consumer("t", group_id=s.group)
+    s.facts["raised"] = raised(lambda: one.consumer.pause(tp))
+    s.until(lambda: _owns(one) or one.poll() < 0, "a join")
+    one.settle()
+    s.facts["values"] = [one.values(tp), one.values(other)]
+
+
+@both
+def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
+    """A new topic that matches is assigned, read, and not paused."""
+    s.topic("match-1", records=5)
+    s.topic("other", records=5)
+    a = s.member(metadata_max_age_ms=500, poll_ms=1000)  # stock forgets a join else
+    pattern = f"{s.name('match')}.*"
+    a.call(lambda consumer: consumer.subscribe(pattern=pattern))
+    a.owns(1)
+    a.settle()
+    a.call(lambda consumer: consumer.pause(*consumer.assignment()))
+    s.topic("match-2", records=3)
+    a.owns(2)
+    a.settle()
+    s.facts["values"] = [value for _, value in a.records]
+    s.facts["paused"] = [
+        tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
+    ]
+
+
+@both
+def partitions_are_added(s: Stage) -> None:
+    """They are assigned and flow; what was paused stays so."""
+    partitions = s.topic(partitions=2, records=5)
+    a = s.member("t", metadata_max_age_ms=500)
+    a.owns(2)
+    a.settle()
+    a.call(lambda consumer: consumer.pause(*partitions))
+    s.admin().create_partitions({s.name("t"): 4})
+    a.owns(4)
+    new = [TopicPartition(s.name("t"), number) for number in (2, 3)]
+    for tp in new:
+        s._counts[tp] = 0
+    s.append(3, *new)
+    s.append(3, *partitions)
+    a.settle()
+    s.facts["values"] = [a.values(tp) for tp in (*partitions, *new)]
+    s.facts["paused"] = sorted(tp.partition for tp in a.consumer.paused())
+
+
+@both
+def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
+    """Whether its pause outlives it, and that it begins anew."""
+    (tp,) = s.topic(records=5)
+    s.topic("other", records=1)
+    a = s.member("t", "other", metadata_max_age_ms=500)
+    a.owns(2)
+    a.settle()
+    a.call(lambda consumer: consumer.pause(tp))
+    s.admin().delete_topics([tp.topic])
+    a.owns(1)
+    # Kafka takes a moment to forget the old one.
+    s.until(lambda: not raised(s.topic), "the topic again")
+    a.owns(2)
+    s.append(3, tp)
+    a.settle()
+    s.facts["paused"] = len(a.consumer.paused())
+    s.facts["values"] = a.values(tp)
+
+
+class _Commits(ConsumerRebalanceListener):
+    """Commits when partitions are taken away, and keeps what was raised."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.consumer: Any = None
+        self._told = told
+
+    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        if revoked:
+            self._told.append(raised(self.consumer.commit))
+
+    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        pass
+
+
+@both
+def a_commit_in_a_listener(s: Stage) -> None:
+    """What a listener's commit raises, and what is committed."""
+    told: list[str] = []
+    listener = _Commits(told)
+    partitions = s.topic(partitions=2, records=5)
+    a = s.member()
+    listener.consumer = a.consumer
+    topics = [s.name("t")]
+    a.call(lambda consumer: consumer.subscribe(topics, listener=listener))
+    a.owns(2)
+    a.settle()
+    a.call(lambda consumer: consumer.unsubscribe())
+    s.facts["raised"] = told
+    s.facts["committed"] = offsets(s.consumer(group_id=s.group), partitions)
+
+
+@in_groups
+def a_static_member_that_comes_back(s: Stage) -> None:
+    """A restart within its session is no rebalance for the others."""
+    s.topic(partitions=4)
+    static = {"group_instance_id": "static", "session_timeout_ms": 20_000}
+    a = s.member("t", session_timeout_ms=20_000)
+    a.owns(4)
+    b = s.member("t", **static)
+    b.owns(2)
+    a.owns(2)
+    before = a.generation()
+    held = sorted(tp.partition for tp in b.consumer.assignment())
+    b.close()
+    b = s.member("t", **static)
+    b.owns(2)
+    s.facts["later"] = b.generation() - before
+    s.facts["the same"] = held == sorted(tp.partition for tp in b.consumer.assignment())
+
+
+@both
+def a_static_member_that_was_fenced(s: Stage) -> None:
+    """Two with one name: the second one has it, the first one is no member any more."""
+    s.topic(partitions=2, records=5)
+    static = {"group_instance_id": "static"}
+    a = s.member("t", **static)
+    a.owns(2)
+    a.settle()
+    b = s.member("t", **static)
+    b.owns(2)
+    b.settle()
+    s.facts["second"] = len(b.records)
+    polls = a.polls
+    if s.client == "ours":  # stock is silent
+        s.until(lambda: a.error, "an error")
+    s.until(lambda: a.error or a.polls >= polls + 5, "more polls")
+    s.facts["error of the first"] = a.error

@@ -1,0 +1,363 @@
+"""Scenarios of one consumer that reads: positions, pauses, retention, transactions."""
+
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
+
+from tests.sim.parity.catalogue import both
+from tests.sim.parity.stages import Reader, Stage
+
+
+def assigned(s: Stage, *partitions: TopicPartition, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+    """Make a consumer without a group that reads some partitions."""
+    one = s.consumer(**settings)
+    one.consumer.assign(partitions)
+    return one
+
+
+@both
+def all_that_is_there(s: Stage) -> None:
+    """An assigned consumer reads each partition in order."""
+    partitions = s.topic(partitions=3, records=10)
+    one = assigned(s, *partitions)
+    one.read(30)
+    s.facts["values"] = [one.values(tp) for tp in partitions]
+    s.facts["kinds"] = one.kinds()
+
+
+@both
+def polls_of_at_most_seven(s: Stage) -> None:
+    """No poll returns more than was asked for; the rest comes by the next ones."""
+    (tp,) = s.topic(records=20)
+    one = assigned(s, tp)
+    sizes: list[int] = []
+    s.until(lambda: sum(sizes) == 20 or sizes.append(one.poll(max_records=7)), "20")
+    s.facts["sizes"] = [size for size in sizes if size]
+
+
+@both
+def seeks(s: Stage) -> None:
+    """A number, the beginning, the end, and where the next record is then."""
+    (tp,) = s.topic(records=10)
+    one = assigned(s, tp)
+    one.consumer.seek(tp, 6)
+    s.facts["from 6"] = one.read(4)
+    one.consumer.seek_to_beginning(tp)
+    s.facts["from the beginning"] = one.read(14)
+    one.consumer.seek_to_end(tp)
+    s.facts["position at the end"] = one.consumer.position(tp)
+    s.append(2, tp)
+    s.facts["after the end"] = one.read(16)
+
+
+@both
+def a_seek_while_paused(s: Stage) -> None:
+    """What was sought while paused is where it goes on."""
+    (tp,) = s.topic(records=10)
+    one = assigned(s, tp)
+    one.read(10)
+    one.consumer.pause(tp)
+    one.consumer.seek(tp, 3)
+    s.facts["paused"] = one.poll()
+    one.consumer.resume(tp)
+    s.facts["after"] = one.read(17)
+
+
+@both
+def one_of_two_is_paused(s: Stage) -> None:
+    """The other one flows; after the resume nothing is missing."""
+    quiet, flowing = s.topic(partitions=2, records=5)
+    one = assigned(s, quiet, flowing)
+    one.consumer.pause(quiet)
+    one.settle()
+    s.facts["while paused"] = [one.values(quiet), one.values(flowing)]
+    s.facts["paused"] = [tp.partition for tp in one.consumer.paused()]
+    one.consumer.resume(quiet)
+    one.settle()
+    s.facts["after"] = [one.values(quiet), one.values(flowing)]
+
+
+@both
+def a_pause_in_the_middle_of_a_batch(s: Stage) -> None:
+    """What was fetched and not delivered is kept, or fetched again: nothing is lost."""
+    (tp,) = s.topic(records=20)
+    one = assigned(s, tp)
+    while not one.poll(max_records=5):
+        pass
+    one.consumer.pause(tp)
+    s.facts["paused"] = [one.poll() for _ in range(3)]
+    one.consumer.resume(tp)
+    one.read(20)
+    s.facts["values"] = one.values(tp)
+
+
+@both
+def away_and_back_by_assign(s: Stage) -> None:
+    """Whether a pause outlives an assign that leaves its partition out."""
+    tp, other = s.topic(partitions=2, records=5)
+    one = assigned(s, tp)
+    one.settle()
+    one.consumer.pause(tp)
+    one.consumer.assign([other])
+    one.settle()
+    one.consumer.assign([tp])
+    one.consumer.seek(tp, 0)
+    s.facts["paused"] = len(one.consumer.paused())
+    one.settle()
+    s.facts["values"] = one.values(tp)
+
+
+@both
+def a_pause_of_what_is_not_assigned(s: Stage) -> None:
+    """What is raised, and whether the good half of a bad call was done."""
+    tp, other = s.topic(partitions=2, records=5)
+    one = assigned(s, tp)
+    one.settle()
+    unknown = TopicPartition(s.name("t"), 99)
+    s.facts["raised"] = raised(lambda: one.consumer.pause(tp, unknown))
+    s.facts["paused"] = [quiet.partition for quiet in one.consumer.paused()]
+    one.consumer.resume(tp)
+    s.append(1, tp)
+    one.settle()
+    s.facts["values"] = one.values(tp)
+    s.facts["not assigned"] = raised(lambda: one.consumer.position(other))
+
+
+def raised(call: Any) -> str:  # noqa: ANN401 - any call
+    """Return the class of what a call raises, with its parents in Kafka; else ``""``."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever the client raises
+        return type(error).__name__
+    return ""
+
+
+@both
+def iteration(s: Stage) -> None:
+    """A for loop gives each record once, also across a pause of the other partition."""
+    tp, other = s.topic(partitions=2, records=5)
+    one = assigned(s, tp, other, consumer_timeout_ms=2000)
+    one.consumer.pause(other)
+    for record in one.consumer:
+        found = TopicPartition(record.topic, record.partition)
+        one.records.append((found, int(record.value)))
+        if len(one.values(tp)) == 5:
+            one.consumer.resume(other)
+        if len(one.records) == 10:
+            break
+    s.facts["values"] = [value for _, value in one.records]
+
+
+@both
+def offsets_that_are_asked_for(s: Stage) -> None:
+    """Beginnings, ends, and what a time has."""
+    partitions = s.topic(partitions=2, records=5)
+    one = s.consumer()
+    s.facts["beginnings"] = sorted(one.consumer.beginning_offsets(partitions).values())
+    s.facts["ends"] = sorted(one.consumer.end_offsets(partitions).values())
+    early = one.consumer.offsets_for_times(dict.fromkeys(partitions, 0))
+    late = one.consumer.offsets_for_times(dict.fromkeys(partitions, 2**45))
+    s.facts["since 1970"] = [found.offset for found in early.values()]
+    s.facts["in the future"] = list(late.values())
+    s.facts["partitions"] = sorted(one.consumer.partitions_for_topic(s.name("t")))
+    s.facts["kinds"] = one.kinds()
+
+
+# Out of range, retention
+
+
+def _beyond(s: Stage, reset: str) -> Reader:
+    (tp,) = s.topic(records=10)
+    one = assigned(s, tp, auto_offset_reset=reset)
+    one.consumer.seek(tp, 1000)
+    return one
+
+
+@both
+def beyond_the_end_to_the_earliest(s: Stage) -> None:
+    """A position that is out of range is reset to the beginning."""
+    s.facts["values"] = _beyond(s, "earliest").read(10)
+
+
+@both
+def beyond_the_end_to_the_latest(s: Stage) -> None:
+    """A position that is out of range is reset to the end."""
+    one = _beyond(s, "latest")
+    (tp,) = one.consumer.assignment()
+    state = one.consumer._subscription.assignment[tp]
+    one.poll_until(lambda: state.position and state.position.offset == 10, "reset")
+    s.append(2, tp)
+    s.facts["values"] = one.read(2)
+
+
+@both
+def beyond_the_end_to_none(s: Stage) -> None:
+    """A position that is out of range is raised, with the offset."""
+    one = _beyond(s, "none")
+    found: list[OffsetOutOfRangeError] = []
+
+    def is_raised() -> bool:
+        try:
+            one.poll()
+        except OffsetOutOfRangeError as error:
+            found.append(error)
+        return bool(found)
+
+    s.until(is_raised, "an error")
+    s.facts["offsets"] = sorted(found[0].args[0].values())
+
+
+def _retained(s: Stage, reset: str, *, is_held: bool) -> Reader:
+    (tp,) = s.topic()
+    for _ in range(20):
+        s.append(1, tp)
+    one = assigned(s, tp, auto_offset_reset=reset, max_partition_fetch_bytes=100)
+    one.consumer.seek(tp, 2)
+    if is_held:
+        one.consumer.pause(tp)
+        one.poll()
+    low = s.admin().delete_records({tp: 12})[tp]
+    s.facts["low watermark"] = low["low_watermark"]
+    one.consumer.resume(tp)
+    return one
+
+
+@both
+def retention_passes_a_held_position_to_the_earliest(s: Stage) -> None:
+    """It goes on with the first record that is left."""
+    s.facts["values"] = _retained(s, "earliest", is_held=True).read(8)
+
+
+@both
+def retention_passes_a_held_position_to_the_latest(s: Stage) -> None:
+    """It goes on at the end, or with the first record that is left."""
+    one = _retained(s, "latest", is_held=True)
+    (tp,) = one.consumer.assignment()
+    one.settle()
+    s.append(2, tp)
+    one.settle()
+    s.facts["values"] = one.values(tp)
+
+
+@both
+def retention_passes_a_position_that_was_never_held(s: Stage) -> None:
+    """It goes on with the first record that is left."""
+    one = _retained(s, "earliest", is_held=False)
+    one.read(8)
+    (tp,) = one.consumer.assignment()
+    s.facts["values"] = one.values(tp)
+    s.facts["beginning"] = one.consumer.beginning_offsets([tp])[tp]
+
+
+@both
+def a_compacted_topic(s: Stage) -> None:
+    """Each key's last record is left, a tombstone's too, at its old offset."""
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
+    (tp,) = s.topic(settings=settings)
+    values: list[bytes | None] = [b"%d" % number for number in range(9)]
+    for number, value in enumerate([*values, None]):
+        key = b"k%d" % (number % 3)
+        s.write([{"topic": tp.topic, "partition": 0, "key": key, "value": value}])
+    found: list[Any] = []
+
+    def is_compacted() -> bool:
+        # The active segment is never compacted: a record closes the one before.
+        s.write([{"topic": tp.topic, "partition": 0, "key": b"last", "value": b"x"}])
+        s.clean()
+        found[:] = _read_once(s, tp)
+        return len(found) == 3
+
+    s.until(is_compacted, "compaction")
+    s.facts["records"] = found
+
+
+def _read_once(s: Stage, tp: TopicPartition) -> list[Any]:
+    one = assigned(s, tp)
+    end = one.consumer.end_offsets([tp])[tp]
+    found = []
+    while one.consumer.position(tp) < end:
+        for records in one.consumer.poll(100).values():
+            found += [(r.offset, r.key, r.value) for r in records if r.key != b"last"]
+    return found
+
+
+# Transactions
+
+
+def _transactional(s: Stage) -> Any:  # noqa: ANN401 - a producer
+    producer = s.producer(transactional_id=s.name("producer"))
+    producer.init_transactions()
+    return producer
+
+
+def _write_in_one(
+    producer: Any,  # noqa: ANN401 - a producer
+    tp: TopicPartition,
+    *values: int,
+    end: str = "commit_transaction",
+) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.send(tp.topic, b"%d" % value, partition=tp.partition)
+    producer.flush()
+    getattr(producer, end)()
+
+
+@both
+def committed_and_aborted_transactions(s: Stage) -> None:
+    """Who reads only what is committed sees no aborted record; others see all."""
+    (tp,) = s.topic()
+    producer = _transactional(s)
+    _write_in_one(producer, tp, 1, 2)
+    _write_in_one(producer, tp, 3, 4, end="abort_transaction")
+    _write_in_one(producer, tp, 5)
+    producer.close()
+    for level, count in (("read_committed", 3), ("read_uncommitted", 5)):
+        one = assigned(s, tp, isolation_level=level)
+        s.facts[level] = one.read(count)
+        s.facts[f"{level}: position"] = one.consumer.position(tp)
+
+
+@both
+def an_open_transaction_holds_back_what_follows(s: Stage) -> None:
+    """A reader of committed records waits at its start; then all of it comes."""
+    (tp,) = s.topic()
+    producer = _transactional(s)
+    s.append(2, tp)
+    producer.begin_transaction()
+    producer.send(tp.topic, b"100", partition=0)
+    producer.flush()
+    s.append(2, tp)
+    one = assigned(s, tp, isolation_level="read_committed")
+    s.facts["before"] = one.read(2)
+    s.facts["stable end"] = one.consumer.end_offsets([tp])[tp]
+    other = assigned(s, tp)
+    s.facts["end"] = other.consumer.end_offsets([tp])[tp]
+    one.consumer.pause(tp)
+    producer.commit_transaction()
+    producer.close()
+    s.facts["paused"] = one.poll()
+    one.consumer.resume(tp)
+    s.facts["after"] = one.read(5)
+
+
+@both
+def a_producer_that_was_fenced(s: Stage) -> None:
+    """The second producer of a transactional id ends the first one's transaction."""
+    (tp,) = s.topic()
+    first = _transactional(s)
+    first.begin_transaction()
+    first.send(tp.topic, b"1", partition=0)
+    first.flush()
+    second = _transactional(s)
+    _write_in_one(second, tp, 2)
+    second.close()
+    s.facts["first"] = raised(first.commit_transaction)
+    first.close(timeout=1)
+    s.facts["values"] = assigned(s, tp, isolation_level="read_committed").read(1)

@@ -1,0 +1,452 @@
+"""
+Where a scenario is played: the simulated world, or a real cluster.
+
+A scenario is written once, against Stage. What it has seen it writes down as facts,
+which must be the same on both. It waits for events and positions only: on the real
+cluster time passes by itself.
+"""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
+from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer import LeaveGroupRequest
+
+from safeconsumer import SafeConsumer
+from tests.harness.brokers.settings import GROUP_CONFIG
+from tests.harness.producing import write
+from tests.harness.waiting import wait_for
+from tests.sim.lab import Lab
+
+CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
+PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+# Requests that come by the clock, or when a connection happens to be new.
+_BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
+_ROUNDS = 3  # polls after everything was read, which must bring nothing more
+
+
+class Stage:
+    """
+    What a scenario may do, and where it writes down what it saw.
+
+    Args:
+        client: ``ours`` or ``stock``.
+        protocol: ``eager`` or ``cooperative``.
+
+    Attributes:
+        facts: what is compared.
+        group: the group of this scenario's members.
+        connection: the settings by which any client finds the cluster.
+    """
+
+    connection: dict[str, Any]
+
+    def __init__(self, client: str, protocol: str, prefix: str = "") -> None:
+        self.client = client
+        self.kind: type[KafkaConsumer] = CLIENTS[client]
+        self.facts: dict[str, Any] = {}
+        self.group = f"{prefix}group"
+        self._prefix = prefix
+        self._protocol = PROTOCOLS[protocol]
+        self._counts: dict[TopicPartition, int] = {}
+        self._opened: list[Any] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in reversed(self._opened):
+            one.close()
+
+    # What the two kinds of stage do differently
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until something is so."""
+        raise NotImplementedError
+
+    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - what is frozen
+        """Run a function in a thread, and return what can be frozen."""
+        raise NotImplementedError
+
+    def freeze(self, member: "Member") -> None:
+        """Let a member do nothing at all, its network included."""
+        raise NotImplementedError
+
+    def thaw(self, member: "Member") -> None:
+        """Let it go on."""
+        raise NotImplementedError
+
+    def clean(self) -> None:
+        """Let the cluster compact its topics, if it does not by itself."""
+
+    # Topics and records
+
+    def name(self, text: str) -> str:
+        """Return a topic's name, which no other scenario on the cluster has."""
+        return self._prefix + text
+
+    def topic(
+        self,
+        text: str = "t",
+        partitions: int = 1,
+        records: int = 0,
+        settings: dict[str, str] | None = None,
+    ) -> list[TopicPartition]:
+        """Make a topic with so many records in each partition."""
+        name = self.name(text)
+        wanted = {"num_partitions": partitions, "replication_factor": 1}
+        self.admin().create_topics(
+            {name: {**wanted, "configs": settings or {}}}, wait_for_metadata=True
+        )
+        found = [TopicPartition(name, number) for number in range(partitions)]
+        self._counts.update(dict.fromkeys(found, 0))
+        if records:
+            self.append(records, *found)
+        return found
+
+    def append(self, count: int, *partitions: TopicPartition) -> None:
+        """Append records; in each partition the values count on."""
+        self.write(
+            {"topic": tp.topic, "partition": tp.partition, "value": b"%d" % number}
+            for tp in partitions
+            for number in range(self._counts[tp], self._counts[tp] + count)
+        )
+        for tp in partitions:
+            self._counts[tp] += count
+
+    def write(self, records: Iterable[dict[str, Any]]) -> None:
+        """Write records, and return when all are acknowledged."""
+        producer = self.producer()
+        write(producer, list(records))
+        producer.close()
+
+    def end_of(self, tp: TopicPartition) -> int:
+        """Return how many records ``append`` has written to a partition."""
+        return self._counts[tp]
+
+    # Clients; they are closed at the end
+
+    def admin(self) -> KafkaAdminClient:
+        """Return the scenario's admin client."""
+        for one in self._opened:
+            if isinstance(one, KafkaAdminClient):
+                return one
+        self._opened.append(KafkaAdminClient(**self.connection))
+        return self._opened[-1]
+
+    def producer(self, **settings: Any) -> KafkaProducer:  # noqa: ANN401 - Kafka's own
+        """Make a producer; the caller closes it."""
+        return KafkaProducer(**self.connection, **settings)
+
+    def settings(self, kinds: list[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401 - Kafka's own
+        """Return a consumer's settings; the kinds of its requests go into a list."""
+        return {
+            **self.connection,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "group_id": self.group,
+            "kafka_client": _noting(kinds),
+            "partition_assignment_strategy": [self._protocol],
+            **({} if more.get("group_id", "") is None else GROUP_CONFIG),
+            **more,
+        }
+
+    def consumer(self, *topics: str, **settings: Any) -> "Reader":  # noqa: ANN401 - Kafka's own
+        """Make a consumer that the scenario polls itself; without a group by default."""
+        kinds: list[str] = []
+        given = {"group_id": None, **settings}
+        names = [self.name(one) for one in topics]
+        one = Reader(self, self.kind(*names, **self.settings(kinds, **given)), kinds)
+        self._opened.append(one)
+        return one
+
+    def member(
+        self,
+        *topics: str,
+        client: str | None = None,
+        **settings: Any,  # noqa: ANN401 - Kafka's own
+    ) -> "Member":
+        """Start a member of the group, which polls in a thread of its own."""
+        kind = self.kind if client is None else CLIENTS[client]
+        one = Member(self, kind, [self.name(text) for text in topics], settings)
+        self._opened.append(one)
+        return one
+
+
+def _noting(kinds: list[str]) -> Callable[..., KafkaNetClient]:
+    """Make network clients that note the kinds of what they send."""
+
+    def make(**configs: Any) -> KafkaNetClient:  # noqa: ANN401 - kafka-python's own
+        client = KafkaNetClient(**configs)
+        # kafka-python takes the setting and does not hand it on: a topic that was
+        # deleted would be made again by whoever asks for it.
+        client.cluster.config["allow_auto_create_topics"] = False
+        send = client._manager.send
+
+        def noted(request: Any, *given: Any, **more: Any) -> Any:  # noqa: ANN401 - as send
+            kinds.append(type(request).__name__.removesuffix("Request"))
+            return send(request, *given, **more)
+
+        client._manager.send = noted
+        return client
+
+    return make
+
+
+class Reader:
+    """
+    A consumer, what it was given, and what it asked.
+
+    Attributes:
+        records: partition and value of all that it was given.
+    """
+
+    def __init__(self, stage: Stage, consumer: Any, kinds: list[str]) -> None:  # noqa: ANN401 - either client
+        self.stage = stage
+        self.consumer = consumer
+        self.records: list[tuple[TopicPartition, int]] = []
+        self._kinds = kinds
+
+    def poll(self, **given: int) -> int:
+        """Poll once; return how many records came."""
+        batches = self.consumer.poll(100, **given)
+        for tp, records in batches.items():
+            self.records += [(tp, int(one.value)) for one in records]
+        return sum(map(len, batches.values()))
+
+    def read(self, count: int) -> list[int]:
+        """Poll until so many records have come in all; return the last ones' values."""
+        began = len(self.records)
+
+        def has_come() -> bool:
+            return len(self.records) >= count or self.poll() < 0
+
+        self.stage.until(has_come, f"{count} records")
+        return [value for _, value in self.records[began:]]
+
+    def poll_until(self, condition: Callable[[], object], what: str) -> None:
+        """Poll until something is so."""
+        self.stage.until(lambda: condition() or self.poll() < 0, what)
+
+    def settle(self) -> None:
+        """Poll until all that may flow has been read, and no more comes."""
+        self.poll_until(lambda: has_read_all(self), "all is read")
+        for _ in range(_ROUNDS):
+            self.poll()
+
+    def values(self, tp: TopicPartition) -> list[int]:
+        """Return the values that came from one partition."""
+        return [value for one, value in list(self.records) if one == tp]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of its requests in the order of their first use."""
+        return [one for one in dict.fromkeys(self._kinds) if one not in _BY_CHANCE]
+
+    def generation(self) -> int:
+        """Return the generation of its group."""
+        return int(self.consumer._coordinator._generation.generation_id)
+
+    def is_settled(self) -> bool:
+        """Whether it is a member, and no join is under way."""
+        coordinator = self.consumer._coordinator
+        is_member = not coordinator._generation.is_lost()
+        return is_member and self.generation() > 0 and not coordinator.rejoining
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self.consumer.close(autocommit=False)
+
+
+def has_read_all(reader: Reader) -> bool:
+    """Tell whether all that is assigned and not paused was read to its end."""
+    states = dict(reader.consumer._subscription.assignment)
+    paused = reader.consumer.paused()
+    return bool(states) and all(
+        state.position is not None and state.position.offset >= reader.stage.end_of(tp)
+        for tp, state in states.items()
+        if tp not in paused
+    )
+
+
+class Member(Reader):
+    """
+    A member of the group that polls in a thread of its own until it is stopped.
+
+    Among its settings, ``poll_ms`` is how long its polls wait once it owns something.
+
+    Attributes:
+        polls: how many polls have ended.
+        error: what has ended them, the class of Kafka's exception.
+        process: what is frozen.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        kind: type[KafkaConsumer],
+        topics: list[str],
+        settings: dict[str, Any],
+    ) -> None:
+        super().__init__(stage, None, [])
+        self.polls = 0
+        self.error = ""
+        self._make = lambda: kind(*topics, **stage.settings(self._kinds, **settings))
+        self._calls: list[Callable[[], None]] = []
+        self._poll_ms = settings.pop("poll_ms", 50)
+        self._is_still = self._is_over = self._has_ended = False
+        self.process = stage.start(f"member-{len(stage._opened)}", self._live)
+        stage.until(lambda: self.consumer is not None, "a member is there")
+
+    def _live(self) -> None:
+        self.consumer = self._make()
+        try:
+            while not self._is_over:
+                self._turn()
+        except KafkaError as error:
+            self.error = type(error).__name__
+        self.consumer.close(autocommit=False)
+        self._has_ended = True
+
+    def _turn(self) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            call()
+        if self._is_still:
+            time.sleep(0.05)
+        else:
+            self._poll_as_a_member()
+            self.polls += 1
+
+    def _poll_as_a_member(self) -> None:
+        # Stock must not forget its first join: it waits for it in one poll.
+        batches = self.consumer.poll(self._poll_ms if self._owns_any() else 1000)
+        for tp, records in batches.items():
+            self.records += [(tp, int(one.value)) for one in records]
+
+    def _owns_any(self) -> bool:
+        return bool(self.consumer.assignment())
+
+    def call(self, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what it returns
+        """Call ``function(consumer)`` between two polls, in the thread that polls."""
+        results: list[Any] = []
+
+        def noted() -> None:
+            try:
+                results.append(function(self.consumer))
+            except Exception as error:  # noqa: BLE001 - whatever the client raises
+                results.append(error)
+
+        self._calls.append(noted)
+        self.stage.until(lambda: results, "a call between two polls")
+        return results[0]
+
+    def owns(self, count: int) -> None:
+        """Wait until it owns so many partitions, and no join is under way."""
+        self.stage.until(
+            lambda: len(self.consumer.assignment()) == count and self.is_settled(),
+            f"{count} partitions",
+        )
+
+    def stand_still(self) -> None:
+        """Let it poll no more."""
+        self._is_still = True
+
+    def go_on(self) -> None:
+        """Let it poll again."""
+        self._is_still = False
+
+    def settle(self) -> None:
+        """Wait until all that may flow has been read, and no more comes."""
+        self.stage.until(lambda: has_read_all(self), "all is read")
+        polls = self.polls
+        self.stage.until(lambda: self.polls >= polls + _ROUNDS, "more polls")
+
+    def close(self) -> None:
+        """Let it close its consumer, and wait until its thread has ended."""
+        self._is_over, self._is_still = True, False
+        self.stage.until(lambda: self._has_ended, "a member has closed")
+
+    def forget(self) -> None:
+        """Let another client say goodbye in its name: it is a member no more."""
+        admin, member_id = self.stage.admin(), self.member_id()
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member_id, group_instance_id=None
+        )
+        request = LeaveGroupRequest(
+            group_id=self.stage.group, member_id=member_id, members=[identity]
+        )
+        node = self.consumer._coordinator.coordinator_id
+        node = int(str(node).removeprefix("coordinator-"))
+        admin._manager.run(admin._manager.send, request, node)
+
+    def member_id(self) -> str:
+        """Return Kafka's name of it."""
+        return str(self.consumer._coordinator._generation.member_id)
+
+
+class SimStage(Stage):
+    """A stage in a simulated world."""
+
+    def __init__(self, lab: Lab, client: str, protocol: str) -> None:
+        super().__init__(client, protocol)
+        self.lab = lab
+        self.connection = lab.connection
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait in virtual time."""
+        self.lab.until(condition, 120, what)
+
+    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - a process
+        """Run a function in a process of its own."""
+        return self.lab.start(name, main)[0]
+
+    def freeze(self, member: Member) -> None:
+        """Stop its process."""
+        self.lab.freeze(member.process)
+
+    def thaw(self, member: Member) -> None:
+        """Let its process go on."""
+        self.lab.thaw(member.process)
+
+    def clean(self) -> None:
+        """Let time pass as in a cluster whose cleaner looks every half second."""
+        self.lab.sleep(0.5)
+        self.lab.cluster.clean()
+
+
+class RealStage(Stage):
+    """A stage on a cluster that is there; many scenarios share it."""
+
+    def __init__(self, broker: Any, client: str, protocol: str) -> None:  # noqa: ANN401 - a broker of the suite
+        super().__init__(client, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
+        self.connection = broker.client_config
+        self._thawed: dict[Member, threading.Event] = {}
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until it is so, however long other tests keep the machine busy."""
+        wait_for(condition, what, 60)
+
+    def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - a thread
+        """Run a function in a thread of this process."""
+        thread = threading.Thread(target=main, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def freeze(self, member: Member) -> None:
+        """Stop its polls, and its loop: then it sends nothing."""
+        member.stand_still()
+        thawed = self._thawed[member] = threading.Event()
+        member.consumer._net.call_soon_threadsafe(lambda: thawed.wait(60))
+
+    def thaw(self, member: Member) -> None:
+        """Let its loop and its polls go on."""
+        self._thawed.pop(member).set()
+        member.go_on()
