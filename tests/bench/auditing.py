@@ -7,11 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bench import report
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, Row
 from tests.bench.stage import Stage
 
 _PARTITIONS = 8
@@ -20,13 +19,6 @@ _COMMIT_EVERY = 10  # polls
 # back so often.
 _PACKED = (20_000_000, 200_000_000, 1_000_000_000)
 _SPARK_ROUNDS = 3
-
-# Rows to a run, rows of the smaller measurement, target.
-ROWS: dict[str, tuple[int, int, float | None]] = {
-    "polled": (500, 10_000_000, 1_400_000.0),
-    "iterated": (1, 200_000, None),
-}
-PACKS = "packs"
 
 
 def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
@@ -67,55 +59,30 @@ def _write_one(
             line("return", **said)
 
 
-def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """Measure the rows and return everything as plain JSON values; needs no broker."""
-    began = time.monotonic()
-    figures: list[Figure] = []
-    for name, (length, scale, limit) in ROWS.items():
-        if only and name not in only:
-            continue
-        figures += _figures(name, length, 10_000 if smoke else scale, limit)
-    if (
-        not only and not smoke and importlib.util.find_spec("pyspark")
-    ) or PACKS in only:
-        for rows in _PACKED[: 1 if smoke else None]:
-            figures += _packed(rows)
-    sys.stderr.write(report.as_table(figures) + "\n")
-    return report.as_dict(
-        figures,
-        broker=stage.broker.kind,
-        smoke=smoke,
-        seconds=time.monotonic() - began,
-    )
-
-
-def _figures(
-    name: str, length: int, rows: int, limit: float | None
-) -> tuple[Figure, Figure]:
+def judged(row: str, length: int, rows: int, limit: float | None) -> Iterator[Figure]:
+    """Judge so many rows, and ten times as many, so long to a run."""
     seconds, memory = _judged(rows, length)
     more_seconds, more_memory = _judged(10 * rows, length)
-    return (
-        Figure(
-            row=name,
-            name=f"rows judged, {length} to a run",
-            measured=10 * rows / more_seconds,
-            unit="1/s",
-            at_least=limit,
-            rounds={"s": [seconds, more_seconds]},
-            note=f"{10 * rows:,} rows, two journals, one process, with its start",
-        ),
-        Figure(
-            row=name,
-            name=f"memory, {10 * rows:,} rows over {rows:,}",
-            measured=more_memory / memory,
-            unit="ratio",
-            at_most=1.3,
-            rounds={"MB": [memory, more_memory]},
-        ),
+    yield Figure(
+        row=row,
+        name=f"rows judged, {length} to a run",
+        measured=10 * rows / more_seconds,
+        unit="1/s",
+        at_least=limit,
+        rounds={"s": [seconds, more_seconds]},
+        note=f"{10 * rows:,} rows, two journals, one process, with its start",
+    )
+    yield Figure(
+        row=row,
+        name=f"memory, {10 * rows:,} rows over {rows:,}",
+        measured=more_memory / memory,
+        unit="ratio",
+        at_most=1.3,
+        rounds={"MB": [memory, more_memory]},
     )
 
 
-def _packed(rows: int) -> Iterator[Figure]:
+def packed(rows: int) -> Iterator[Figure]:
     """Judge a pack in one process, and by Spark on this machine, with their starts."""
     with tempfile.TemporaryDirectory() as made:
         journals, pack = Path(made, "journals"), Path(made, "pack")
@@ -132,7 +99,7 @@ def _packed(rows: int) -> Iterator[Figure]:
                 arms[arm].append(time.monotonic() - began)
     plain, spark = (statistics.median(one) for one in arms.values())
     yield Figure(
-        row=PACKS,
+        row="packs",
         name=f"a pack of {rows:,} rows, Spark over plain",
         measured=spark / plain,
         unit="ratio",
@@ -181,3 +148,17 @@ def _judged(rows: int, run: int) -> tuple[float, float]:
         )
         assert "clean: 2 journals" in done.stdout
         return time.monotonic() - began, float(done.stderr)
+
+
+def _packs(_: Stage) -> Iterator[Figure]:
+    # Without Spark there is nothing to compare with.
+    if importlib.util.find_spec("pyspark"):
+        for rows in _PACKED:
+            yield from packed(rows)
+
+
+ROWS: dict[str, Row] = {
+    "polled": lambda _: judged("polled", 500, 10_000_000, 1_400_000.0),
+    "iterated": lambda _: judged("iterated", 1, 200_000, None),
+    "packs": _packs,
+}

@@ -1,9 +1,30 @@
-"""What was measured, and whether it reaches its target."""
+"""Figures: what was measured, whether it reaches its target, and the report of them all."""
 
+import contextlib
+import datetime as dt
+import os
+import platform
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
+
+from tests.bench.stage import Stage
+
+_DISTRIBUTIONS = (
+    "safeconsumer",
+    "kafka-python",
+    "attrs",
+    "crc32c",
+    "rpds-py",
+    "structlog",
+    "aiokafka",
+    "confluent-kafka",
+    "cramjam",
+)
 
 
 @frozen(kw_only=True)
@@ -49,17 +70,50 @@ class Figure:
         above = self.at_least is None or self.measured >= self.at_least
         return above and (self.at_most is None or self.measured <= self.at_most)
 
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "row": self.row,
-            "name": self.name,
-            "target": self.target,
-            "measured": self.measured,
-            "unit": self.unit,
-            "passed": self.passed,
-            "rounds": {arm: list(values) for arm, values in self.rounds.items()},
-            "note": self.note,
-        }
+
+Rounds = Mapping[str, Sequence[float]]
+Row = Callable[[Stage], Iterable[Figure]]
+
+
+def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
+    row: str,
+    name: str,
+    taken: Rounds,
+    over: str,
+    under: str,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    scale: float = 1.0,
+    note: str = "",
+) -> Figure:
+    """
+    Return the ratio of two arms.
+
+    Args:
+        row: as in :class:`Figure`.
+        name: likewise.
+        taken: the raw values by arm, pairs at the same place.
+        over: the arm that is compared.
+        under: the arm that it is compared with.
+        at_most: as in :class:`Figure`.
+        at_least: likewise.
+        scale: what raw values are multiplied with for the report.
+        note: what is said of them.
+    """
+    return Figure(
+        row=row,
+        name=name,
+        measured=ratio_of_pairs(taken[over], taken[under]),
+        unit="x",
+        at_most=at_most,
+        at_least=at_least,
+        rounds={
+            arm: [round(value * scale, 3) for value in taken[arm]]
+            for arm in (over, under)
+        },
+        note=note,
+    )
 
 
 def ratio_of_pairs(over: Sequence[float], under: Sequence[float]) -> float:
@@ -78,3 +132,71 @@ def percentile(values: Sequence[float], percent: float) -> float:
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]
+
+
+# ---------------------------------------------------------------- the report
+
+
+def measured(
+    stage: Stage, rows: Mapping[str, Row], only: Collection[str] = ()
+) -> dict[str, object]:
+    """Measure these rows, of all or only some; return the report as JSON values."""
+    start = time.monotonic()
+    figures: list[Figure] = []
+    for name, row in rows.items():
+        if not only or name in only:
+            figures.extend(row(stage))
+            tell(f"{name}: {time.monotonic() - start:.1f} s")
+    return report(stage, figures, start)
+
+
+def report(stage: Stage, figures: Sequence[Figure], start: float) -> dict[str, object]:
+    """Print a table for people, return JSON values; nothing names the machine."""
+    tell(_table(figures))
+    return {
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "cores": os.cpu_count(),
+            "system": platform.system(),
+            "architecture": platform.machine(),
+        },
+        "versions": {"python": platform.python_version(), **dict(_installed())},
+        "broker": stage.broker.kind,
+        "seconds": round(time.monotonic() - start, 1),
+        "figures": [
+            {**asdict(one), "target": one.target, "passed": one.passed}
+            for one in figures
+        ],
+    }
+
+
+def tell(text: str) -> None:
+    """Say something to the person who waits."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for name in _DISTRIBUTIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield name, metadata.version(name)
+
+
+def _table(figures: Iterable[Figure]) -> str:
+    rows = [("row", "figure", "target", "measured", "")]
+    rows.extend(
+        (
+            one.row,
+            one.name,
+            one.target or "-",
+            f"{one.measured:.4g} {one.unit}",
+            {True: "ok", False: "MISSED", None: ""}[one.passed],
+        )
+        for one in figures
+    )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)

@@ -2,10 +2,9 @@
 
 import json
 import statistics
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,32 +12,16 @@ from safeconsumer.group import report_wire, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.report_wire import Report
-from tests.bench import report
-from tests.bench.figures import Figure
+from tests.bench.figures import Figure, Row, percentile
 from tests.bench.stage import Stage
 from tests.harness.group.team import Team
 from tests.harness.processes import Process, module
 from tests.harness.waiting import wait_for
 
 _PAUSE = 0.03
-
-
-def run(stage: Stage, only: Collection[str], *, smoke: bool) -> dict[str, object]:
-    """Measure the rows and return everything as plain JSON values."""
-    start = time.monotonic()
-    figures: list[Figure] = []
-    for name, row in ROWS.items():
-        if only and name not in only:
-            continue
-        figures.extend(row(stage, smoke))
-        sys.stderr.write(f"{name}: {time.monotonic() - start:.1f} s\n")
-    sys.stderr.write(report.as_table(figures) + "\n")
-    return report.as_dict(
-        figures,
-        broker=stage.broker.kind,
-        smoke=smoke,
-        seconds=time.monotonic() - start,
-    )
+_TRIES = 150
+_HOLDS = 10_000
+_MEMBERS = 1_000
 
 
 @contextmanager
@@ -74,51 +57,35 @@ def _events(said: list[dict[str, Any]], name: str) -> list[float]:
     return [one["at"] for one in tuple(said) if one.get("event") == name]
 
 
-def _percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 # ---------------------------------------------------------------- rows
 
 
-def obeying(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+def obeying(stage: Stage) -> Iterator[Figure]:
     """From the broker's acknowledgement to the moment after which nothing is delivered."""
-    figures = []
+    note = "acknowledged to obeyed: the last record is not later"
     for busy, limit in ((False, 5.0), (True, 15.0)):
         name = "a busy member" if busy else "a member waiting in poll"
-        delays, lasts = _delays(stage, 5 if smoke else 150, busy=busy)
-        note = "acknowledged to obeyed: the last record is not later"
-        figures += [
-            Figure(
+        delays, lasts = _delays(stage, busy=busy)
+        for percent, at_most in ((50, limit), (99, 50.0)):
+            yield Figure(
                 row="obeying",
-                name=f"{name}, p50",
-                measured=statistics.median(delays),
+                name=f"{name}, p{percent}",
+                measured=percentile(delays, percent),
                 unit="ms",
-                at_most=limit,
+                at_most=at_most,
                 rounds={"ms": delays},
                 note=note,
-            ),
-            Figure(
-                row="obeying",
-                name=f"{name}, p99",
-                measured=_percentile(delays, 0.99),
-                unit="ms",
-                at_most=50.0,
-                note=note,
-            ),
-            Figure(
-                row="obeying",
-                name=f"{name}, last record, latest",
-                measured=max(lasts, default=0.0),
-                unit="ms",
-                note="after the acknowledgement; 1,000 records/s",
-            ),
-        ]
-    return figures
+            )
+        yield Figure(
+            row="obeying",
+            name=f"{name}, last record, latest",
+            measured=max(lasts, default=0.0),
+            unit="ms",
+            note="after the acknowledgement; 1,000 records/s",
+        )
 
 
-def _delays(stage: Stage, count: int, *, busy: bool) -> tuple[list[float], list[float]]:
+def _delays(stage: Stage, *, busy: bool) -> tuple[list[float], list[float]]:
     delays, lasts = [], []
     with Team(stage.broker, partitions=4, records=1) as team:
         over = threading.Event()
@@ -127,7 +94,7 @@ def _delays(stage: Stage, count: int, *, busy: bool) -> tuple[list[float], list[
         try:
             with member(team, busy=busy) as said:
                 _until(lambda: any("records" in one for one in said))
-                for _ in range(count):
+                for _ in range(_TRIES):
                     before = len(_events(said, "hold_placed"))
                     team.operator_holds("@all")
                     acknowledged = time.monotonic()
@@ -156,14 +123,13 @@ def _feed(team: Team, over: threading.Event) -> None:
             team.producer.send(team.topic, b"x")
 
 
-def starting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+def starting(stage: Stage) -> Iterator[Figure]:
     """From the constructor to the first record, with many holds on the topic."""
-    count = 50 if smoke else 10_000
     with Team(stage.broker, partitions=4, records=5) as team:
         sent = changes(
             team.group,
             "bench",
-            (f"elsewhere-{n // 100}:{n % 100}" for n in range(count)),
+            (f"elsewhere-{n // 100}:{n % 100}" for n in range(_HOLDS)),
             new_hold("bench", None),
         )
         topic = team.settings.operator_topic
@@ -179,26 +145,22 @@ def starting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one s
         for one in futures:
             one.get(60)
         rounds: dict[str, list[float]] = {"with": [], "without": []}
-        for _ in range(1 if smoke else 7):
+        for _ in range(7):
             rounds["with"].append(_first_record(team))
             rounds["without"].append(_first_record(team, control=None))
-    return [
-        Figure(
+    for arm, name, limit in (
+        ("with", f"first record with {_HOLDS} holds on the topic", 0.6),
+        ("without", "the same without control=", None),
+    ):
+        yield Figure(
             row="starting",
-            name=f"first record with {count} holds on the topic",
-            measured=statistics.median(rounds["with"]),
+            name=name,
+            measured=statistics.median(rounds[arm]),
             unit="s",
-            at_most=0.6,
-            rounds=rounds,
-            note="a new process and a new group; without control= beside it",
-        ),
-        Figure(
-            row="starting",
-            name="the same without control=",
-            measured=statistics.median(rounds["without"]),
-            unit="s",
-        ),
-    ]
+            at_most=limit,
+            rounds={arm: rounds[arm]},
+            note="a new process and a new group",
+        )
 
 
 def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
@@ -209,7 +171,7 @@ def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON v
     return first
 
 
-def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+def gating(stage: Stage) -> Iterator[Figure]:
     """How long a gained partition waits for the control topics."""
     waits: list[float] = []
     with Team(stage.broker, partitions=4, records=1) as team:
@@ -220,7 +182,7 @@ def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one sha
             told,
             lambda event: marks.append((event.name, time.monotonic())),
         )
-        for _ in range(5 if smoke else 100):
+        for _ in range(100):
             marks.clear()
             consumer.assign(team.partitions)
             began = time.monotonic()
@@ -229,32 +191,24 @@ def gating(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one sha
             opened = [at for name, at in marks if name == "gate_changed"]
             waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)
             consumer.unsubscribe()
-    return [
-        Figure(
+    for percent, limit in ((50, 10.0), (99, None)):
+        yield Figure(
             row="gating",
-            name="gate at assignment, p50",
-            measured=statistics.median(waits),
+            name=f"gate at assignment, p{percent}",
+            measured=percentile(waits, percent),
             unit="ms",
-            at_most=10.0,
+            at_most=limit,
             rounds={"ms": waits},
-        ),
-        Figure(
-            row="gating",
-            name="gate at assignment, p99",
-            measured=_percentile(waits, 0.99),
-            unit="ms",
-        ),
-    ]
+        )
 
 
-def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one shape
+def reporting(stage: Stage) -> Iterator[Figure]:
     """Read what a thousand members report."""
-    members = 20 if smoke else 1_000
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
         assigned = {team.topic: ((0, 3),)}
         for _ in range(5):  # one interval after another, as members do
-            for number in range(members):
+            for number in range(_MEMBERS):
                 one = Report(
                     group=team.group,
                     member=f"member-{number}",
@@ -271,7 +225,7 @@ def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one 
                 )
         team.producer.flush(60)
         seconds = []
-        for _ in range(1 if smoke else 5):
+        for _ in range(5):
             with Operator(team.broker.client_config, team.settings) as operator:
                 began = time.monotonic()
                 found = operator.reports(team.group)
@@ -280,21 +234,19 @@ def reporting(stage: Stage, smoke: bool) -> list[Figure]:  # noqa: FBT001 - one 
                 operator.standing(team.group)
                 operator.ends()
                 seconds.append(time.monotonic() - began)
-                assert len(found) == members
-    return [
-        Figure(
-            row="reporting",
-            name=f"status of {members} members",
-            measured=statistics.median(seconds),
-            unit="s",
-            at_most=2.0,
-            rounds={"s": seconds},
-            note="5 reports of each on the topic; all that one status call asks for",
-        )
-    ]
+                assert len(found) == _MEMBERS
+    yield Figure(
+        row="reporting",
+        name=f"status of {_MEMBERS} members",
+        measured=statistics.median(seconds),
+        unit="s",
+        at_most=2.0,
+        rounds={"s": seconds},
+        note="5 reports of each on the topic; all that one status call asks for",
+    )
 
 
-ROWS: dict[str, Callable[[Stage, bool], list[Figure]]] = {
+ROWS: dict[str, Row] = {
     "obeying": obeying,
     "starting": starting,
     "gating": gating,

@@ -1,37 +1,33 @@
-"""The options of ``python -m tests.bench``, a group for each benchmark."""
+"""The options of ``python -m tests.bench``."""
 
 import argparse
-from collections.abc import Collection
 from pathlib import Path
 
-from tests.bench.against.rows import ROWS as AGAINST_ROWS
-from tests.bench.against.venvs import PINNED
-from tests.bench.auditing import PACKS
-from tests.bench.auditing import ROWS as AUDIT_ROWS
-from tests.bench.group import ROWS as GROUP_ROWS
-from tests.bench.overhead import ROWS
-from tests.bench.regressions import ROWS as REGRESSION_ROWS
-from tests.bench.regressions import ValueOfAgainstError
-from tests.bench.worker import ROWS as WORKER_ROWS
+from tests.bench import auditing, group, overhead, regressions, worker
 from tests.harness.brokers import choice
+
+# The rows of each; "spark" has its own, which need the extra of that name.
+ROWS = {
+    "overhead": overhead.ROWS,
+    "throughput": {},
+    "trickle": {},
+    "worker": worker.ROWS,
+    "group": group.ROWS,
+    "auditing": auditing.ROWS,
+    "regressions": regressions.ROWS,
+    "spark": dict.fromkeys(
+        (
+            *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
+            *("defaults", "small", "held"),
+        )
+    ),
+}
 
 
 def parser() -> argparse.ArgumentParser:
     """Make the parser."""
     made = argparse.ArgumentParser(prog="python -m tests.bench")
-    made.add_argument(
-        "benchmark",
-        choices=[
-            "overhead",
-            "throughput",
-            "worker",
-            "group",
-            "spark",
-            "trickle",
-            "auditing",
-            "regressions",
-        ],
-    )
+    made.add_argument("benchmark", choices=list(ROWS))
     made.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
     made.add_argument(
         "--kafka",
@@ -40,80 +36,39 @@ def parser() -> argparse.ArgumentParser:
         help="the broker to start, as in the test suite",
     )
     made.add_argument(
-        "--rounds", type=_rounds_of, help="how many sets of fresh processes per row"
-    )
-    made.add_argument(
-        "--smoke", action="store_true", help="run everything tiny; figures mean nothing"
+        "--rounds", type=_rounds, help="how many sets of fresh processes per row"
     )
     made.add_argument("--json", type=Path, help="write to this file, not to stdout")
-    _rows(made, "overhead", "--only", ROWS)
-    _rows(made, "group", "--only-group", GROUP_ROWS)
-    _rows(made, "auditing", "--only-auditing", (*AUDIT_ROWS, PACKS))
-    _rows(made, "spark", "--only-spark", ())  # its rows need the extra "spark"
-    _rows(made, "regressions", "--only-regressions", REGRESSION_ROWS)
-    _worker(made.add_argument_group("worker"))
-    _throughput(made.add_argument_group("throughput"))
+    named = "; ".join(
+        f"{name}: {', '.join(rows)}" for name, rows in ROWS.items() if rows
+    )
+    made.add_argument(
+        "--only", nargs="+", default=(), metavar="ROW", help=f"only these; {named}"
+    )
+    made.add_argument(
+        "--against", default="", metavar="COMMIT", help="of regressions: with which one"
+    )
+    made.add_argument("--svg", type=Path, help="of throughput: draw it into this file")
     return made
 
 
-def _rounds_of(text: str) -> int:
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options, after what belongs together was looked at."""
+    made = parser()
+    options = made.parse_args(arguments)
+    unknown = set(options.only) - set(ROWS[options.benchmark])
+    if unknown:
+        made.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
+    if options.benchmark == "regressions":
+        try:
+            regressions.check_commit(options.against)
+        except regressions.ValueOfAgainstError as error:
+            made.error(f"--against: {error}")
+    return options
+
+
+def _rounds(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         message = f"a whole number from 1, not {text!r}"
         raise argparse.ArgumentTypeError(message)
     return int(text)
-
-
-def _rows(
-    made: argparse.ArgumentParser, name: str, option: str, rows: Collection[str]
-) -> None:
-    made.add_argument_group(name).add_argument(
-        option,
-        nargs="+",
-        default=(),
-        choices=list(rows) or None,
-        metavar=None if rows else "ROW",
-    )
-
-
-def _worker(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--rows", nargs="+", default=(), choices=[*WORKER_ROWS, *AGAINST_ROWS]
-    )
-    group.add_argument(
-        "--against",
-        default="",
-        metavar="NAME,NAME",
-        help=f"compare with these instead, on a real broker: {', '.join(PINNED)}; "
-        "for regressions: the commit to compare with",
-    )
-    group.add_argument(
-        "--venvs",
-        type=Path,
-        default=Path.home() / ".cache" / "safeconsumer-bench",
-        help="where the others are installed, once, each by itself",
-    )
-
-
-def _throughput(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--targets", action="store_true", help="only the two cases that have targets"
-    )
-    group.add_argument(
-        "--full", action="store_true", help="all combinations, for hours"
-    )
-    group.add_argument("--svg", type=Path, help="draw the first case into this file")
-
-
-def frameworks(text: str) -> tuple[str, ...]:
-    """
-    Return the names in the value of ``--against``.
-
-    Raises:
-        ValueOfAgainstError: one of them is unknown.
-    """
-    names = tuple(filter(None, text.split(",")))
-    unknown = set(names) - PINNED.keys()
-    if unknown:
-        message = f"{', '.join(sorted(unknown))}; known are {', '.join(PINNED)}"
-        raise ValueOfAgainstError(message)
-    return names

@@ -19,9 +19,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tests.bench import report
-from tests.bench.figures import Figure, ratio_of_pairs
-from tests.bench.rows.imports import import_seconds
+from tests.bench.figures import Figure, ratio_of_pairs, report
+from tests.bench.overhead import import_seconds
 from tests.bench.stage import Stage
 from tests.bench.workers import arms, in_turns
 from tests.harness.processes import ROOT
@@ -53,7 +52,7 @@ class Verdict:
     One row: how much more CPU it takes now, and how much of that is noise.
 
     Attributes:
-        row: its name, as ``--only-regressions`` takes it.
+        row: its name, as ``--only`` takes it.
         ratio: CPU now / CPU then, the median over all laps.
         noise: how far from 1 two arms of the same commit were in the worst round.
         rounds: the raw values, in milliseconds.
@@ -105,24 +104,16 @@ class Verdict:
         )
 
 
-def run(
-    stage: Stage, commit: str, only: Collection[str], *, smoke: bool
-) -> dict[str, object]:
+def run(stage: Stage, commit: str, only: Collection[str]) -> dict[str, object]:
     """Measure the rows; return everything, and the exit status, as plain JSON values."""
     start = time.monotonic()
-    verdicts = []
     with _package_of(commit) as folder:
-        for name, row in ROWS.items():
-            if not only or name in only:
-                verdicts.append(Verdict.of(name, row(stage, _environment(folder))))
-    figures = [one.figure() for one in verdicts]
-    sys.stderr.write(report.as_table(figures) + "\n")
-    result = report.as_dict(
-        figures,
-        broker=stage.broker.kind,
-        smoke=smoke,
-        seconds=time.monotonic() - start,
-    )
+        verdicts = [
+            Verdict.of(name, row(stage, _environment(folder)))
+            for name, row in ROWS.items()
+            if not only or name in only
+        ]
+    result = report(stage, [one.figure() for one in verdicts], start)
     statuses = {one.status for one in verdicts}
     status = next((one for one in (WORSE, UNTOLD) if one in statuses), CLEAN)
     return {**result, "against": commit, "status": status}

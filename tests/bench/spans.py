@@ -59,7 +59,7 @@ def attempts() -> Iterator[tuple[str, Call]]:
     for name, provider in providers.items():
         for parent in (False, True):
             setting = Tracing(parent=parent, provider=provider)
-            tracer = Tracer(setting, "g", "c", is_batch=False)
+            tracer = Tracer(setting, "g", "c", ("localhost:9092",), is_batch=False)
             call = tracer.around(handle)
             how = "as parent" if parent else "linked"
             yield f"{name}, {how}", lambda call=call: call(sent, context)  # type: ignore[misc]  # bound here

@@ -2,47 +2,53 @@
 
 import itertools
 import os
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import confluent_kafka
 from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
+_VALUES = 500
+_WORDS = 2_000
 _numbers = itertools.count(1)
 
 
 @frozen(kw_only=True)
 class Sizes:
-    """How much is measured; the defaults are the real thing."""
+    """How much is measured."""
 
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
     assigned: int = 10_000
-    trials: int = 1
     strangers: int = 100_000
     toggled: int = 20_000
     resumes: int = 200
-    resume_wait_ms: int = 5000
     stock_bound: float = 20.0
     idle_polls: int = 30
     imports: int = 15
 
 
-SMOKE = Sizes(
-    rounds=1,
-    laps=1,
-    records=1_600,
-    assigned=200,
-    trials=1,
-    strangers=500,
-    toggled=400,
-    resumes=4,
-    resume_wait_ms=1000,
-    stock_bound=1.0,
-    idle_polls=2,
-    imports=1,
-)
+@frozen(kw_only=True)
+class Case:
+    """
+    One kind of records in one topic.
+
+    Attributes:
+        partitions: how many the topic has, all of them with records.
+        size: bytes of a value.
+        codec: the producer's ``compression.type``.
+    """
+
+    partitions: int = 8
+    size: int = 100
+    codec: str = "none"
+
+    @property
+    def name(self) -> str:
+        return f"{self.partitions} x {self.size} B, {self.codec}"
 
 
 def send(producer: confluent_kafka.Producer, topic: str, **record: Any) -> None:  # noqa: ANN401 - a record's parts
@@ -86,25 +92,67 @@ class Stage:
         """
         name = f"bench-{os.getpid()}-{next(_numbers)}"
         self.broker.create_topic(name, full + empty)
-        # Batches of kafka-python's own default size.
+        self._write(name, full, records, [os.urandom(size)])
+        return name
+
+    def filled(self, case: Case, records: int, keys: int | None = None) -> str:
+        """
+        Make a topic with records as an application's, evenly; return its name.
+
+        Values are words, which a codec shrinks to a half or a third; keys have eight
+        bytes.
+
+        Args:
+            case: the kind of records.
+            records: how many.
+            keys: how many different keys there are; None for one per record.
+        """
+        name = self.topic(case.partitions)
+        many = records if keys is None else keys
+        self._write(name, case.partitions, records, _words(case.size), many, case.codec)
+        return name
+
+    def _write(  # noqa: PLR0913, PLR0917 - as many as records have properties
+        self,
+        topic: str,
+        partitions: int,
+        records: int,
+        values: Sequence[bytes],
+        keys: int | None = None,
+        codec: str = "none",
+    ) -> None:
         producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
-                "batch.size": 16_384,
+                "batch.size": 16_384,  # Kafka's and kafka-python's default
                 "linger.ms": 20,
+                "compression.type": codec,
                 "queue.buffering.max.messages": 1_000_000,
                 "acks": "all",
             }
         )
-        value = os.urandom(size)
         for number in range(records):
-            send(producer, name, value=value, partition=number % full)
+            send(
+                producer,
+                topic,
+                value=values[number % len(values)],
+                key=None if keys is None else b"%08d" % (number % keys),
+                partition=number % partitions,
+            )
         if producer.flush(_PRODUCE_TIMEOUT):
-            message = f"{name}: not all of {records} records were produced in time"
+            message = f"{topic}: not all of {records} records were produced in time"
             raise TimeoutError(message)
-        return name
 
     def drop(self, topic: str) -> None:
         """Delete a topic of a real broker; an embedded one ends with the measurement."""
         if self.broker.is_real:
             self.broker.delete_topic(topic)
+
+
+def _words(size: int) -> list[bytes]:
+    chance = random.Random(size)  # noqa: S311 - the same records in each run
+    words = [chance.randbytes(4).hex()[: chance.randint(3, 8)] for _ in range(_WORDS)]
+    return [
+        " ".join(chance.choices(words, k=size // 4)).encode()[:size]
+        for _ in range(_VALUES)
+    ]

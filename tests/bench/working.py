@@ -10,11 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from safeconsumer.worker import Limits, Worker
-from tests.bench.arms.clients import make, poll_until
+from tests.bench.arms.consumers import make, poll_until
 from tests.bench.memory import peak_mb
 
 MIB = 1024 * 1024
@@ -72,7 +71,7 @@ def main() -> None:
 def _measure(consumer: Any, told: dict[str, Any]) -> dict[str, float]:  # noqa: ANN401
     handle = _handler(told)
     began, cpu = time.monotonic(), _cpu()
-    run = {"plain": _plain, "pool": _pool}.get(told["mode"], _worker)
+    run = _plain if told["mode"] == "plain" else _worker
     done = run(consumer, handle, told)
     seconds = time.monotonic() - began
     return {
@@ -99,16 +98,13 @@ def _handler(told: dict[str, Any]) -> Any:  # noqa: ANN401 - a handler
     return nothing
 
 
-def _is_over(
-    told: dict[str, Any], done: Done, begun: Done | None = None
-) -> Callable[[], bool]:
+def _is_over(told: dict[str, Any], done: Done) -> Callable[[], bool]:
     # The time counts from the first record; if none comes, that is waited for a minute.
-    begun, until = begun or done, time.monotonic() + 60.0
-    is_counting = False
+    until, is_counting = time.monotonic() + 60.0, False
 
     def is_over() -> bool:
         nonlocal until, is_counting
-        if not is_counting and begun():
+        if not is_counting and done():
             is_counting, until = True, time.monotonic() + told["seconds"]
         return done() >= told["records"] or time.monotonic() > until
 
@@ -125,21 +121,6 @@ def _plain(consumer: Any, handle: Any, told: dict[str, Any]) -> int:  # noqa: AN
                 count += 1
                 if told.get("sleep") and is_over():
                     break
-    consumer.close(autocommit=False)
-    return count
-
-
-def _pool(consumer: Any, handle: Any, told: dict[str, Any]) -> int:  # noqa: ANN401
-    # The usual recipe: a future per record, nothing that stops the loop.
-    count = 0
-    is_over = _is_over(told, lambda: 0, lambda: count)
-    pool = ThreadPoolExecutor(8)
-    while not is_over():
-        for records in consumer.poll(50).values():
-            for record in records:
-                pool.submit(handle, record)
-                count += 1
-    pool.shutdown(wait=False, cancel_futures=True)
     consumer.close(autocommit=False)
     return count
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from safeconsumer._kafka.installed import SUPPORTED
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.scenarios import SCENARIOS
-from tests.bench.options import parser
+from tests.bench.options import parsed
 from tests.broker.conformance.expected import STOCK
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.conformance.choices import CHOICES
@@ -113,6 +113,6 @@ def _benchmarks() -> Iterator[str]:
         if not options and find_spec(f"tests.bench.{name}") is not None:
             continue
         try:
-            parser().parse_args([name, *options])
+            parsed([name, *options])
         except SystemExit:
             yield f"design/benchmarks.md: `python -m tests.bench {run}` is refused"

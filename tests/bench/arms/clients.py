@@ -1,67 +1,346 @@
-"""The two consumers that are compared, and what every arm does with them."""
+"""Reads a topic with one of the clients that are compared: all of it, or as it comes."""
 
-from __future__ import annotations
+import asyncio
+import importlib
+import resource
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from typing import TYPE_CHECKING, Any
+from tests.bench.arms.consumers import make
+from tests.bench.memory import peak_mb, resident_mb
 
-from tests.harness.waiting import looks
+_BOUND = 120.0
+# The last fetch of a lap waits at the end of the topic and delays the next lap.
+_LAST_WAIT_MS = 25
+# aiokafka has no heartbeats while its loop does not run, which is between the steps.
+_SESSION_MS = 180_000
+# At librdkafka's defaults a partition whose queue is full is not fetched for a second.
+_TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    from kafka import KafkaConsumer
-
-BOUND = 60.0
-
-
-def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
+class Setup(NamedTuple):
     """
-    Make a stock or a safe consumer that begins at the start of each partition.
+    What a client reads; without attrs, whose memory counts as ours.
 
-    Neither commits by itself: how often it falls into a measurement is chance. Both
-    decode records by kafka-python's own code, so that only safety is compared.
+    Attributes:
+        client: its name, with what is chosen of it.
+        config: how kafka-python reaches the broker.
+        bootstrap: the broker's address, for the others.
+        topic: what is read.
+        partitions: so many, assigned by hand; None for a member of a group of its own.
     """
-    if client == "safe":
-        from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
 
-        more = {"decoder": "python", **more}
-    else:
-        from kafka import KafkaConsumer as cls  # noqa: N813, PLC0415 - only then
-    config = {name: _tuple(value) for name, value in config.items()}
-    settings = {
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        **config,
-        **more,
-    }
-    return cls(**settings)
+    client: str
+    config: dict[str, Any]
+    bootstrap: str
+    topic: str
+    partitions: int | None = None
+
+    @property
+    def group(self) -> str:
+        return f"{self.topic}-{self.client.replace(' ', '-')}-{time.monotonic_ns()}"
+
+    def everything(self, kind: Any, *more: object) -> list[Any]:  # noqa: ANN401 - each client's
+        """Return what is assigned by hand, in the client's own words."""
+        return [
+            kind(self.topic, number, *more) for number in range(self.partitions or 0)
+        ]
 
 
-def poll_until(
-    consumer: KafkaConsumer, condition: Callable[[], object], **poll: int
-) -> None:
+def client_of(setup: Setup) -> Any:  # noqa: ANN401 - one of three
     """
-    Poll until the condition holds, throwing records away.
+    Return the client.
 
-    Each poll may wait long: one that gives up during a join makes the stock client
-    forget that join, now and then for ever.
+    Each has ``is_assigned``; ``poll``, which returns values; ``read``, which reads so
+    many records from the start and looks at key, value and offset of each; and
+    ``close``.
     """
-    wait_until(condition, lambda: consumer.poll(**{"timeout_ms": 5000, **poll}))
+    if setup.client == "aiokafka":
+        return _Aiokafka(setup)
+    if setup.client.startswith("confluent"):
+        return _Confluent(setup)
+    return _KafkaPython(setup)
 
 
-def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
+class _KafkaPython:
+    def __init__(self, setup: Setup) -> None:
+        base, _, decoder = setup.client.partition("-")
+        more: dict[str, object] = {"decoder": decoder} if base == "safe" else {}
+        if setup.partitions is None:
+            more |= {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
+        else:
+            more["fetch_max_wait_ms"] = _LAST_WAIT_MS
+            more["consumer_timeout_ms"] = _BOUND * 1000
+        self._consumer = make(base, setup.config, **more)
+        self._assigned = setup.everything(
+            importlib.import_module("kafka").TopicPartition
+        )
+        if self._assigned:
+            self._consumer.assign(self._assigned)
+        else:
+            self._consumer.subscribe([setup.topic])
+
+    def is_assigned(self) -> bool:
+        return bool(self._consumer.assignment())
+
+    def poll(self, seconds: float) -> list[bytes]:
+        batches = self._consumer.poll(int(seconds * 1000)).values()
+        return [one.value for batch in batches for one in batch]
+
+    def read(self, records: int, max_records: int | None) -> int:
+        for tp in self._assigned:
+            self._consumer.seek(tp, 0)
+        got, deadline = 0, time.monotonic() + _BOUND
+        if max_records is None:
+            for one in self._consumer:
+                _ = one.key, one.value, one.offset
+                got += 1
+                if got == records:
+                    break
+            return got
+        while got < records and time.monotonic() < deadline:
+            for batch in self._consumer.poll(1000, max_records=max_records).values():
+                got += _look(batch)
+        return got
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class _Aiokafka:
+    def __init__(self, setup: Setup) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(self._start(setup))
+
+    async def _start(self, setup: Setup) -> None:
+        aiokafka = importlib.import_module("aiokafka")
+        self._assigned = setup.everything(aiokafka.TopicPartition)
+        more: dict[str, object] = {"fetch_max_wait_ms": _LAST_WAIT_MS}
+        if not self._assigned:
+            more = {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
+        self._consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=setup.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            **more,
+        )
+        await self._consumer.start()
+        if self._assigned:
+            self._consumer.assign(self._assigned)
+        else:
+            self._consumer.subscribe([setup.topic])
+
+    def is_assigned(self) -> bool:
+        return bool(self._consumer.assignment())
+
+    def poll(self, seconds: float) -> list[bytes]:
+        got = self._consumer.getmany(timeout_ms=int(seconds * 1000))
+        batches = self._loop.run_until_complete(got).values()
+        return [one.value for batch in batches for one in batch]
+
+    def read(self, records: int, max_records: int | None) -> int:
+        return self._loop.run_until_complete(self._read(records, max_records))
+
+    async def _read(self, records: int, max_records: int | None) -> int:
+        for tp in self._assigned:
+            self._consumer.seek(tp, 0)
+        got, deadline = 0, time.monotonic() + _BOUND
+        if max_records is None:
+            async for one in self._consumer:
+                _ = one.key, one.value, one.offset
+                got += 1
+                if got == records:
+                    break
+        while got < records and time.monotonic() < deadline:
+            batches = await self._consumer.getmany(
+                timeout_ms=1000, max_records=max_records
+            )
+            for batch in batches.values():
+                got += _look(batch)
+        return got
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._consumer.stop())
+        self._loop.close()
+
+
+class _Confluent:
+    def __init__(self, setup: Setup) -> None:
+        confluent = importlib.import_module("confluent_kafka")
+        self._assigned = setup.everything(confluent.TopicPartition, 0)
+        settings = {
+            "bootstrap.servers": setup.bootstrap,
+            "group.id": setup.group,  # must be there
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **(_TUNED if setup.client.endswith("tuned") else {}),
+        }
+        if self._assigned:
+            settings["fetch.wait.max.ms"] = _LAST_WAIT_MS
+        else:
+            settings["session.timeout.ms"] = _SESSION_MS
+        self._consumer = confluent.Consumer(settings)
+        if not self._assigned:
+            self._consumer.subscribe([setup.topic])
+
+    def is_assigned(self) -> bool:
+        return bool(self._consumer.assignment())
+
+    def poll(self, seconds: float) -> list[bytes]:
+        one = self._consumer.poll(seconds)
+        if one is None:
+            return []
+        _check(one)
+        return [one.value()]
+
+    def read(self, records: int, max_records: int | None) -> int:
+        self._consumer.assign(self._assigned)
+        poll, consume = self._consumer.poll, self._consumer.consume
+        got, deadline = 0, time.monotonic() + _BOUND
+        while max_records is None and got < records:
+            one = poll(1.0)
+            if one is not None:
+                _ = one.key(), one.value(), one.offset()
+                got += 1
+            elif time.monotonic() > deadline:
+                break
+        while max_records and got < records and time.monotonic() < deadline:
+            # With a timeout it waits for the full number.
+            batch = consume(max_records, 0.0) or consume(1, 1.0)
+            for one in batch:
+                _ = one.key(), one.value(), one.offset()
+            # Not each: the other clients' loops have no such call.
+            if batch:
+                _check(batch[-1])
+            got += len(batch)
+        return got
+
+    def rest(self) -> None:
+        """Stop fetching, which goes on in the background otherwise."""
+        self._consumer.unassign()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _check(message: Any) -> None:  # noqa: ANN401 - confluent-kafka's
+    error = message.error()
+    if error is not None:
+        text = f"an error instead of a record: {error}"
+        raise ValueError(text)
+
+
+def _look(batch: list[Any]) -> int:
+    for one in batch:
+        _ = one.key, one.value, one.offset
+    return len(batch)
+
+
+# ---------------------------------------------------------------- the arms
+
+
+class Throughput:
     """
-    Do the step until the condition holds.
+    Reads a topic from its start, again and again.
 
-    Raises:
-        NotReachedError: it does not within a minute.
+    Args:
+        max_records: at most so many in one call; None for one by one.
+        setup: as in :class:`Setup`.
     """
-    for _ in looks(condition, "what an arm waits for", BOUND):
-        step()
+
+    def __init__(self, max_records: int | None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
+        self._client = client_of(Setup(**setup))
+        self._max_records = max_records
+
+    def read(self, records: int) -> dict[str, float]:
+        """Read so many records; return seconds of CPU and of wall, and the peak memory."""
+        cpu, wall = time.process_time(), time.monotonic()
+        got = self._client.read(records, self._max_records)
+        cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+        if got != records:
+            message = f"{got} records instead of {records}"
+            raise ValueError(message)
+        if isinstance(self._client, _Confluent):
+            self._client.rest()
+        return {"cpu": cpu, "wall": wall, "peak": peak_mb()}
+
+    def close(self) -> None:
+        self._client.close()
 
 
-def _tuple(value: object) -> object:
-    # A version came as a JSON list; a list of addresses stays one.
-    if isinstance(value, list) and all(isinstance(one, int) for one in value):
-        return tuple(value)
-    return value
+class Following:
+    """
+    A member that owns all of one topic, and returns each value as soon as it can.
+
+    Args:
+        setup: as in :class:`Setup`.
+    """
+
+    def __init__(self, **setup: Any) -> None:  # noqa: ANN401 - JSON values
+        self._client = client_of(Setup(**setup))
+        self._polls = 0
+
+    def settle(self) -> dict[str, float]:
+        """Wait for the assignment; return how much memory is resident then."""
+        deadline = time.monotonic() + _BOUND
+        while not self._client.is_assigned():
+            if time.monotonic() > deadline:
+                message = "nothing was assigned"
+                raise TimeoutError(message)
+            self._client.poll(0.5)
+        self._client.poll(1.0)
+        return {"resident": resident_mb()}
+
+    def drain(self, records: int) -> dict[str, float]:
+        """Read what is there already; return the peak of memory."""
+        for _ in self._taken(records):
+            pass
+        return {"peak": peak_mb()}
+
+    def follow(self, records: int) -> dict[str, Any]:
+        """
+        Take so many records; each value is the time at which it was produced.
+
+        Returns:
+            Seconds from produced to returned of each, and per record, from the first
+            one on: CPU, system calls that made a thread wait, polls.
+        """
+        delays: list[float] = []
+        self._polls, began = 0, None
+        for value in self._taken(records):
+            delays.append(time.monotonic() - int(value) / 1e9)
+            if began is None:
+                began = self._used()
+        cpu, waits, polls = (
+            (now - then) / max(1, records - 1)
+            for now, then in zip(self._used(), began or (), strict=True)
+        )
+        return {"delays": delays, "cpu": cpu, "waits": waits, "polls": polls}
+
+    def idle(self, polls: int) -> dict[str, float]:
+        """Poll so many times for a second while nothing comes; return seconds of CPU."""
+        cpu, wall = time.process_time(), time.monotonic()
+        came = sum(len(self._client.poll(1.0)) for _ in range(polls))
+        if came:
+            message = f"{came} records came"
+            raise ValueError(message)
+        return {"cpu": time.process_time() - cpu, "wall": time.monotonic() - wall}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _taken(self, records: int) -> Iterator[bytes]:
+        got, deadline = 0, time.monotonic() + _BOUND
+        while got < records:
+            self._polls += 1
+            for value in self._client.poll(1.0):
+                got += 1
+                yield value
+            if time.monotonic() > deadline:
+                message = f"{got} of {records} records came"
+                raise TimeoutError(message)
+
+    def _used(self) -> tuple[float, int, int]:
+        waits = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+        return time.process_time(), waits, self._polls

@@ -1,19 +1,15 @@
 """Reads a topic from start to end, again and again, and counts the CPU it takes."""
 
 import gc
-import importlib
 import re
-import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from kafka import TopicPartition
 
-from tests.bench.arms.clients import make, poll_until
+from tests.bench.arms.consumers import make, poll_until
+from tests.bench.memory import resident_mb
 
-_PAGE = 4096
-_STATM = Path("/proc/self/statm")
 # Held for no topic there is, by partition: 100 partitions per topic.
 _PARTITIONS = 100
 _OWNERS = ("app", "deploy", "operator", "quota")
@@ -32,7 +28,6 @@ class Reading:
             no records.
         by_pattern: subscribe by pattern, to topics that do not exist too.
         decoder: what a safe one reads record batches with.
-        is_scraped: have a safe one's metrics read and written each second.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -45,7 +40,6 @@ class Reading:
         *,
         by_pattern: bool = False,
         decoder: str = "python",
-        is_scraped: bool = False,
     ) -> None:
         more = {"decoder": decoder} if client == "safe" else {}
         self._consumer = make(
@@ -57,10 +51,6 @@ class Reading:
             consumer_timeout_ms=20_000,
             metadata_max_age_ms=600_000,
         )
-        self._over = threading.Event()
-        self._scraping = threading.Thread(target=self._scrape, daemon=True)
-        if is_scraped:
-            self._scraping.start()
         if by_pattern:
             self._consumer.subscribe(pattern=rf"^({re.escape(topic)}$|stranger-)")
         else:
@@ -88,7 +78,7 @@ class Reading:
             raise ValueError(message)
         return {"cpu": cpu, "wall": wall}
 
-    def hold_strangers(self, count: int) -> dict[str, float | None]:
+    def hold_strangers(self, count: int) -> dict[str, float]:
         """Place holds one by one on partitions that are not assigned here."""
         pause = self._consumer.pause
         targets = [
@@ -96,30 +86,20 @@ class Reading:
             for number in range(count)
         ]
         gc.collect()
-        before = _resident()
+        before = resident_mb()
         start = time.perf_counter()
         for target in targets:
             pause(target)
         seconds = time.perf_counter() - start
         gc.collect()
-        after = _resident()
+        after = resident_mb()
         held = len(self._consumer.holds())
         if held != count:
             message = f"{held} holds instead of {count}"
             raise ValueError(message)
-        grown = None if before is None or after is None else after - before
-        return {"seconds": seconds, "bytes": grown}
-
-    def _scrape(self) -> None:
-        # Without HTTP: whoever asks would be in this process, too. Imported here: what
-        # is not scraped has none of it in its memory.
-        prometheus = importlib.import_module("safeconsumer.metrics.prometheus")
-        answer = prometheus.answers_of(prometheus.Collector(self._consumer))
-        while not self._over.wait(1.0):
-            answer("")
+        return {"seconds": seconds, "mb": after - before}
 
     def close(self) -> None:
-        self._over.set()
         self._consumer.close()
 
     def _poll(self, records: int, max_records: int | None) -> int:
@@ -136,10 +116,3 @@ class Reading:
             if got == records:
                 break
         return got
-
-
-def _resident() -> int | None:
-    # Linux only; elsewhere memory is not measured.
-    if not _STATM.exists():
-        return None
-    return int(_STATM.read_text().split()[1]) * _PAGE

@@ -1,0 +1,67 @@
+"""The two consumers that are compared, and what every arm does with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.harness.waiting import looks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafka import KafkaConsumer
+
+BOUND = 60.0
+
+
+def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
+    """
+    Make a stock or a safe consumer that begins at the start of each partition.
+
+    Neither commits by itself: how often it falls into a measurement is chance. Both
+    decode records by kafka-python's own code, so that only safety is compared.
+    """
+    if client == "safe":
+        from safeconsumer import SafeConsumer as cls  # noqa: N813, PLC0415 - only then
+
+        more = {"decoder": "python", **more}
+    else:
+        from kafka import KafkaConsumer as cls  # noqa: N813, PLC0415 - only then
+    config = {name: _tuple(value) for name, value in config.items()}
+    settings = {
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        **config,
+        **more,
+    }
+    return cls(**settings)
+
+
+def poll_until(
+    consumer: KafkaConsumer, condition: Callable[[], object], **poll: int
+) -> None:
+    """
+    Poll until the condition holds, throwing records away.
+
+    Each poll may wait long: one that gives up during a join makes the stock client
+    forget that join, now and then for ever.
+    """
+    wait_until(condition, lambda: consumer.poll(**{"timeout_ms": 5000, **poll}))
+
+
+def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
+    """
+    Do the step until the condition holds.
+
+    Raises:
+        NotReachedError: it does not within a minute.
+    """
+    for _ in looks(condition, "what an arm waits for", BOUND):
+        step()
+
+
+def _tuple(value: object) -> object:
+    # A version came as a JSON list; a list of addresses stays one.
+    if isinstance(value, list) and all(isinstance(one, int) for one in value):
+        return tuple(value)
+    return value
