@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, OffsetAndMetadata
-from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaError
+from kafka.errors import FencedInstanceIdError, KafkaError
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tests.broker.regression import (
-    test_claims,
-    test_forgotten_join,
     test_gained,
     test_listeners,
     test_lost_membership,
@@ -68,14 +66,7 @@ SITUATIONS: list[tuple[Callable[..., None], dict[str, Any]]] = [
     ),
     (test_subscription_changes.test_assigned_away_and_back, {"how": "poll"}),
     # A join that outlasts its poll is forgotten.
-    (
-        test_forgotten_join.test_a_changed_subscription_whose_join_outlasts_the_poll,
-        RANGE,
-    ),
-    (test_forgotten_join.test_a_leader_whose_assignor_is_slow, RANGE),
     # The rest: see the table.
-    (test_claims.test_a_member_that_was_lost_claims_nothing, {}),
-    (test_claims.test_a_member_that_subscribes_again_claims_nothing, {}),
     (
         test_lost_membership.test_a_heartbeat_without_an_answer_is_no_reason_to_spin,
         {"how": "poll", "is_paused": False},
@@ -160,20 +151,6 @@ def test_unsubscribe_in_a_listener_changes_half_of_it_and_raises(lab: Lab) -> No
     consumer.subscribe([topic], listener=InListener(assigned=leave))
     wait_until(lambda: consumer.poll(100) or seen)
     assert seen == [None]
-
-
-def test_poll_raises_when_a_connection_breaks_before_a_pattern_subscriber_joins(
-    lab: Lab,
-) -> None:
-    """It waits for metadata before it joins, and only a timeout is expected."""
-    topic, (tp,) = lab.topic_with(each=1, partitions=1)
-    consumer = lab.consumer("stock", group=lab.name("g"))
-    consumer.subscribe(pattern=f"^{topic}$")
-    wait_until(lambda: consumer.poll(100) or consumer.assignment() == {tp})
-    lab.broker.fail("Metadata", "DISCONNECT")
-    consumer._coordinator.request_rejoin()
-    with pytest.raises(KafkaConnectionError):
-        wait_until(lambda: consumer.poll(500) and None)
 
 
 _STOCK = """

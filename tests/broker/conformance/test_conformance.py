@@ -17,7 +17,7 @@ from tests.harness.conformance.run import tried
 pytestmark = pytest.mark.real_broker
 
 RACES = [("stock", "a-join-outlasts-its-poll")]
-"""What can be forced, ``sim/test_forgotten_join`` forces."""
+"""What can be forced, ``sim/test_joins`` forces."""
 
 LabOf = Callable[[Client], Lab]
 

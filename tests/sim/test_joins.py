@@ -1,0 +1,460 @@
+"""
+Joins that outlast their ``poll``, are late, are for another subscription, or fail.
+
+kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
+that ``poll`` has ended meanwhile, nobody takes the answer: the member keeps its old
+assignment with its heartbeats off, and goes on delivering what others own by then.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaConnectionError
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing._faults import Fault
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import (
+    COOPERATIVE,
+    Listener,
+    Reader,
+    both_protocols,
+    stock_fails,
+)
+
+FORGOTTEN = "a join that outlasts its poll is forgotten"
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
+
+
+def ask_to_join(lab: Lab) -> None:
+    """Let the next heartbeat of the test's consumer be told to join again."""
+    lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
+
+
+def held_join(lab: Lab, reader: Reader) -> Fault:
+    """Let a poll give up on a join; the answer to its JoinGroup is kept back."""
+    late = lab.cluster.fail("JoinGroup", is_held=True, origin="test")
+    ask_to_join(lab)
+    reader.until(lambda: late.kept)
+    return late
+
+
+def joined(
+    lab: Lab,
+    **settings: Any,  # noqa: ANN401 - as Reader()
+) -> tuple[Reader, TopicPartition]:
+    """Make the only member of a group, which has read its partition's ten records."""
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.until(lambda: len(reader.log) == 10)
+    return reader, p0
+
+
+def commit(reader: Reader, tp: TopicPartition, offset: int) -> None:
+    """Commit another offset than the reader's, as if somebody else had."""
+    reader.consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
+
+
+# A join that outlasts its poll
+
+
+@stock_fails(FORGOTTEN)
+@both_protocols
+@simulated(seeds=1)
+def test_a_changed_subscription_whose_join_outlasts_its_poll(
+    lab: Lab, kind: type[KafkaConsumer], assignor: type
+) -> None:
+    """The polls that follow finish it, and what was paused stays so."""
+    old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
+    reader = Reader(lab, kind, "t", assignor=assignor)
+    reader.owns(old, each=5)
+    reader.consumer.pause(*old)
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    reader.consumer.subscribe(["t", "u"])
+    reader.until(lambda: late.kept)
+    reader.is_silent()
+    late.end()
+    lab.sleep(1)  # it is over on the wire before the next poll begins
+    for tp in old:
+        lab.append(tp)
+    reader.owns([*old, *new])
+    reader.until(lambda: all(reader.offsets(tp) == [0] for tp in new))
+    reader.is_silent()
+    assert reader.consumer.paused() == set(old)
+
+
+def slow(lab: Lab, base: type) -> type:
+    """Return an assignor that takes three polls' time."""
+
+    class Slow(base):  # type: ignore[misc] - upstream's classes are untyped
+        def assign(self, cluster: object, members: object) -> object:
+            lab.sleep(0.3)
+            return super().assign(cluster, members)
+
+    return Slow
+
+
+@stock_fails(FORGOTTEN)
+@both_protocols
+@simulated(seeds=1)
+def test_a_leader_whose_assignor_is_slow(
+    lab: Lab, kind: type[KafkaConsumer], assignor: type
+) -> None:
+    """The assignor takes 0.3 s, the polls 0.1 s: it joins all the same."""
+    lab.topic("t", 2, records=3)
+    reader = Reader(lab, kind, assignor=slow(lab, assignor))
+    assert reader.consumer.partitions_for_topic("t")
+    reader.consumer.subscribe(["t"])
+    for _ in range(10):
+        reader.poll()
+        lab.sleep(1)  # the application works; the join is over on the wire
+    reader.until(lambda: len(reader.log) == 6)
+    # One join may come before the topic's metadata; endlessly many are the defect.
+    assert lab.kinds().count("SyncGroup") <= 2
+
+
+@pytest.mark.contract("P11")
+@both_protocols
+@simulated(seeds=1)
+def test_a_new_topic_while_another_member_is_slow(lab: Lab, assignor: type) -> None:
+    """P11: one polls briefly, one every 2 s: both share all, nothing comes to both."""
+    old = lab.topic("t-old", 4, records=10)
+    settings = {"metadata_max_age_ms": 1000, "enable_auto_commit": True}
+    quick = Reader(lab, SafeConsumer, assignor=assignor, **settings)
+    quick.consumer.subscribe(pattern="t-.*")
+    quick.owns(old)
+    strategy = {"partition_assignment_strategy": [assignor]}
+    slow = lab.member(SafeConsumer, name="slow", poll_ms=100, **settings, **strategy)
+    slow.call(lambda consumer: consumer.subscribe(pattern="t-.*"))
+
+    def is_shared(tps: list[TopicPartition]) -> bool:
+        mine, theirs = quick.consumer.assignment(), slow.consumer.assignment()
+        return bool(mine and theirs) and sorted([*mine, *theirs]) == sorted(tps)
+
+    quick.until(lambda: is_shared(old))
+    new = lab.topic("t-new", 4, records=10)
+    end = lab.now + 20
+    while lab.now < end:
+        slow.nap = 2.0
+        quick.poll(0.2)
+    assert is_shared([*old, *new])
+    both = [*quick.log, *slow.records]
+    came = {(one.topic, one.partition, one.offset) for one in both}
+    assert len(came) == len(both) == 80
+
+
+# A join that succeeds between two polls
+
+
+@simulated()
+def test_a_poll_that_comes_too_late_finds_a_responsive_client(lab: Lab) -> None:
+    """The member leaves by ``max_poll_interval_ms``; its IO thread does not spin."""
+    reader, p0 = joined(lab)
+    held_join(lab, reader).end()
+    lab.sleep(1)
+    generation = lab.generation()
+    lab.sleep(290)
+    assert lab.members() == 1
+    lab.sleep(20)
+    assert lab.members() == 0
+    turns, since = lab.world.turns, len(lab.history())
+    lab.sleep(30)
+    assert "Heartbeat" not in lab.kinds(since)
+    assert lab.world.turns - turns < 100
+    lab.append(p0)
+    reader.until(lambda: len(reader.log) > 10)
+    assert lab.generation() > generation
+
+
+@simulated()
+def test_a_join_that_succeeded_between_two_polls_is_used(lab: Lab) -> None:
+    """However rarely it polls: it is not repeated, and heartbeats go on meanwhile."""
+    reader, p0 = joined(lab)
+    held_join(lab, reader).end()
+    lab.sleep(120)
+    since, generation = len(lab.history()), lab.generation()
+    lab.append(p0)
+    reader.reads(p0, [10])
+    assert "JoinGroup" not in lab.kinds(since)
+    assert (lab.generation(), lab.members()) == (generation, 1)
+
+
+@simulated()
+def test_no_heartbeats_after_leaving_with_a_join_not_applied(lab: Lab) -> None:
+    """``unsubscribe`` forgets the join; the partition assigned by hand flows."""
+    reader, p0 = joined(lab)
+    held_join(lab, reader).end()
+    lab.sleep(1)
+    reader.consumer.unsubscribe()
+    reader.consumer.assign([p0])
+    since = len(lab.history())
+    reader.consumer.seek(p0, 0)
+    reader.reads(p0, range(10))
+    lab.sleep(30)
+    assert "Heartbeat" not in lab.kinds(since)
+
+
+# A join that is for another subscription by the time it succeeds
+
+
+@simulated()
+def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab: Lab) -> None:
+    """A join for an older subscription holds nothing up once there is none at all."""
+    told: list[str] = []
+    reader, p0 = joined(lab, hooks=[lambda event: told.append(event.name)])
+    lab.topic("u", 1)
+    late = held_join(lab, reader)
+    reader.consumer.subscribe(["u"])
+    next_one = follow(lab, late)
+    reader.until(lambda: next_one.kept)
+    assert "stale_join_dropped" in told
+    reader.consumer.unsubscribe()
+    reader.consumer.assign([p0])
+    reader.consumer.seek(p0, 0)
+    reader.reads(p0, range(10))
+
+
+def follow(lab: Lab, late: Fault) -> Fault:
+    """Let a join's answer come, and keep back that of the join that follows."""
+    late.end()
+    return lab.cluster.fail("JoinGroup", is_held=True, origin="test")
+
+
+@simulated()
+def test_a_dropped_join_commits_and_revokes_nothing_again(lab: Lab) -> None:
+    """Its generation is not used for positions that others may have moved since."""
+    lab.topic("u", 1)
+    told: list[str] = []
+    reader, _ = joined(
+        lab,
+        enable_auto_commit=True,
+        auto_commit_interval_ms=600_000,
+        hooks=[lambda event: told.append(event.name)],
+    )
+    listener = Listener(revoked=lambda _: told.append("revoked"))
+    reader.consumer.subscribe(["t"], listener=listener)
+    told.clear()
+    late = held_join(lab, reader)
+    commits = lab.kinds().count("OffsetCommit")
+    reader.consumer.subscribe(["u"], listener=listener)
+    next_one = follow(lab, late)
+    reader.until(lambda: next_one.kept)
+    assert told == ["revoked", "stale_join_dropped"]
+    assert lab.kinds().count("OffsetCommit") == commits
+    next_one.end()
+    reader.owns([TopicPartition("u", 0)])
+
+
+@both_protocols
+@simulated()
+def test_a_join_is_applied_when_the_subscription_has_only_grown(
+    lab: Lab, assignor: type
+) -> None:
+    """
+    What it assigned is subscribed still; the next join brings the rest.
+
+    With topics that match a pattern made one after the other no join would ever be
+    for the newest subscription, and nothing would flow.
+    """
+    told: list[str] = []
+    hooks = [lambda event: told.append(event.name)]
+    reader, p0 = joined(lab, assignor=assignor, hooks=hooks)
+    (another,) = lab.topic("u", 1)
+    late = held_join(lab, reader)
+    told.clear()
+    reader.consumer.subscribe(["t", "u"])
+    next_one = follow(lab, late)
+    reader.until(lambda: next_one.kept)
+    assert told == ["rebalance_completed"]
+    next_one.end()
+    reader.owns([p0, another])
+
+
+@simulated()
+def test_a_subscription_that_has_grown_and_shrunk(lab: Lab) -> None:
+    """A join that assigns what is not subscribed any more is dropped; the next counts."""
+    (kept,), (gone,), (new,) = (lab.topic(name, 1) for name in ("kept", "gone", "new"))
+    told: list[str] = []
+    hooks = [lambda event: told.append(event.name)]
+    reader = Reader(lab, SafeConsumer, "kept", "gone", hooks=hooks)
+    reader.owns([kept, gone])
+    late = held_join(lab, reader)
+    told.clear()
+    reader.consumer.subscribe(["kept", "new"])
+    next_one = follow(lab, late)
+    reader.until(lambda: next_one.kept)
+    assert told == ["stale_join_dropped"]
+    next_one.end()
+    reader.owns([kept, new])
+
+
+# A join that fails, or that was missed
+
+
+@pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
+@simulated()
+def test_membership_that_ends_inside_a_join_ends_the_ownership(
+    lab: Lab, api: str
+) -> None:
+    """
+    Others may have had the partition meanwhile: it goes on at what is committed.
+
+    So if it was told that nobody knows it, and if a generation passed without it, as
+    where the answer to SyncGroup is lost: another member may have read on in that.
+    """
+    reader, p0 = joined(lab)
+    commit(reader, p0, 4)
+    is_told = api == "JoinGroup"
+    how = {"error": UNKNOWN_MEMBER_ID} if is_told else {"is_lost": True}
+    lab.cluster.fail(api, count=1, **how)
+    ask_to_join(lab)
+    reader.until(lambda: len(reader.log) == 16, seconds=120, each=1)
+    assert reader.offsets(p0)[10:] == [*range(4, 10)]
+
+
+@simulated()
+def test_a_follower_with_nothing_new_goes_on_where_it_was(lab: Lab) -> None:
+    """It is answered with the generation that it has: nobody had its partition."""
+    lab.topic("t", 2, records=10)
+    leader = lab.member(SafeConsumer, "t", name="leader")
+    leader.owns(2)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.until(lambda: len(reader.log) == 10)
+    leader.owns(1)
+    (own,) = reader.consumer.assignment()
+    commit(reader, own, 4)
+    generation, joins = lab.generation(), lab.kinds().count("JoinGroup")
+    ask_to_join(lab)
+    reader.until(lambda: lab.kinds().count("JoinGroup") > joins)
+    reader.is_silent()
+    assert lab.generation() == generation
+    lab.append(own)
+    reader.reads(own, [10])
+
+
+@simulated()
+def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab: Lab) -> None:
+    """With a commit after each short poll a gained partition gets its position, too."""
+    p0, p1 = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer)
+    reader.consumer.assign([p0])
+    reader.reads(p0, range(10))
+    reader.consumer.commit()
+    late = lab.cluster.fail("OffsetFetch", is_held=True)
+    reader.consumer.assign([p0, p1])
+    reader.until(lambda: late.kept)
+    late.end()
+    asked = lab.kinds().count("OffsetFetch")
+    commit(reader, p0, 10)
+    reader.reads(p1, range(10))
+    assert lab.kinds().count("OffsetFetch") == asked
+
+
+# What a member says it owns when it joins: a leader gives it nothing else at once
+
+
+def claimed(message: Any) -> set[TopicPartition]:  # noqa: ANN401 - a request
+    """Return what a JoinGroup claims to own."""
+    (protocol,) = message.body.protocols
+    offered = ConsumerProtocolSubscription.decode(protocol.metadata)
+    return {
+        TopicPartition(owned.topic, partition)
+        for owned in offered.owned_partitions or ()
+        for partition in owned.partitions
+    }
+
+
+def is_told_that_it_is_unknown(lab: Lab, _: Reader) -> None:
+    """Let the next heartbeat end the membership."""
+    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
+
+
+def subscribes_again(_: Lab, reader: Reader) -> None:
+    """Leave the group, and join it again."""
+    reader.consumer.unsubscribe()
+    reader.consumer.subscribe(["t"])
+
+
+@pytest.mark.contract("P6")
+@stock_fails("a cooperative member claims what it had before it was lost")
+@pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
+@simulated(seeds=1)
+def test_a_member_that_was_lost_claims_nothing(
+    lab: Lab, kind: type[KafkaConsumer], leave: Callable[[Lab, Reader], None]
+) -> None:
+    """
+    P6: whoever owns it now gives it up first, and commits; nothing of that comes again.
+
+    An hour of churn found it: a member that thawed got partitions in the very
+    generation in which their owner was asked for them, began at the last offset
+    committed so far, and delivered what the owner committed a moment later.
+    """
+    tps = lab.topic("t", 2)
+    reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
+    reader.owns(tps, each=5)
+    joins: list[set[TopicPartition]] = []
+    lab.cluster.on_request = lambda entry, message: (
+        joins.append(claimed(message)) if entry.api == "JoinGroup" else None
+    )
+    ask_to_join(lab)
+    reader.until(lambda: joins, each=5)
+    assert joins.pop() == set(tps), "what it owns, it claims"
+    reader.is_silent()
+    leave(lab, reader)
+    reader.until(lambda: joins, each=5)
+    assert joins[0] == set()
+
+
+# A broker that is gone, or silent, while a join begins
+
+
+@stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
+@simulated(seeds=1)
+def test_a_cut_before_a_join_does_not_come_out_of_poll(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """Found by the soak: the member joins again by the next polls."""
+    lab.topic("t", 1, records=10)
+    reader = Reader(lab, kind)
+    reader.consumer.subscribe(pattern="^t$")
+    reader.until(lambda: len(reader.log) == 10, each=5)
+    reader.is_silent()
+    joins = lab.kinds().count("JoinGroup")
+    lab.cluster.fail("Metadata", is_cut=True, count=1)
+    ask_to_join(lab)
+    try:
+        reader.until(lambda: lab.kinds().count("JoinGroup") > joins)
+    except KafkaConnectionError as error:
+        raise AssertionError from error
+
+
+@simulated()
+def test_a_silent_broker_before_a_join_does_not_come_out_of_poll(lab: Lab) -> None:
+    """Nor does the time-out of the request for metadata."""
+    lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, request_timeout_ms=1000)
+    reader.consumer.subscribe(pattern="^t$")
+    reader.until(lambda: len(reader.log) == 10)
+    joins = lab.kinds().count("JoinGroup")
+    late = lab.cluster.fail("Metadata", is_held=True)
+    ask_to_join(lab)
+    reader.until(lambda: len(late.kept) >= 2)  # one of them is given up
+    late.end()
+    reader.until(lambda: lab.kinds().count("JoinGroup") > joins)
+
+
+@simulated()
+def test_what_a_callback_of_a_commit_raises_comes_out_of_poll(lab: Lab) -> None:
+    """It may pass on what the commit met, as with kafka-python."""
+    reader, _ = joined(lab)
+
+    def pass_on(_: object, __: object) -> None:
+        raise KafkaConnectionError
+
+    reader.consumer.commit_async(callback=pass_on)
+    with pytest.raises(KafkaConnectionError):
+        reader.until(lambda: False)
