@@ -11,13 +11,6 @@ from tests.harness.group.team import Team
 
 
 @pytest.fixture
-def model_seconds(pytestconfig: pytest.Config) -> float:
-    """Tell for how long a model may be explored."""
-    seconds: float = pytestconfig.option.group_model_seconds
-    return seconds
-
-
-@pytest.fixture
 def time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each look of a command that waits enough time on a busy machine."""
     monkeypatch.setattr("safeconsumer.cli.waiting._LEAST_LOOK", 20.0)

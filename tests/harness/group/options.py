@@ -4,15 +4,8 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--group-model-seconds`` and ``--group-soak``."""
+    """Add ``--group-soak``."""
     group = parser.getgroup("group control")
-    group.addoption(
-        "--group-model-seconds",
-        type=float,
-        default=8.0,
-        metavar="S",
-        help="group control: explore the protocol for so long (and 2 M states at most)",
-    )
     group.addoption(
         "--group-soak",
         action="store_true",

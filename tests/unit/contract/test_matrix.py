@@ -2,7 +2,6 @@
 
 import re
 
-from tests.bench import options
 from tests.unit.contract import matrix
 
 
@@ -15,14 +14,9 @@ def test_every_promise_has_a_proof() -> None:
 
 def test_what_is_measured_says_how() -> None:
     """By a benchmark that there is."""
-    (benchmark,) = (
-        one
-        for one in options.parser()._actions
-        if one.choices and not one.option_strings
-    )
     for said in matrix.MEASURED.values():
         (name,) = re.findall(r"`python -m tests\.bench (\w+)`", said)
-        assert name in (benchmark.choices or ())
+        assert (matrix.ROOT / "tests" / "bench" / f"{name}.py").is_file()
 
 
 def test_no_promise_is_overlooked() -> None:
