@@ -34,7 +34,6 @@ def passed(lab: Lab, kind: type[KafkaConsumer], **settings: object) -> list[int]
     return found
 
 
-@pytest.mark.contract("P16")
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @simulated()
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
@@ -44,7 +43,6 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     assert passed(lab, kind) == list(range(60, 100))
 
 
-@pytest.mark.contract("P16")
 @pytest.mark.xfail(
     strict=True, raises=AssertionError, reason="retention past a hold is told by nobody"
 )
