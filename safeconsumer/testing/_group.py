@@ -87,9 +87,10 @@ class Group:
         generation: int,
         assignments: Mapping[str, bytes],
         reply: SyncReply,
+        instance_id: str | None = None,
     ) -> None:
         """Hand a member its assignment, once the leader has brought it."""
-        error = self._check(member_id, generation)
+        error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.PREPARING:
             error = _codes.REBALANCE_IN_PROGRESS
         if error:
@@ -102,18 +103,22 @@ class Group:
         elif member_id == self._leader:
             self._assign(assignments)
 
-    def heartbeat(self, member_id: str, generation: int) -> int:
+    def heartbeat(
+        self, member_id: str, generation: int, instance_id: str | None = None
+    ) -> int:
         """Note that a member lives, and return the error code to answer it with."""
-        error = self._check(member_id, generation)
+        error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.PREPARING:
             return _codes.REBALANCE_IN_PROGRESS
         return error
 
-    def commit(self, member_id: str, generation: int) -> int:
+    def commit(
+        self, member_id: str, generation: int, instance_id: str | None = None
+    ) -> int:
         """Judge a commit: 0 if it may pass, else the error code of a broker."""
         if generation < 0 and not self._members:
             return _codes.NONE  # a consumer that assigns its partitions by itself
-        error = self._check(member_id, generation)
+        error = self._check(member_id, generation, instance_id)
         if not error and self.state is GroupState.COMPLETING:
             return _codes.REBALANCE_IN_PROGRESS
         return error
@@ -127,11 +132,20 @@ class Group:
         member = self._members.static(instance_id)
         if member is None and member_id not in self._members:
             return _codes.UNKNOWN_MEMBER_ID
+        if member_id and self._is_fenced(member_id, instance_id):
+            return _codes.FENCED_INSTANCE_ID
         self._remove(member or self._members[member_id])
         return _codes.NONE
 
-    def _check(self, member_id: str, generation: int) -> int:
+    def _is_fenced(self, member_id: str, instance_id: str | None) -> bool:
+        """Whether another member has taken its static place."""
+        static = self._members.static(instance_id)
+        return static is not None and static.member_id != member_id
+
+    def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
         """Whether it is a member of this generation; if so this counts as a sign of life."""
+        if self._is_fenced(member_id, instance_id):
+            return _codes.FENCED_INSTANCE_ID
         if member_id not in self._members:
             return _codes.UNKNOWN_MEMBER_ID
         if generation != self.generation:
