@@ -113,7 +113,6 @@ class Fetches:
             room = min(one.room, exchange.body.max_bytes - size)
             part = partial(self._partition, exchange, key, one, room)
             answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
-            answer.pop("error_message", None)
             size += len(answer["records"])
             is_due = is_due or bool(answer["error_code"])
             told[key] = answer

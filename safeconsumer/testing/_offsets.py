@@ -127,8 +127,6 @@ class Offsets:
             }
             for one in body.groups
         ]
-        for one in told:
-            one.pop("error_message", None)
         exchange.reply(groups=told)
 
     def _of_one_group(self, exchange: Exchange, asked: Any) -> Fields:  # noqa: ANN401

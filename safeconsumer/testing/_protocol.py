@@ -147,9 +147,15 @@ class Message:
 
 
 def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not typed
-    """Make an object of kafka-python's out of nested dictionaries."""
+    """
+    Make an object of kafka-python's out of nested dictionaries.
+
+    Not every answer has a text for its errors: where there is no such field it is left.
+    """
     values = {}
     for name, value in fields.items():
+        if name == "error_message" and name not in kind.fields:
+            continue
         field = kind.fields[name]
         if value is not None and field.is_struct_array():
             values[name] = [_filled(field.data_class, one) for one in value]
@@ -245,7 +251,6 @@ class Exchange:
             name, partitions = getattr(topic, asked.topic), []
             for one in getattr(topic, asked.partitions):
                 fields = self.outcome(partial(answer, name, one))
-                fields.pop("error_message", None)
                 fields[told.error] = fields.pop("error_code")
                 number = getattr(one, asked.partition) if asked.partition else one
                 partitions.append({told.partition: number, **fields})
