@@ -34,12 +34,13 @@ def passed(lab: Lab, kind: type[KafkaConsumer], **settings: object) -> list[int]
     return found
 
 
+@pytest.mark.contract("P8")
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @simulated()
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     lab: Lab, kind: type[KafkaConsumer]
 ) -> None:
-    """P16: what is left comes once, in order; stock does so with `earliest`."""
+    """P8: what is left comes once, in order; stock does so with `earliest`."""
     assert passed(lab, kind) == list(range(60, 100))
 
 
@@ -48,7 +49,7 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
 )
 @simulated()
 def test_what_retention_took_from_a_held_partition_is_an_event(lab: Lab) -> None:
-    """P16: an event names the old position, the new one and how many are gone."""
+    """An event names the old position, the new one and how many are gone."""
     told: list[str] = []
     passed(lab, SafeConsumer, hooks=[lambda event: told.append(repr(event))])
     assert [one for one in told if "10" in one and "60" in one and "50" in one]

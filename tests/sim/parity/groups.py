@@ -179,9 +179,7 @@ def a_pause_of_a_member_that_was_evicted_for_not_polling(s: Stage) -> None:
     a = _paused(s, max_poll_interval_ms=2000)
     known = a.member_id()
     a.stand_still()
-    b = s.member("t", client="stock")
-    b.owns(4)
-    b.close()
+    s.until(a.has_lost, "it has left its group")
     a.go_on()
     _is_back(s, a, known)
     _note_leak(s, a)
@@ -333,7 +331,7 @@ def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
 def partitions_are_added(s: Stage) -> None:
     """They are assigned and flow; what was paused stays so."""
     partitions = s.topic(partitions=2, records=5)
-    a = s.member("t", metadata_max_age_ms=500)
+    a = s.member("t", metadata_max_age_ms=500, poll_ms=1000)
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.pause(*partitions))
@@ -354,7 +352,7 @@ def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
     """Whether its pause outlives it, and that it begins anew."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
-    a = s.member("t", "other", metadata_max_age_ms=500)
+    a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=1000)
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.pause(tp))

@@ -256,9 +256,12 @@ class Reader:
 
     def is_settled(self) -> bool:
         """Whether it is a member, and no join is under way."""
-        coordinator = self.consumer._coordinator
-        is_member = not coordinator._generation.is_lost()
-        return is_member and self.generation() > 0 and not coordinator.rejoining
+        is_joining = self.consumer._coordinator.rejoining
+        return self.generation() > 0 and not self.has_lost() and not is_joining
+
+    def has_lost(self) -> bool:
+        """Whether it knows that it is no member any more."""
+        return bool(self.consumer._coordinator._generation.is_lost())
 
     def close(self) -> None:
         """Close the consumer."""
