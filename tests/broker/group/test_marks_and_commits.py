@@ -25,8 +25,8 @@ from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.listening import Listener
 from tests.harness.polling import poll_until
-from tests.harness.waiting import wait_for
 from tests.harness.regression.wire import Wire
+from tests.harness.waiting import wait_for
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
