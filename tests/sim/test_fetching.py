@@ -206,6 +206,24 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(
         reader.until(lambda: False)
 
 
+@simulated()
+def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab: Lab) -> None:
+    """One poll gave the records before it; then its partition was paused."""
+    p0, p1 = lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    lab.append(p0, 5)
+    corrupt(lab, p1)
+    late.end()
+    reader.until(lambda: len(reader.log) == 5)
+    reader.consumer.pause(p1)
+    reader.is_silent()
+    reader.consumer.resume(p1)
+    with pytest.raises(CorruptRecordError):
+        reader.until(lambda: False)
+
+
 def corrupt(lab: Lab, tp: TopicPartition) -> None:
     """Put a record into a partition whose last byte is another than was sent."""
     lab.append(tp)
