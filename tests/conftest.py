@@ -27,8 +27,8 @@ from tests.harness.worker import options as worker_options
 
 pytest_plugins = ["safeconsumer.testing.fixtures"]
 
-# Its assertions tell what they compared; tests of other folders use it, too.
-pytest.register_assert_rewrite("tests.harness.regression.support")
+# Its assertions tell what they compared.
+pytest.register_assert_rewrite("tests.sim.reading")
 
 # Before 3.13 Python finds the carets of a traceback with its parser, which fails if
 # threads use it in turns (SystemError: AST constructor recursion depth mismatch), and

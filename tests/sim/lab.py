@@ -272,7 +272,11 @@ class Member:
         found = [one for one in self.records if (one.topic, one.partition) == tp]
         return [int(one.value) for one in found]
 
+    def leave(self) -> None:
+        """Let it close its consumer after its next poll."""
+        self._is_over = True
+
     def stop(self) -> None:
         """Let it close its consumer, and wait until its thread has ended."""
-        self._is_over = True
+        self.leave()
         self._thread.join()

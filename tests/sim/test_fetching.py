@@ -21,8 +21,10 @@ from tests.sim.reading import Reader, both_ways, known, stock_fails
 def test_an_answer_that_comes_after_the_pause_waits_for_the_resume(
     lab: Lab, how: str
 ) -> None:
-    """P1: paused while its fetch was on the way, nothing comes, and nothing is lost."""
+    """P1: paused while its fetch was on the way, nothing comes, nothing is asked again."""
     p0, p1 = lab.topic("t", 2, records=5)
+    asked: list[int] = []
+    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, p0))
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
@@ -33,6 +35,7 @@ def test_an_answer_that_comes_after_the_pause_waits_for_the_resume(
     assert reader.consumer.position(p0) == 0
     reader.consumer.resume(p0)
     reader.reads(p0, range(5))
+    assert set(asked[1:]) <= {5}
 
 
 @stock_fails("any answer about metadata counts as the one that is waited for")
@@ -116,7 +119,7 @@ def test_what_is_here_comes_after_the_resume_without_another_fetch(
     """P8: pauses and resumes ask for no record again, however long they last."""
     (p0,) = lab.topic("t", 1, records=200)
     asked: list[int] = []
-    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message))
+    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, p0))
     reader = Reader(lab, kind, tps=[p0], how=how)
     reader.take(3)
     for count in (50, 70):
@@ -128,12 +131,16 @@ def test_what_is_here_comes_after_the_resume_without_another_fetch(
     assert set(asked) <= {0, 200}
 
 
-def offsets_in(message: Any) -> list[int]:  # noqa: ANN401 - a request
-    """Return the offsets that a Fetch asks for."""
+def offsets_in(message: Any, tp: TopicPartition) -> list[int]:  # noqa: ANN401 - a request
+    """Return the offsets that a Fetch asks for of a partition."""
     if message.api != "Fetch":
         return []
-    topics = message.body.topics
-    return [one.fetch_offset for topic in topics for one in topic.partitions]
+    return [
+        one.fetch_offset
+        for topic in message.body.topics
+        for one in topic.partitions
+        if (topic.topic, one.partition) == tp
+    ]
 
 
 @simulated()
@@ -195,6 +202,24 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(
     reader.reads(p1, range(3, 6))
     assert reader.consumer.position(p0) == 3
     reader.consumer.resume(p0)
+    with pytest.raises(CorruptRecordError):
+        reader.until(lambda: False)
+
+
+@simulated()
+def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab: Lab) -> None:
+    """One poll gave the records before it; then its partition was paused."""
+    p0, p1 = lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    lab.append(p0, 5)
+    corrupt(lab, p1)
+    late.end()
+    reader.until(lambda: len(reader.log) == 5)
+    reader.consumer.pause(p1)
+    reader.is_silent()
+    reader.consumer.resume(p1)
     with pytest.raises(CorruptRecordError):
         reader.until(lambda: False)
 

@@ -23,8 +23,8 @@ from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listening import Listener
 from tests.harness.polling import poll_until
-from tests.harness.regression.members import InListener
 from tests.harness.regression.wire import Wire
 from tests.harness.waiting import wait_for
 
@@ -145,7 +145,7 @@ def test_a_position_of_the_applications_own_is_not_committed_by_a_pause(
     before.commit({tp: at(5) for tp in team.partitions})
     before.close()
     consumer = team.member("a", control=None, pause_handover="offsets")
-    listener = InListener(
+    listener = Listener(
         assigned=lambda tps: [consumer.seek(tp, 1) for tp in tps],
     )
     consumer.subscribe([team.topic], listener=listener)
@@ -162,7 +162,7 @@ def test_a_mark_is_found_where_the_application_sets_the_position(team: Team) -> 
     before.pause(*team.partitions)
     before.close()
     consumer = team.member("a", control=None, pause_handover="offsets")
-    listener = InListener(assigned=lambda tps: [consumer.seek(tp, 0) for tp in tps])
+    listener = Listener(assigned=lambda tps: [consumer.seek(tp, 0) for tp in tps])
     consumer.subscribe([team.topic], listener=listener)
     until_at_home(team, consumer)
     poll_until(consumer, lambda: consumer.paused() == set(team.partitions))
@@ -262,7 +262,7 @@ def test_a_pause_in_a_listener_is_handed_over_by_that_join(team: Team) -> None:
             consumer.pause(*tps)
             revoked.extend(tps)
 
-    consumer.subscribe([team.topic], listener=InListener(revoked=pause))
+    consumer.subscribe([team.topic], listener=Listener(revoked=pause))
     until_at_home(team, consumer)
     wire = Wire(consumer)
     wire.hold("JoinGroup")

@@ -9,8 +9,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from safeconsumer import SafeConsumer
+from tests.harness.listening import Listener
 from tests.harness.polling import poll_until
-from tests.harness.regression.members import InListener
 
 pytestmark = pytest.mark.any_broker
 
@@ -27,7 +27,7 @@ def test_a_listener_that_raises_leaves_nothing_open(
 
     topic = kafka_topic(partitions=2)
     consumer = make_consumer(SafeConsumer, group=f"g-{topic}")
-    consumer.subscribe([topic], listener=InListener(revoked=fail))
+    consumer.subscribe([topic], listener=Listener(revoked=fail))
     poll_until(consumer, consumer.assignment)
     thread, manager = consumer._net._io_thread, consumer._manager
     connections = list(manager._conns.values())

@@ -1,29 +1,17 @@
 """
-A consumer's requests seen, its responses counted, held back or changed.
+A consumer's requests seen, its responses counted and held back.
 
 The order of events is a test's to decide: a response that is held back arrives
 exactly when the test lets it.
 """
 
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
 from kafka.future import Future
-from kafka.structs import TopicPartition
 
-from tests.harness.regression.support import wait_until
-
-
-@frozen
-class Sent:
-    """One request as it left, and when, on the monotonic clock."""
-
-    name: str
-    request: Any
-    at: float
+from tests.harness.waiting import wait_for
 
 
 @frozen
@@ -48,13 +36,12 @@ class Wire:
         self._lock = threading.Lock()
         self._held: set[str] = set()
         self._waiting: list[_Waiting] = []
-        self.sent: list[Sent] = []
+        self.sent: list[str] = []
         self.answered: list[tuple[str, Any]] = []
-        self.change: Callable[[str, Any], None] = lambda _name, _response: None
 
     def _tapped(self, request: Any, *args: Any, **named: Any) -> Future:  # noqa: ANN401 - as send()
         name = type(request).__name__.removesuffix("Request")
-        self.sent.append(Sent(name, request, time.monotonic()))
+        self.sent.append(name)
         answer = Future()
         future = self._send(request, *args, **named)
         future.add_callback(self._arrived, name, answer)
@@ -63,7 +50,6 @@ class Wire:
 
     def _arrived(self, name: str, answer: Future, response: Any) -> None:  # noqa: ANN401 - any response
         self.answered.append((name, response))
-        self.change(name, response)
         with self._lock:
             if name in self._held:
                 self._waiting.append(_Waiting(name, answer, response))
@@ -84,15 +70,7 @@ class Wire:
 
     def wait_held(self, name: str, count: int = 1) -> None:
         """Wait until so many responses of this kind are here."""
-        wait_until(lambda: self.held(name) >= count)
-
-    def wait_answered(self, name: str) -> None:
-        """Wait until every request of this kind has its response here."""
-        wait_until(
-            lambda: (
-                sum(one == name for one, _ in list(self.answered)) == self.count(name)
-            )
-        )
+        wait_for(lambda: self.held(name) >= count, f"{count} held answers to {name}")
 
     def release(self, name: str) -> None:
         """
@@ -113,23 +91,9 @@ class Wire:
 
     # ------------------------------------------------------------ counting
 
-    def count(self, name: str, since: float = 0.0) -> int:
+    def count(self, name: str) -> int:
         """Count the requests of this kind that were sent."""
-        return sum(one.name == name and one.at >= since for one in list(self.sent))
-
-    def fetched(self, since: float = 0.0) -> set[TopicPartition]:
-        """
-        Return the partitions that Fetch requests asked for.
-
-        Complete only without incremental fetch sessions.
-        """
-        return {
-            TopicPartition(topic.topic, partition.partition)
-            for one in list(self.sent)
-            if one.name == "Fetch" and one.at >= since
-            for topic in one.request.topics
-            for partition in topic.partitions
-        }
+        return self.sent.count(name)
 
     def bytes_fetched(self) -> int:
         """Return how many bytes of records came in Fetch responses."""

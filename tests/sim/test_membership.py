@@ -1,0 +1,257 @@
+"""Members that are given up, fenced, leave or are back: what they hold and commit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
+
+from safeconsumer import SafeConsumer
+from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
+from tests.harness.listening import Listener
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_protocols, known, stock_fails
+
+ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
+FENCED_INSTANCE_ID = 82
+
+
+# Lost
+
+
+@pytest.mark.contract("P6")
+@pytest.mark.parametrize("error", [ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID])
+@both_protocols
+@stock_fails("a pause ends with the ownership")
+@simulated(seeds=1)
+def test_a_heartbeat_says_that_the_membership_is_over(
+    lab: Lab, kind: type[KafkaConsumer], error: int, assignor: type
+) -> None:
+    """P6: what it paused is still paused when it is back."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, kind, "t", assignor=assignor)
+    reader.until(lambda: len(reader.log) == 20, each=5)
+    reader.consumer.commit()
+    reader.consumer.pause(tps[0])
+    generation = lab.generation()
+    lab.cluster.fail("Heartbeat", error=error, count=1)
+    reader.until(lambda: lab.generation() > generation, seconds=90, each=5)
+    for tp in tps:
+        lab.append(tp)
+    reader.reads(tps[1], [10])
+    reader.is_silent()
+    assert reader.consumer.paused() == {tps[0]}
+    reader.consumer.resume(tps[0])
+    reader.reads(tps[0], [10])
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.parametrize("is_paused", [False, True])
+@stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
+@simulated(seeds=1)
+def test_a_heartbeat_without_an_answer_is_no_reason_to_spin(
+    lab: Lab, kind: type[KafkaConsumer], *, is_paused: bool
+) -> None:
+    """P11: while it is awaited a poll waits, at the pace of ``retry_backoff_ms``."""
+    (tp,) = lab.topic("t", 1)
+    # An answer to a fetch ends a wait as well: none comes in that time.
+    reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
+    reader.owns([tp], each=5)
+    if is_paused:
+        reader.consumer.pause(tp)
+    late = lab.cluster.fail("Heartbeat", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.is_silent()  # the next one is due by then
+    turns = lab.world.turns
+    reader.is_silent(seconds=10)
+    assert (lab.world.turns - turns) / 10 < 100
+
+
+# Departed while it was lost (P8)
+
+
+def uncommitted(events: list[Any]) -> list[set[TopicPartition]]:
+    """Return the partitions of each warning of what was held and not committed."""
+    found = [one for one in events if isinstance(one, HeldPartitionUncommitted)]
+    return [set(one.partitions) for one in found]
+
+
+def quiet_member(
+    lab: Lab, events: list[Any], listener: Listener
+) -> tuple[Reader, list[TopicPartition]]:
+    """Make a member that owns both partitions, quiet, and knows that nothing is committed."""
+    tps = lab.topic("t", 2)
+    settings = {"start_paused": True, "auto_offset_reset": "latest"}
+    reader = Reader(lab, SafeConsumer, hooks=(events.append,), **settings)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.owns(tps)
+    reader.is_silent()
+    events.clear()
+    return reader, tps
+
+
+LEAVING: dict[str, Callable[[SafeConsumer], object]] = {
+    "close": lambda consumer: consumer.close(autocommit=False),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
+@simulated()
+def test_what_departed_is_told_if_no_join_completes(
+    lab: Lab, leave: Callable[[SafeConsumer], object]
+) -> None:
+    """P8: the consumer leaves before it is back, so no join would tell it."""
+    events: list[Any] = []
+    reader, tps = quiet_member(lab, events, Listener())
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
+    reader.until(lambda: late.kept and not reader.consumer.assignment())
+    assert uncommitted(events) == []
+    leave(reader.consumer)
+    late.end()
+    reader.consumer.close(autocommit=False)
+    assert uncommitted(events) == [set(tps)]
+
+
+@pytest.mark.contract("P8")
+@simulated()
+def test_what_departed_is_told_if_a_listener_raises(lab: Lab) -> None:
+    """P8: by the join after it: they were lost, whoever has them now."""
+    events: list[Any] = []
+    failures = [ValueError("once")]
+
+    def raise_once(_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    reader, tps = quiet_member(lab, events, Listener(lost=raise_once))
+
+    def completed() -> list[Any]:
+        return [one for one in events if isinstance(one, RebalanceCompleted)]
+
+    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
+    with pytest.raises(KafkaError, match="rebalance callback"):
+        reader.until(completed)
+    reader.until(completed, seconds=90, each=1)
+    (one,) = completed()
+    assert (set(one.lost), set(one.gained), one.kept) == (set(tps), set(tps), ())
+    assert uncommitted(events) == [set(tps)]
+
+
+# Static members, and commits of those that leave
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        SafeConsumer,
+        pytest.param(KafkaConsumer, marks=known("its heartbeat loop only stops")),
+    ],
+)
+@simulated(seeds=1)
+def test_a_fenced_static_member_raises_on_every_later_poll(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """P11: another member took its ``group_instance_id``."""
+    tps = lab.topic("t", 2)
+    reader = Reader(lab, kind, "t", group_instance_id="static")
+    reader.owns(tps, each=5)
+    lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
+    lab.sleep(5)
+    raised = 0
+    for _ in range(4):
+        try:
+            reader.poll()
+        except FencedInstanceIdError:
+            raised += 1
+    assert raised == 4
+
+
+@pytest.mark.contract("P6")
+@simulated()
+def test_what_a_static_member_had_goes_to_others_when_it_dies(lab: Lab) -> None:
+    """P6: its session expires, it says no goodbye; what stayed here is still paused."""
+    tps = lab.topic("t", 4, records=10)
+    reader = Reader(lab, SafeConsumer, "t", group_instance_id="here")
+    reader.owns(tps)
+    reader.consumer.pause(*tps)
+    reader.poll()
+    other = lab.member(KafkaConsumer, "t", group_instance_id="there", poll_ms=5000)
+    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
+    kept = reader.consumer.assignment()
+    lab.kill(other.process)
+    start = len(reader.log)
+    reader.owns(tps, seconds=90, each=1)
+    reader.is_silent()
+    assert len(reader.log) == start
+    assert reader.consumer.paused() >= kept
+
+
+@pytest.mark.parametrize("is_automatic", [True, False])
+@stock_fails("it is sent a moment later, by no member of the group")
+@simulated(seeds=1)
+def test_what_is_committed_before_unsubscribe_is_committed(
+    lab: Lab, kind: type[KafkaConsumer], *, is_automatic: bool
+) -> None:
+    """It is sent while this is a member; later the broker would refuse it."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, kind, "t", enable_auto_commit=is_automatic)
+    reader.until(lambda: len(reader.log) == 10, each=5)
+    if not is_automatic:
+        reader.consumer.commit_async()
+    reader.consumer.unsubscribe()
+    lab.sleep(5)
+    assert lab.committed(tp) == 10
+
+
+@simulated()
+def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
+    """
+    A static member that subscribed again was fenced for good by its own old commit.
+
+    It was sent without a member id by then, beside the ``group_instance_id``: the
+    broker knows another member of that name, which is this one.
+    """
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
+    reader.until(lambda: len(reader.log) == 10)
+    failed: list[Exception] = []
+    lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
+    late = lab.cluster.fail("OffsetCommit", delay=1.0)
+    reader.consumer.commit_async(callback=lambda _, answer: failed.append(answer))
+    reader.consumer.unsubscribe()
+    reader.until(lambda: failed)
+    late.end()
+    assert isinstance(failed[0], CommitFailedError)
+    reader.consumer.subscribe(["t"])
+    reader.owns([tp], seconds=90, each=1)
+    lab.append(tp)
+    reader.until(lambda: len(reader.log) > 10)
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
+@simulated()
+def test_subscribing_again_in_the_middle_of_a_join(
+    lab: Lab, api: str, *, static: bool
+) -> None:
+    """The answer for the membership that is over is used for nothing; nothing raises."""
+    (tp,) = lab.topic("t", 1, records=10)
+    name = {"group_instance_id": "static"} if static else {}
+    reader = Reader(lab, SafeConsumer, "t", **name)
+    reader.owns([tp])
+    late = lab.cluster.fail(api, is_held=True)
+    lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, count=1)
+    reader.until(lambda: late.kept)
+    reader.consumer.unsubscribe()
+    reader.consumer.subscribe(["t"])
+    lab.world.call_later(0.3, late.end)
+    reader.poll(1.5)
+    reader.owns([tp], seconds=90, each=1)
+    reader.until(lambda: len(reader.log) >= 10)
+    assert lab.members(GROUP) >= 1

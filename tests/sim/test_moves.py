@@ -1,0 +1,272 @@
+"""Partitions that move, return, are gained, or come with another subscription."""
+
+import re
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.harness.listening import Listener
+from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_protocols, both_ways, stock_fails
+
+
+def owner(
+    lab: Lab,
+    records: int = 10,
+    **settings: Any,  # noqa: ANN401 - as Reader()
+) -> tuple[Reader, list[TopicPartition]]:
+    """Make the only member of a group, which has read and committed everything."""
+    tps = lab.topic("t", 4, records=records)
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.until(lambda: len(reader.log) == 4 * records)
+    reader.consumer.commit()
+    return reader, tps
+
+
+def with_another(
+    lab: Lab,
+    reader: Reader,
+    count: int = 2,
+    name: str = "other",
+    **settings: Any,  # noqa: ANN401 - Kafka's own
+) -> Member:
+    """Let another member join, and read until this one has so many partitions left."""
+    assignors = reader.consumer.config["partition_assignment_strategy"]
+    given = {"partition_assignment_strategy": assignors, "poll_ms": 2000, **settings}
+    other = lab.member(KafkaConsumer, "t", name=name, **given)
+    reader.until(lambda: len(reader.consumer.assignment()) == count, each=1)
+    reader.until(other.consumer.assignment, each=1)
+    return other
+
+
+def alone(reader: Reader, other: Member, tps: list[TopicPartition]) -> None:
+    """Let another member leave, and read until these are owned here."""
+    other.leave()
+    reader.owns(tps, each=1)
+
+
+# Away and back
+
+
+@pytest.mark.contract("P6")
+@simulated()
+def test_still_paused_when_it_returns_two_rebalances_later(lab: Lab) -> None:
+    """P6: a pause outlives a rebalance in which its partition is elsewhere."""
+    reader, tps = owner(lab)
+    reader.consumer.pause(*tps)
+    first = with_another(lab, reader)
+    second = with_another(lab, reader, count=1, name="second")
+    first.leave()
+    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
+    alone(reader, second, tps)
+    for tp in tps:
+        lab.append(tp)
+    reader.is_silent()
+    reader.consumer.resume(*tps)
+    reader.until(lambda: all(reader.offsets(tp)[10:] == [10] for tp in tps))
+
+
+@both_protocols
+@simulated()
+def test_what_was_resumed_comes_back_flowing(lab: Lab, assignor: type) -> None:
+    """A pause that was lifted before the move does not return with the partition."""
+    reader, tps = owner(lab, assignor=assignor)
+    reader.consumer.pause(*tps)
+    reader.consumer.resume(*tps)
+    alone(reader, with_another(lab, reader), tps)
+    assert reader.consumer.paused() == set()
+    for tp in tps:
+        lab.append(tp)
+    reader.until(lambda: all(10 in reader.offsets(tp) for tp in tps))
+
+
+@both_protocols
+@pytest.mark.parametrize("listens", [True, False])
+@simulated(seeds=1)
+def test_what_was_kept_and_is_not_paused_goes_on(
+    lab: Lab, assignor: type, *, listens: bool
+) -> None:
+    """After a rebalance it flows, with a listener, too."""
+    reader, tps = owner(lab, assignor=assignor)
+    if listens:
+        reader.consumer.subscribe(["t"], listener=Listener())
+    other = with_another(lab, reader)
+    held, flowing = sorted(reader.consumer.assignment())
+    reader.consumer.pause(held)
+    alone(reader, other, tps)
+    lab.append(held)
+    lab.append(flowing)
+    reader.reads(flowing, [10])
+    reader.is_silent()
+    assert reader.offsets(held) == list(range(10))
+    assert reader.consumer.paused() == {held}
+
+
+@both_protocols
+@simulated()
+def test_a_paused_partition_is_handed_over_where_it_stood(
+    lab: Lab, assignor: type
+) -> None:
+    """The automatic commit gives the next owner the position at which it was paused."""
+    tps = lab.topic("t", 4, records=10)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000}
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **settings)
+    reader.owns(tps, limit=1)
+    reader.take(20 - len(reader.log))
+    reader.consumer.pause(*tps)
+    stood = {tp: len(reader.offsets(tp)) for tp in tps}
+    other = with_another(lab, reader)
+    moved = set(tps) - reader.consumer.assignment()
+    reader.until(lambda: all(other.consumer.position(tp) == 10 for tp in moved), each=1)
+    assert all(other.values(tp) == [*range(stood[tp], 10)] for tp in moved)
+    assert len(reader.log) == 20
+
+
+# Gained
+
+
+@pytest.mark.contract("P7")
+@stock_fails("what a poll gains was not assigned when the loop paused")
+@both_ways
+@simulated(seeds=1)
+def test_the_loop_of_kafka_13463(lab: Lab, kind: type[KafkaConsumer], how: str) -> None:
+    """P7: all is paused before each poll; another has everything for a time."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, kind, "t", how=how, client_id="z")
+    reader.owns([tp], each=5, limit=1)
+    reader.take(5 - len(reader.log))
+    reader.consumer.commit()
+
+    def loop(wanted: set[TopicPartition]) -> None:
+        reader.until(lambda: pausing() == wanted, each=5, seconds=60)
+
+    def pausing() -> set[TopicPartition]:
+        assigned = reader.consumer.assignment()
+        reader.consumer.pause(*assigned)
+        return set(assigned)
+
+    pausing()
+    other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
+    loop(set())
+    other.leave()
+    loop({tp})
+    reader.is_silent()
+    assert len(reader.log) == 5
+    reader.consumer.resume(tp)
+    reader.reads(tp, range(5, 10))
+
+
+LEVELS: dict[str, Any] = {
+    "topic": lambda consumer: consumer.pause("t"),
+    "pattern": lambda consumer: consumer.pause(re.compile("t.*")),
+    "consumer": lambda consumer: consumer.pause_all(),
+}
+
+
+@pytest.mark.contract("P7")
+@both_protocols
+@pytest.mark.parametrize("level", LEVELS)
+@simulated(seeds=1)
+def test_partitions_gained_later_arrive_paused(
+    lab: Lab, level: str, assignor: type
+) -> None:
+    """P7: a member leaves, and what it had arrives under the wider pause, unfetched."""
+    reader, tps = owner(lab, assignor=assignor)
+    other = with_another(lab, reader)
+    LEVELS[level](reader.consumer)
+    for tp in tps:
+        lab.append(tp, 5, first=10)
+    reader.is_silent()
+    since = len(lab.history())
+    alone(reader, other, tps)
+    reader.is_silent()
+    mine = [api for _, api, whose, _ in lab.history()[since:] if whose == "test"]
+    assert "Fetch" not in mine
+    assert reader.consumer.paused() == set(tps)
+
+
+# Another subscription
+
+
+@simulated()
+def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
+    """
+    Where no coordinator takes part, a pause stays as well.
+
+    It comes back with a new topic: without a group, kafka-python looks at a changed
+    subscription only when that brings topics whose metadata it did not have.
+    """
+    tps, others, new = lab.topic("t", 2, records=10), lab.topic("u"), lab.topic("v")
+    reader = Reader(lab, SafeConsumer, "t", group_id=None)
+    reader.owns(tps)
+    reader.consumer.pause(*tps)
+    reader.consumer.subscribe(["u"])
+    reader.owns(others)
+    reader.consumer.subscribe(["t", "v"])
+    reader.owns([*tps, *new])
+    reader.is_silent()
+    assert reader.consumer.paused() == set(tps)
+    lab.append(new[0])
+    reader.reads(new[0], [0])
+
+
+@both_protocols
+@simulated()
+def test_a_wider_subscription_keeps_pauses(lab: Lab, assignor: type) -> None:
+    """A topic more, a rebalance, and pause and position stay."""
+    reader, tps = owner(lab, assignor=assignor)
+    more = lab.topic("u", 1, records=3)
+    reader.consumer.pause(*tps)
+    for tp in tps:
+        lab.append(tp)
+    reader.consumer.subscribe(["t", "u"])
+    reader.owns([*tps, *more])
+    reader.until(lambda: reader.offsets(more[0]) == [0, 1, 2])
+    reader.is_silent()
+    assert reader.consumer.paused() == set(tps)
+    assert all(reader.consumer.position(tp) == 10 for tp in tps)
+
+
+@pytest.mark.contract("P9")
+@both_ways
+@simulated()
+def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
+    lab: Lab, how: str
+) -> None:
+    """P9: half read, parked and on the way: gone once the partition is given up."""
+    half_read, parked, on_its_way, flowing = tps = lab.topic("t", 4)
+    reader = Reader(lab, SafeConsumer, tps=tps, how=how, group_id=GROUP)
+    for tp in (half_read, parked):
+        lab.append(tp, 10)
+    reader.take(3)
+    reader.consumer.pause(half_read, parked)
+    reader.is_silent(seconds=2)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    lab.append(on_its_way, 10)
+    reader.until(lambda: late.kept)
+    reader.consumer.assign([flowing])
+    late.end()
+    lab.append(flowing)
+    reader.reads(flowing, [0])
+    reader.is_silent()
+    assert buffered(reader) <= {flowing}
+    reader.consumer.resume(half_read, parked)
+    reader.consumer.assign(tps)
+    reader.until(lambda: len(reader.offsets(on_its_way)) == 10)
+    reader.until(lambda: all(9 in reader.offsets(tp) for tp in (half_read, parked)))
+    assert reader.offsets(on_its_way) == list(range(10))
+
+
+def buffered(reader: Reader) -> set[Any]:
+    """Return the partitions of which the consumer keeps fetched records."""
+    fetcher = reader.consumer._fetcher
+    slot = fetcher._next_partition_records
+    return {
+        *({slot.topic_partition} if slot else ()),
+        *(one.topic_partition for one in fetcher._completed_fetches),
+        *fetcher._paused_completed_fetches,
+        *(tp for tp, part in fetcher._paused_partition_records.items() if part),
+    }
