@@ -28,13 +28,13 @@ from tests.broker.regression import (
     test_rebalance_moves,
     test_subscription_changes,
 )
+from tests.harness.kafka.broken import KINDS
 from tests.harness.regression import fixtures
 from tests.harness.regression.choices import COOPERATIVE
 from tests.harness.regression.lab import Lab
 from tests.harness.regression.members import InListener
 from tests.harness.regression.support import wait_until
 from tests.harness.regression.wire import Wire
-from tests.unit.kafka.test_broken_batches import KINDS
 
 pytestmark = [pytest.mark.nightly, pytest.mark.embedded_broker]
 
@@ -181,7 +181,7 @@ import os, signal, sys
 from kafka import KafkaConsumer, TopicPartition
 from tests.harness.kafka.fetches import answer, assigned
 from tests.harness.kafka.offline import offline
-from tests.unit.kafka.test_broken_batches import KINDS, Picky
+from tests.harness.kafka.broken import KINDS, Picky
 broken, error = KINDS[int(sys.argv[1])].values
 tp = TopicPartition("orders", 0)
 with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
