@@ -76,7 +76,8 @@ class Meddled(Reader):
     @property
     def in_order(self) -> list[TopicPartition]:
         """The two partitions; the one whose records were looked at first is the first."""
-        return self.tps[:: -1 if self.meddler.seen[0] >= 1000 else 1]
+        is_second = self.meddler.seen[:1] >= [1000]
+        return self.tps[:: -1 if is_second else 1]
 
     def once(self) -> list[Any]:
         """Read until records came, or an error; return what came."""
