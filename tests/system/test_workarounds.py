@@ -19,10 +19,10 @@ from kafka.errors import KafkaError
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
+from tests.harness.kafka.broken import KINDS
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.unit.kafka.test_broken_batches import KINDS
 
 pytestmark = pytest.mark.nightly
 
@@ -31,7 +31,7 @@ import os, signal, sys
 from kafka import KafkaConsumer, TopicPartition
 from tests.harness.kafka.fetches import answer, assigned
 from tests.harness.kafka.offline import offline
-from tests.unit.kafka.test_broken_batches import KINDS, Picky
+from tests.harness.kafka.broken import KINDS, Picky
 broken, error = KINDS[int(sys.argv[1])].values
 tp = TopicPartition("orders", 0)
 with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:

@@ -57,26 +57,26 @@ def _looked_at() -> Iterator[list[int]]:
         gc.unfreeze()
 
 
-@pytest.mark.parametrize("most", [500, 5_000])
+@pytest.mark.parametrize("most", [500, 3_000])
 def test_the_collector_looks_at_no_record_of_a_poll(safe: Maker, most: int) -> None:
     """It starts, and finds what else was made, however many records are kept."""
-    consumer = _filled(safe, 30_000)
+    consumer = _filled(safe, 9_000)
     kept: list[object] = []
     with _looked_at() as counts:
-        while len(kept) < 30_000:
+        while len(kept) < 9_000:
             for records in consumer.poll(max_records=most).values():
                 kept.extend(records)
-    assert len(counts) > 30_000 // gc.get_threshold()[0]
+    assert len(counts) > 9_000 // gc.get_threshold()[0]
     assert max(counts) < 1_000
 
 
 def test_nor_at_those_of_an_iteration(safe: Maker) -> None:
     """They are the same."""
-    consumer = _filled(safe, 15_000)
+    consumer = _filled(safe, 6_000)
     steps = iter(consumer)
     with _looked_at() as counts:
-        kept = [next(steps) for _ in range(15_000)]
-    assert len(kept) == 15_000
+        kept = [next(steps) for _ in range(6_000)]
+    assert len(kept) == 6_000
     assert max(counts) < 1_000
 
 

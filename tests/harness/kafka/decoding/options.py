@@ -8,7 +8,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("records").addoption(
         "--fuzz-seconds",
         type=float,
-        default=5.0,
+        default=1.0,
         metavar="N",
-        help="damage record batches at random for N seconds (default: 5)",
+        help="damage record batches at random for N seconds (default: 1)",
     )

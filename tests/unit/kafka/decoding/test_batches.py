@@ -252,14 +252,14 @@ def callback() -> Iterator[Callable[[Any], None]]:
         gc.callbacks.remove(one)
 
 
-MANY = Row(0, b"k", b"v", (("h", b"1"),) * 3_000)
+MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
 def test_the_collector_sees_only_what_is_complete(
     callback: Callable[[Any], None],
 ) -> None:
     """Code that it runs may look at every list: one with empty places would crash it."""
-    data = bytes(written(0, [MANY] * 3, Frame())[0][HEADER:])
+    data = bytes(written(0, [MANY], Frame())[0][HEADER:])
     seen: list[int] = []
 
     def look() -> None:
@@ -267,8 +267,8 @@ def test_the_collector_sees_only_what_is_complete(
         seen.append(sum(len([*one]) for one in lists))
 
     callback(look)
-    _batches.check(data, 0, 3)
-    read(data, 0, 3)
+    _batches.check(data, 0, 1)
+    read(data, 0, 1)
     assert seen
 
 
@@ -286,7 +286,7 @@ def test_code_that_the_collector_runs_may_change_what_it_sees(
                 one.clear()
 
     callback(change)
-    for _ in range(5):
+    for _ in range(2):
         data[:] = kept
         try:
             (record,), *_ = read(data, 0, 1)
@@ -328,7 +328,7 @@ def test_a_name_is_text_where_python_says_so() -> None:
 def test_others_run_while_a_large_batch_is_checked() -> None:
     """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
-    count = 2_000_000
+    count = 500_000
     data = record * count
     running, done = threading.Event(), threading.Event()
 
@@ -344,7 +344,7 @@ def test_others_run_while_a_large_batch_is_checked() -> None:
     while not done.is_set():
         steps += 1
     thread.join()
-    assert steps > 1_000, "it had the interpreter to itself"
+    assert steps > 100, "it had the interpreter to itself"
 
 
 @each("data", [SOUND, *WRONG])
@@ -354,7 +354,7 @@ def test_nothing_is_kept(data: bytes) -> None:
     given = data, TOPIC, append_time, epoch, ConsumerRecord
 
     def often() -> None:
-        for _ in range(300):
+        for _ in range(100):
             for call in (_batches.check, read):
                 try:
                     call(data, 0, COUNT)
@@ -378,4 +378,4 @@ def test_nothing_is_kept(data: bytes) -> None:
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
     # Other threads keep something now and then; what is ours would be kept each time.
-    assert min(grown) < 2_000, "300 times a byte would be 300"
+    assert min(grown) < 600, "an object each time would be more"

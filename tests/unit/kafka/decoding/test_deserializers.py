@@ -94,10 +94,18 @@ deserializers = (
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 @given(case=answers(), key=deserializers, value=deserializers)
 def test_whatever_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
     """The same results, or the same error at the same record, whatever was taken before."""
+    compared(evolve(case, key_deserializer=key, value_deserializer=value))
+
+
+@pytest.mark.nightly
+@settings(max_examples=1_000, deadline=None, suppress_health_check=SLOW)
+@given(case=answers(), key=deserializers, value=deserializers)
+def test_whatever_else_they_do(case: Case, key: Any, value: Any) -> None:  # noqa: ANN401
+    """The same, and more of it."""
     compared(evolve(case, key_deserializer=key, value_deserializer=value))
 
 

@@ -87,3 +87,26 @@ def test_a_deserializer_that_has_the_rest_thrown_away() -> None:
     assert [record.offset for record in part.take()] == [0]
     assert part.take() == []
     assert part.next_fetch_offset == 1
+
+
+def test_one_batch_is_open_at_a_time() -> None:
+    """The next one is opened when it is asked for; what one had is gone then."""
+    data, at = b"", 0
+    for _ in range(3):
+        more, at = written(at, [Row(value=b"v" * 50)] * 10, Frame(codec=3))
+        data += more
+    kind: Any = choose("compiled").records
+    opened: list[int] = []
+
+    class Counting(kind):  # type: ignore[misc]  # made at run time
+        def _open(self, batch: Any) -> None:  # noqa: ANN401 - upstream's class
+            super()._open(batch)
+            opened.append(self._left)
+
+    part = Counting(0, TP, MemoryRecords(data))
+    for read in range(1, 31):
+        assert [record.offset for record in part.take(1)] == [read - 1]
+        assert len(opened) == (read + 9) // 10
+        assert part._left == -read % 10
+    assert part.take(1) == []
+    assert len(part._data) == 0

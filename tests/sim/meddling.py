@@ -1,0 +1,93 @@
+"""Lets something happen in the middle of a poll: while one of its records is deserialized."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.serializer import Deserializer
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import Lab
+from tests.sim.reading import Reader
+
+both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
+
+
+def elsewhere(act: Callable[[], object]) -> None:
+    """Call something on another thread, to its end; what it raises ends the test."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    A deserializer that calls what it was given at the n-th record that it sees.
+
+    Attributes:
+        seen: the values so far, as numbers.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self._acts: dict[int, Callable[[], object]] = {}
+
+    def at(self, count: int, act: Callable[[], object]) -> None:
+        """Call something on another thread at the n-th record, before it goes on."""
+        self._acts[count] = lambda: elsewhere(act)
+
+    def raise_at(self, count: int, error: type[BaseException]) -> None:
+        """Raise at the n-th record, once."""
+
+        def act() -> None:
+            raise error
+
+        self._acts[count] = act
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        """Call what is due."""
+        del topic, headers
+        self.seen.append(int(data))
+        act = self._acts.pop(len(self.seen), None)
+        if act is not None:
+            act()
+        return data
+
+
+class Meddled(Reader):
+    """
+    Reads ``t-0`` and ``t-1``, which have ten records each, or as many as is said.
+
+    Attributes:
+        meddler: decides what happens in the middle of its polls.
+        tps: the two partitions.
+    """
+
+    def __init__(self, lab: Lab, records: int = 10, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+        self.meddler = Meddler()
+        self.tps = lab.topic("t", 2)
+        lab.append(self.tps[0], records)
+        lab.append(self.tps[1], records, first=1000)
+        more = {"value_deserializer": self.meddler, **settings}
+        super().__init__(lab, SafeConsumer, tps=self.tps, **more)
+
+    @property
+    def in_order(self) -> list[TopicPartition]:
+        """The two partitions; the one whose records were looked at first is the first."""
+        is_second = self.meddler.seen[:1] >= [1000]
+        return self.tps[:: -1 if is_second else 1]
+
+    def once(self) -> list[Any]:
+        """Read until records came, or an error; return what came."""
+        before = len(self.log)
+        self.until(lambda: len(self.log) > before)
+        return self.log[before:]
+
+    def reads_everything(self, count: int = 20) -> None:
+        """Read on, and assert that each record of both came once, in order."""
+        self.until(lambda: len(self.log) >= count)
+        self.is_silent(seconds=2)
+        for tp in self.tps:
+            assert self.offsets(tp) == list(range(count // 2))

@@ -1,0 +1,162 @@
+"""Where a partition begins is asked for one reset; no other reset takes the answer."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing._faults import Fault
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
+
+
+class Asked(Reader):
+    """Reads on another thread; the test says when its questions for offsets are answered."""
+
+    def __init__(self, lab: Lab, *tps: TopicPartition, **settings: object) -> None:
+        self.questions: list[Fault] = []
+        super().__init__(lab, SafeConsumer, tps=tps, **settings)
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """Read all the time until the block is over."""
+        is_over: list[bool] = []
+        thread = threading.Thread(target=lambda: self.until(lambda: is_over, 300))
+        thread.start()
+        yield
+        is_over.append(True)
+        thread.join()
+
+    def asks(self, act: Callable[[], object] = int) -> Fault:
+        """Do something, and wait until a question came of it; keep back its answer."""
+        question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
+        act()
+        self.lab.until(lambda: question.kept)
+        return question
+
+    def answered(self, question: Fault) -> None:
+        """Let an answer come, and let it be used."""
+        question.end()
+        self.lab.sleep(0.2)
+
+
+@simulated(seeds=2)
+def test_an_answer_of_an_ended_ownership_sets_nothing(lab: Lab) -> None:
+    """1. It is asked. 2. The partition goes, and has more records. 3. It is asked anew."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, auto_offset_reset="latest")
+    consumer = reader.consumer
+    with reader.polling():
+        before = reader.asks()
+        consumer.assign([p1])
+        lab.append(p0, 5, first=3)
+        again = reader.asks(lambda: consumer.assign([p0]))
+        reader.answered(before)
+        reader.answered(again)
+        lab.append(p0, 2, first=8)
+        lab.until(lambda: reader.offsets(p0)[-1:] == [9])
+    assert reader.offsets(p0) == [8, 9]
+
+
+@simulated(seeds=2)
+def test_one_answer_for_what_stayed_and_what_did_not(lab: Lab) -> None:
+    """Partition by partition; what stayed is not asked for again."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, p1, auto_offset_reset="latest")
+    consumer = reader.consumer
+    with reader.polling():
+        before = reader.asks()
+        consumer.assign([p1])
+        for tp in (p0, p1):
+            lab.append(tp, 2, first=3)
+        consumer.assign([p0, p1])
+        reader.answered(before)
+        lab.until(lambda: reader.offsets(p1) == [3, 4])
+        lab.append(p0, 1, first=5)
+        lab.until(lambda: reader.offsets(p0))
+    assert reader.offsets(p0) == [5]
+
+
+@simulated(seeds=2)
+def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab: Lab) -> None:
+    """As upstream has it."""
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Asked(lab, p0)
+    with reader.polling():
+        question = reader.asks()
+        reader.consumer.seek(p0, 7)
+        reader.answered(question)
+        lab.until(lambda: len(reader.log) >= 3)
+    assert reader.offsets(p0) == [7, 8, 9]
+
+
+@simulated(seeds=2)
+def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab: Lab) -> None:
+    """To the end, to 5, to the end again: where the end was at first is over."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Asked(lab, p0)
+    consumer = reader.consumer
+    reader.take(3)
+    with reader.polling():
+        before = reader.asks(lambda: consumer.seek_to_end(p0))
+        consumer.pause(p0)
+        consumer.seek(p0, 1)
+        lab.append(p0, 5, first=3)
+        again = reader.asks(lambda: consumer.seek_to_end(p0))
+        consumer.resume(p0)
+        reader.answered(before)
+        lab.sleep(1)
+        reader.answered(again)
+        lab.append(p0, 1, first=8)
+        lab.until(lambda: reader.offsets(p0)[-1:] == [8])
+    assert reader.offsets(p0) == [0, 1, 2, 8]
+
+
+@simulated(seeds=2)
+def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
+    """A program that seeks to the end in front of every poll gets there."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
+    reader.take(3)
+    slow = lab.cluster.fail("ListOffsets", delay=0.25)
+    for number in range(40):
+        reader.consumer.seek_to_end(p0)
+        reader.poll(0.1)
+        lab.append(p0, 1, first=3 + number)
+        reader.poll(0.1)
+    slow.end()
+    assert len(reader.log) > 3
+
+
+@simulated(seeds=2)
+def test_a_failure_of_what_has_departed_delays_nobody(lab: Lab) -> None:
+    """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Asked(lab, p0, p1)
+    with reader.polling():
+        question = reader.asks()
+        reader.consumer.assign([p1])
+        began = lab.now
+        lab.network.reset(lab.world.outside)
+        lab.until(lambda: reader.offsets(p1) == [0, 1, 2])
+        assert lab.now - began < 2
+    question.end()
+
+
+@pytest.mark.contract("P10")
+@simulated(nodes=2)
+def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
+    """P10: 1. The leader goes down, and nobody takes over. 2. It is back, and asked."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
+    reader.take(6)
+    away = lab.cluster.log(*p0).leader
+    lab.cluster.down(away, failover=None)
+    reader.is_silent(seconds=30)
+    lab.cluster.up(away)
+    lab.append(p0, 1, first=3)
+    reader.reads(p0, [3])

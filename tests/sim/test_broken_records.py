@@ -1,0 +1,118 @@
+"""
+A record that cannot be read, or not be made sense of.
+
+The error is told, again and again; nothing hangs, nothing before it is lost, and the
+way past it is open.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import CorruptRecordError
+from kafka.serializer import Deserializer
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import Lab
+from tests.sim.meddling import both_decoders
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_ways
+from tests.sim.test_fetching import corrupt
+
+
+class PoisonError(Exception):
+    """Raised by a deserializer."""
+
+
+class Picky(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """Refuses one value, until it is repaired."""
+
+    def __init__(self) -> None:
+        self.refused = b"666"
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        """Return what it is given."""
+        del topic, headers
+        if data == self.refused:
+            raise PoisonError
+        return data
+
+
+def poison(lab: Lab, tp: TopicPartition) -> None:
+    """Append the value that is refused."""
+    lab.append(tp, first=666)
+
+
+Break = Callable[[Lab, TopicPartition], None]
+broken = pytest.mark.parametrize(
+    ("spoil", "error"),
+    [
+        pytest.param(poison, PoisonError, id="deserializer"),
+        pytest.param(corrupt, CorruptRecordError, id="checksum"),
+    ],
+)
+
+
+def reading(
+    lab: Lab, spoil: Break, how: str = "poll", decoder: str = "auto"
+) -> tuple[Reader, TopicPartition, TopicPartition]:
+    """Read two partitions: the first has two records, a broken one, and two more."""
+    bad, good = lab.topic("t", 2, records=2)
+    spoil(lab, bad)
+    lab.append(bad, 2, first=3)
+    settings = {"value_deserializer": Picky(), "decoder": decoder}
+    reader = Reader(lab, SafeConsumer, tps=[bad, good], how=how, **settings)
+    return reader, bad, good
+
+
+@broken
+@both_ways
+@both_decoders
+@simulated(seeds=1)
+def test_it_is_told_after_what_stands_before_it_until_a_seek_leads_past(
+    lab: Lab, spoil: Break, error: type[Exception], how: str, decoder: str
+) -> None:
+    """Each time anew, the position stays; stock never returns from the poll after it."""
+    reader, bad, good = reading(lab, spoil, how, decoder)
+    for turn in range(3):
+        with pytest.raises(error):
+            reader.until(lambda: False, limit=1 if how == "iterate" else 500)
+        assert reader.consumer.position(bad) == 2
+        assert reader.offsets(bad) == [0, 1]
+        lab.append(good, first=2 + turn)
+    reader.consumer.seek(bad, 3)
+    reader.reads(bad, [3, 4])
+    reader.until(lambda: len(reader.log) == 9)
+    assert reader.offsets(good) == [*range(5)]
+
+
+@broken
+@simulated(seeds=1)
+def test_a_pause_leads_around_it(
+    lab: Lab, spoil: Break, error: type[Exception]
+) -> None:
+    """While the partition is paused nobody hears of it; holds of before it hold."""
+    reader, bad, good = reading(lab, spoil)
+    reader.until(lambda: reader.offsets(bad) == [0, 1])
+    reader.consumer.pause(bad)  # the next poll would raise
+    lab.append(good, 3, first=2)
+    reader.is_silent(of=[bad])
+    assert reader.offsets(good) == [*range(5)]
+    assert reader.consumer.paused() == {bad}
+    reader.consumer.resume(bad)
+    with pytest.raises(error):
+        reader.until(lambda: False)
+    assert reader.consumer.position(bad) == 2
+
+
+@both_decoders
+@simulated(seeds=1)
+def test_a_deserializer_that_is_repaired_loses_nothing(lab: Lab, decoder: str) -> None:
+    """It raised for a while: a registry was away, say."""
+    reader, bad, good = reading(lab, poison, decoder=decoder)
+    with pytest.raises(PoisonError):
+        reader.until(lambda: False)
+    reader.consumer.config["value_deserializer"].refused = b""
+    reader.until(lambda: len(reader.log) == 7)
+    assert reader.offsets(bad) == [*range(5)]
+    assert reader.offsets(good) == [0, 1]

@@ -1,0 +1,291 @@
+"""What is fetched and not read: kept for a resume, bounded, and gone with its ownership."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
+from safeconsumer.testing._faults import Fault
+from tests.harness.holds.lab import Told
+from tests.sim.lab import Lab
+from tests.sim.meddling import Meddled, both_decoders
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_ways
+from tests.sim.test_fetching import offsets_in
+
+
+def size(lab: Lab, tp: TopicPartition) -> int:
+    """Return how many bytes of batches a partition has."""
+    return sum(len(batch.data) for batch in lab.cluster.log(*tp).batches)
+
+
+def arrived(lab: Lab, late: Fault) -> None:
+    """Let an answer come that was held back, into the consumer's buffer."""
+    late.end()
+    lab.sleep(1)
+
+
+# ------------------------------------------------------------ ended ownerships
+
+Situation = Callable[[Lab, Reader], Callable[[], object] | None]
+
+
+def _an_answer(lab: Lab, reader: Reader) -> None:
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    arrived(lab, late)
+
+
+def _half_read(_: Lab, reader: Reader) -> None:
+    reader.take(3)
+
+
+def _parked_half_read(_: Lab, reader: Reader) -> None:
+    reader.take(4)
+    reader.consumer.pause(*reader.consumer.assignment())
+    reader.poll(1)
+
+
+def _a_parked_answer(lab: Lab, reader: Reader) -> None:
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(*reader.consumer.assignment())
+    arrived(lab, late)
+    reader.poll(1)
+
+
+def _on_its_way(lab: Lab, reader: Reader) -> Callable[[], object]:
+    late = lab.cluster.fail("Fetch", is_held=True, count=1)
+    reader.until(lambda: late.kept)
+    return lambda: arrived(lab, late)
+
+
+SITUATIONS: dict[str, tuple[Situation, int]] = {
+    "an answer": (_an_answer, 10),
+    "half read": (_half_read, 7),
+    "parked, half read": (_parked_half_read, 6),
+    "a parked answer": (_a_parked_answer, 10),
+    "on its way": (_on_its_way, 10),
+}
+
+
+@pytest.mark.contract("P9", "P14")
+@both_decoders
+@pytest.mark.parametrize("name", SITUATIONS)
+@simulated(seeds=1)
+def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
+    lab: Lab, name: str, decoder: str
+) -> None:
+    """P9: nothing of it comes, all is fetched anew. P14: one event says how much."""
+    p0, p1 = lab.topic("t", 2)
+    lab.append(p0, 10)
+    told = Told()
+    reader = Reader(lab, SafeConsumer, tps=[p0], hooks=[told], decoder=decoder)
+    situation, count = SITUATIONS[name]
+    after = situation(lab, reader)
+    seen = len(reader.log)
+    reader.consumer.assign([p1])
+    reader.consumer.assign([p0, p1])
+    reader.consumer.resume(p0, p1)
+    if after is not None:
+        after()
+    reader.consumer.seek(p0, 0)
+    reader.reads(p0, range(10))
+    (purged,) = told.of(FetchesPurged)
+    assert (purged.partitions, purged.fetches) == ((p0,), 1)
+    assert (purged.records, purged.bytes) == (count, size(lab, p0))
+    assert seen == 10 - count
+
+
+@simulated(seeds=1)
+def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab: Lab) -> None:
+    """Buffered, parked or half read; a hold keeps what is kept."""
+    tps = lab.topic("t", 3, records=5)
+    told = Told()
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told])
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(tps[2])
+    arrived(lab, late)
+    reader.poll(limit=1)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.consumer.assign([tps[2]])
+    assert reader.poll() == []
+    (purged,) = told.of(FetchesPurged)
+    assert purged.partitions == tuple(tps[:2])
+    assert (purged.fetches, purged.records) == (2, 9)
+    reader.consumer.resume(tps[2])
+    reader.reads(tps[2], range(5))  # though no answer comes
+    late.end()
+
+
+@both_ways
+@simulated(seeds=1)
+def test_what_is_buffered_at_the_end_is_told_once(lab: Lab, how: str) -> None:
+    """Half read, parked, and answers that nobody has looked at; then nothing is left."""
+    tps = lab.topic("t", 2, records=10)
+    told = Told()
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told], how=how)
+    reader.take(3)
+    reader.consumer.pause(tps[0])
+    reader.poll(limit=1)
+    taken = len(reader.log)
+    for _ in range(2):
+        reader.consumer.close(autocommit=False)
+        assert sum(one.records or 0 for one in told.of(FetchesPurged)) == 20 - taken
+    if how == "iterate":
+        assert reader.poll() == []
+
+
+@simulated(seeds=1)
+def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab: Lab) -> None:
+    """The poll under way throws the data away when it ends, and its event is told."""
+    told = Told()
+    reader = Meddled(lab, hooks=[told])
+    reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))
+    reader.until(lambda: len(reader.meddler.seen) >= 3, limit=3)
+    assert sum(one.records or 0 for one in told.of(FetchesPurged)) == 17
+
+
+@simulated(seeds=1)
+def test_an_error_of_an_ended_ownership_is_forgotten(lab: Lab) -> None:
+    """It was about data that nobody will read here."""
+    reader = Meddled(lab)
+    reader.meddler.raise_at(15, ValueError)
+    reader.once()
+    first, second = reader.in_order
+    assert reader.offsets(first) == [*range(10)]
+    reader.consumer.assign([first])
+    reader.is_silent()
+    reader.consumer.assign([first, second])
+    reader.consumer.seek(second, 0)
+    reader.reads(second, range(10))
+
+
+# ------------------------------------------------------------ the cap
+
+
+def parking(lab: Lab, room: float, **settings: Any) -> tuple[Reader, Told]:  # noqa: ANN401 - Kafka's own
+    """Park ten records of each of four partitions, with room for so many of them."""
+    tps = lab.topic("t", 4, records=10)
+    told = Told()
+    most = int(room * size(lab, tps[0]))
+    more = {"hooks": [told], "parked_max_bytes": most, **settings}
+    reader = Reader(lab, SafeConsumer, tps=tps, **more)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(*tps)
+    arrived(lab, late)
+    assert reader.poll() == []
+    return reader, told
+
+
+def fetched(lab: Lab, since: int) -> set[tuple[str, int]]:
+    """Return the partitions that were asked for."""
+    some = list(lab.cluster.requests)[since:]
+    return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
+@simulated(seeds=1)
+def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(
+    lab: Lab, room: float, left: int
+) -> None:
+    """P8: it is told, with its size; nothing is lost and nothing comes twice."""
+    reader, told = parking(lab, room, enable_incremental_fetch_sessions=False)
+    dropped = told.of(ParkedDataDropped)
+    assert len(dropped) == (left < 4)
+    tps = lab.partitions("t")
+    size_of_each = size(lab, tps[0])
+    assert sum(one.bytes for one in dropped) == (4 - left) * size_of_each
+    since = len(lab.cluster.requests)
+    away = lab.cluster.fail("Fetch", is_held=True)
+    reader.consumer.resume(*tps)
+    reader.poll(1)
+    gone = {tp for one in dropped for tp in one.partitions}
+    assert {one.partition for one in reader.log} == {
+        tp.partition for tp in tps if tp not in gone
+    }
+    away.end()
+    reader.until(lambda: len(reader.log) == 40)
+    assert gone <= fetched(lab, since)
+    assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
+
+
+@both_decoders
+@both_ways
+@simulated(seeds=1)
+def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(
+    lab: Lab, how: str, decoder: str
+) -> None:
+    """Its rest is fetched from the position; a broker sends the whole batch again."""
+    (tp,) = lab.topic("t", 1, records=10)
+    settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
+    told = Told()
+    reader = Reader(lab, SafeConsumer, tps=[tp], how=how, hooks=[told], **settings)
+    for turn in range(1, 4):
+        reader.take(3)
+        reader.consumer.pause(tp)
+        reader.poll(1)
+        assert len(told.of(ParkedDataDropped)) == turn
+        assert reader.consumer.position(tp) == 3 * turn
+        reader.consumer.resume(tp)
+    reader.reads(tp, [9])
+    assert reader.offsets(tp) == [*range(10)]
+
+
+@both_decoders
+@simulated(seeds=1)
+def test_records_that_went_back_count_as_well(lab: Lab, decoder: str) -> None:
+    """Those that the final check of a poll puts back: they are dropped, and come again."""
+    told = Told()
+    reader = Meddled(lab, hooks=[told], parked_max_bytes=1, decoder=decoder)
+    reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
+    reader.once()
+    reader.poll(1)
+    (dropped,) = told.of(ParkedDataDropped)
+    assert dropped.partitions == (reader.in_order[0],)
+    reader.consumer.resume(*reader.tps)
+    reader.reads_everything()
+
+
+@pytest.mark.parametrize("taken", [3, 5, 7])
+@both_decoders
+@simulated(seeds=1)
+def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
+    lab: Lab, decoder: str, taken: int
+) -> None:
+    """In order, once, whatever was taken of their batch, and counted once."""
+    told, asked = Told(), list[int]()
+    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message))
+    reader = Meddled(lab, hooks=[told], parked_max_bytes=1500, decoder=decoder)
+    for number in range(taken):
+        reader.meddler.at(
+            number * taken + taken, lambda: reader.consumer.pause(*reader.tps)
+        )
+    for _ in range(taken):
+        reader.poll(1, limit=taken)
+        reader.poll(1, limit=taken)
+        reader.consumer.resume(*reader.tps)
+    reader.reads_everything()
+    assert told.of(ParkedDataDropped) == []
+    assert set(asked) == {0, 10}  # nothing was fetched twice
+
+
+@simulated(seeds=1)
+def test_what_departs_makes_room(lab: Lab) -> None:
+    """Purged data is not counted: what comes after it is kept."""
+    reader, told = parking(lab, 4)
+    gone, kept = reader.consumer.assignment(), lab.topic("u", 4, records=10)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.consumer.assign(kept)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(*kept)
+    arrived(lab, late)
+    reader.poll(1)
+    assert told.of(ParkedDataDropped) == []
+    assert {tp for one in told.of(FetchesPurged) for tp in one.partitions} == gone

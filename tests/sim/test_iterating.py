@@ -1,0 +1,264 @@
+"""
+``for record in consumer``, and what changes in the middle of a batch.
+
+It is obeyed at once; what was not delivered comes later, once (P1, P8).
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import GROUP, Lab
+from tests.sim.meddling import Meddled, elsewhere
+from tests.sim.playing import simulated
+from tests.sim.reading import Listener, Reader, both_protocols, both_ways
+
+
+def iterating(lab: Lab, taken: int = 3, **settings: Any) -> Meddled:  # noqa: ANN401 - Kafka's own
+    """Stand behind so many records of the first of two partitions."""
+    reader = Meddled(lab, how="iterate", **settings)
+    reader.take(taken)
+    assert reader.offsets(reader.in_order[0]) == [*range(taken)]
+    return reader
+
+
+@pytest.mark.contract("P8")
+@simulated(seeds=1)
+def test_the_position_follows_each_record(lab: Lab) -> None:
+    """P8: what is committed is what was yielded."""
+    reader = iterating(lab, 0, group_id=GROUP)
+    for number in range(1, 5):
+        reader.take(1)
+        first, second = reader.in_order
+        assert reader.consumer.position(first) == number
+        reader.consumer.commit()
+        assert (lab.committed(first), lab.committed(second)) == (number, 0)
+
+
+@pytest.mark.contract("P1")
+@pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
+@simulated(seeds=1)
+def test_a_pause_in_the_middle_of_a_batch(
+    lab: Lab, where: Callable[[Callable[[], object]], None]
+) -> None:
+    """P1: not one more; the others flow; after the resume the very next one."""
+    reader = iterating(lab)
+    held, flowing = reader.in_order
+    where(lambda: reader.consumer.pause(held))
+    reader.is_silent(of=[held])
+    assert reader.offsets(flowing) == [*range(10)]
+    assert reader.consumer.position(held) == 3
+    late = lab.cluster.fail("Fetch", is_held=True)
+    where(lambda: reader.consumer.resume(held))
+    reader.reads(held, range(3, 10))  # without a fetch
+    late.end()
+
+
+@simulated(seeds=1)
+def test_pausing_and_resuming_all_the_time(lab: Lab) -> None:
+    """Each record once, in order, whatever is parked in between."""
+    reader = iterating(lab, 0)
+    for turn in range(20):
+        quiet, other = reader.tps[turn % 2], reader.tps[1 - turn % 2]
+        reader.consumer.pause(quiet)
+        (record,) = reader.take(1)
+        assert record.partition == other.partition
+        reader.consumer.resume(quiet)
+    reader.reads_everything()
+
+
+@simulated(seeds=1)
+def test_a_hold_that_expires_lets_the_rest_come(lab: Lab) -> None:
+    """Within one step, without anybody asking."""
+    reader = iterating(lab)
+    reader.consumer.pause(*reader.tps, for_=20)
+    began = lab.now
+    reader.poll(60, limit=1)
+    assert 20 <= lab.now - began < 20.2
+    reader.reads_everything()
+
+
+@both_ways
+@pytest.mark.parametrize("to", [0, 1, 7])
+@pytest.mark.parametrize("which", [0, 1])
+@simulated(seeds=1)
+def test_a_seek_in_the_middle_of_a_batch(
+    lab: Lab, how: str, to: int, which: int
+) -> None:
+    """The next record is the one that was sought; the other partition loses nothing."""
+    reader = Meddled(lab, how=how)
+    reader.take(2)
+    sought, other = reader.in_order[which], reader.in_order[1 - which]
+    since = len(reader.log)
+    reader.consumer.seek(sought, to)
+    left = 10 - to + 10 - len(reader.offsets(other))
+    reader.until(lambda: len(reader.log) == since + left)
+    reader.is_silent(seconds=2)
+    assert reader.offsets(sought, since) == [*range(to, 10)]
+    assert reader.offsets(other) == [*range(10)]
+
+
+@both_ways
+@simulated(seeds=1)
+def test_an_assignment_in_the_middle_of_a_batch(lab: Lab, how: str) -> None:
+    """What stays is not disturbed; what goes and returns begins at its position."""
+    reader = Meddled(lab, how=how)
+    reader.take(3)
+    first, second = reader.in_order
+    new = lab.topic("u", 1, records=2)
+    reader.consumer.assign([first, second, *new])
+    assert reader.consumer.position(first) == 3
+    reader.take(2)
+    reader.consumer.assign([second, *new])
+    reader.is_silent(of=[first])
+    assert reader.offsets(second) == [*range(10)]
+    assert reader.offsets(new[0]) == [0, 1]
+    reader.consumer.assign([first, second, *new])
+    reader.consumer.seek(first, 8)
+    reader.reads(first, [8, 9])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda consumer: consumer.unsubscribe(),
+        lambda consumer: consumer.close(autocommit=False),
+    ],
+    ids=["unsubscribe", "close"],
+)
+@simulated(seeds=1)
+def test_the_end_in_the_middle_of_a_batch(
+    lab: Lab, end: Callable[[SafeConsumer], None]
+) -> None:
+    """Iteration ends, and nothing of what was here comes."""
+    reader = iterating(lab)
+    end(reader.consumer)
+    assert reader.poll(5) == []
+
+
+@simulated(seeds=1)
+def test_polls_and_steps_of_an_iteration_may_take_turns(lab: Lab) -> None:
+    """Nothing is skipped, nothing comes twice, and all is fetched for."""
+    reader = iterating(lab)
+    for _ in range(3):
+        reader.how = "poll"
+        reader.poll(1, limit=2)
+        reader.how = "iterate"
+        reader.poll(1, limit=1)
+    reader.reads_everything()
+    for tp in reader.tps:
+        lab.append(tp, 1, first=10)
+        reader.how = "poll"
+        reader.reads(tp, [10])
+
+
+class BodyError(Exception):
+    """Raised by the body of a loop."""
+
+
+@simulated(seeds=1)
+def test_an_exception_in_the_loop_body_loses_nothing(lab: Lab) -> None:
+    """The next loop goes on with the next record."""
+    reader = iterating(lab, 0)
+
+    def loop() -> None:
+        for record in reader.consumer:
+            reader.log.append(record)
+            if len(reader.log) == 4:
+                raise BodyError
+
+    with pytest.raises(BodyError):
+        loop()
+    reader.reads_everything()
+
+
+# ------------------------------------------------------------ gates
+
+
+@pytest.mark.contract("P6", "P8")
+@both_protocols
+@simulated(seeds=2)
+def test_what_is_gained_with_a_membership_that_was_lost_flows(
+    lab: Lab, assignor: type
+) -> None:
+    """
+    It is gated for half a second and not for ever; what was paused is still.
+
+    1. All is paused. 2. The membership is lost. 3. It comes back with more, in the
+    middle of a step that has no time limit of its own.
+    """
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
+    reader.reads(p0, range(3))
+    reader.consumer.pause(*reader.consumer.assignment())
+    waiting = threading.Thread(target=reader.poll, args=(1000, 1))
+    waiting.start()
+    lab.network.isolate(lab.world.outside)
+    lab.until(lambda: not lab.members())
+    lab.cluster.add_partitions("t", 2)
+    p1 = lab.partitions("t")[1]
+    lab.append(p1, 2)
+    lab.append(p0, 2, first=3)
+    lab.network.heal(lab.world.outside)
+    waiting.join()
+    assert reader.offsets(p1) == [0]
+    began = lab.now
+    reader.reads(p1, [1])
+    assert lab.now - began < 1
+    reader.is_silent(of=[p0])
+    assert reader.consumer.paused() == {p0}
+
+
+@both_ways
+@simulated(seeds=1)
+def test_another_subscription_is_not_gated(lab: Lab, how: str) -> None:
+    """Its partitions come with the poll that gains them: nobody paused any of it."""
+    (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
+    reader = Reader(lab, SafeConsumer, "t", how=how, group_id=None)
+    reader.reads(p0, range(3))
+    reader.consumer.pause(p0)
+    reader.is_silent()
+    reader.consumer.unsubscribe()
+    reader.consumer.subscribe(["u"])
+    assert reader.poll(1, limit=3)
+    reader.until(lambda: reader.offsets(q0) == [0, 1, 2])
+
+
+@pytest.mark.contract("P10")
+@both_ways
+@simulated(seeds=2)
+def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab: Lab, how: str) -> None:
+    """P10: the poll that gained it returns with its records, however long it would wait."""
+    lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, how=how, start_paused=True)
+
+    def resume(_: object) -> None:
+        elsewhere(reader.consumer.resume_all)
+
+    reader.consumer.subscribe(["t"], listener=Listener(assigned=resume))
+    began = lab.now
+    assert reader.poll(600, limit=1)
+    assert lab.now - began < 10
+    reader.until(lambda: len(reader.log) == 6)
+
+
+@pytest.mark.contract("P11")
+@both_ways
+@simulated(seeds=1)
+def test_a_paused_member_that_waits_does_not_spin(lab: Lab, how: str) -> None:
+    """P11: it keeps member id and generation, sends no Fetch, and hardly turns."""
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, "t", how=how)
+    reader.until(lambda: len(reader.log) == 6)
+    reader.consumer.pause(*tps)
+    reader.poll(10)
+    group = lab.cluster.groups.find(GROUP)
+    before = set(group.members), group.generation
+    since, turns, began = len(lab.history()), lab.world.turns, lab.now
+    assert reader.poll(150) == []
+    assert (set(group.members), group.generation) == before
+    assert set(lab.kinds(since)) <= {"Heartbeat", "Metadata"}
+    assert (lab.world.turns - turns) / (lab.now - began) < 50

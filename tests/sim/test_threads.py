@@ -1,0 +1,243 @@
+"""One thread polls; others pause, resume and ask, and what waits is woken."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka.errors import IllegalStateError
+
+from safeconsumer import ConcurrentPollError, SafeConsumer
+from safeconsumer.events import HoldsPlaced
+from safeconsumer.events.consumer import ParkedDataDropped
+from tests.harness.holds.lab import Told
+from tests.sim.lab import GROUP, Lab
+from tests.sim.meddling import Meddled, elsewhere
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_ways
+
+AN_HOUR = 3600.0
+
+
+def parked(lab: Lab, *, in_flight: bool, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own
+    """Pause a partition whose records are here, with a long fetch of another or none."""
+    p0, p1 = lab.topic("t", 2)
+    more = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 120_000, **settings}
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
+    lab.append(p0, 10)
+    reader.take(1)
+    reader.consumer.pause(p0)
+    if not in_flight:
+        reader.consumer.pause(p1)
+    reader.poll(0.5)
+    return reader
+
+
+in_flight = pytest.mark.parametrize("in_flight", [True, False])
+
+
+@pytest.mark.contract("P10")
+@both_ways
+@in_flight
+@simulated(seeds=2)
+def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(
+    lab: Lab, how: str, *, in_flight: bool
+) -> None:
+    """P10: within 50 ms, whether a fetch is under way or nothing is."""
+    reader = parked(lab, in_flight=in_flight, how=how)
+    (p0, *_) = lab.partitions("t")
+    for number in range(1, 5):
+        waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
+        waiting.start()
+        lab.sleep(lab.rng.random() * 5)
+        began = lab.now
+        reader.consumer.resume(p0)
+        waiting.join()
+        assert lab.now - began < 0.05
+        assert reader.offsets(p0) == [*range(number + 1)]
+        reader.consumer.pause(p0)
+
+
+@in_flight
+@simulated(seeds=2)
+def test_a_resume_at_any_moment_of_a_poll_is_not_missed(
+    lab: Lab, *, in_flight: bool
+) -> None:
+    """Before it waits, as it begins to, and as it ends: turns of the two are drawn."""
+    reader = parked(lab, in_flight=in_flight)
+    (p0, *_) = lab.partitions("t")
+    for _ in range(9):
+        waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
+        waiting.start()
+        lab.sleep(lab.rng.choice([0, 1e-6, 1e-4, 2e-4, 5e-4, 1e-3]))
+        reader.consumer.resume(p0)
+        waiting.join()
+        reader.consumer.pause(p0)
+    assert reader.offsets(p0) == [*range(10)]
+
+
+@pytest.mark.contract("P2", "P10")
+@both_ways
+@in_flight
+@simulated(seeds=2)
+def test_an_expiry_ends_the_wait_and_never_early(
+    lab: Lab, how: str, *, in_flight: bool
+) -> None:
+    """P2: no timer thread: the wait itself is capped, and is long without an expiry."""
+    reader = parked(lab, in_flight=in_flight, how=how)
+    (p0, *_) = lab.partitions("t")
+    began = lab.now
+    reader.poll(20)
+    assert 20 <= lab.now - began < 20.1
+    began = lab.now
+    reader.consumer.pause(p0, owner="timed", for_=9.5)
+    reader.consumer.resume(p0)
+    reader.poll(AN_HOUR, limit=1)
+    assert 9.5 <= lab.now - began < 9.6
+    assert reader.offsets(p0) == [0, 1]
+
+
+@pytest.mark.contract("P1")
+@simulated(seeds=2)
+def test_a_pause_during_the_wait_is_obeyed(lab: Lab) -> None:
+    """P1: the final check comes after the wait; what was taken goes back."""
+    p0, p1 = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
+    late = lab.cluster.fail("Fetch", is_held=True)
+    waiting = threading.Thread(target=reader.poll, args=(AN_HOUR,))
+    waiting.start()
+    lab.until(lambda: late.kept)
+    reader.consumer.pause(p0)
+    late.end()
+    waiting.join()
+    assert (reader.offsets(p0), reader.offsets(p1)) == ([], [0, 1, 2])
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(3))
+
+
+# ------------------------------------------------------------ one thread polls
+
+POLLS: dict[str, Callable[[SafeConsumer], object]] = {
+    "poll": lambda consumer: consumer.poll(0),
+    "iterate": next,
+}
+
+
+@pytest.mark.contract("P12")
+@both_ways
+@pytest.mark.parametrize("call", POLLS)
+@simulated(seeds=1)
+def test_a_second_poll_at_the_same_time_is_refused(
+    lab: Lab, call: str, how: str
+) -> None:
+    """P12: a clear error for the second thread; the first one gets its records."""
+    reader = parked(lab, in_flight=True, how=how)
+    (p0, *_) = lab.partitions("t")
+    waiting = threading.Thread(target=reader.poll, args=(AN_HOUR, 1))
+    waiting.start()
+    lab.sleep(10)
+    with pytest.raises(ConcurrentPollError, match="two threads") as caught:
+        POLLS[call](reader.consumer)
+    assert isinstance(caught.value, IllegalStateError)
+    reader.consumer.resume(p0)
+    waiting.join()
+    elsewhere(lambda: reader.poll(1))  # one after another, on any thread
+    reader.until(lambda: len(reader.log) == 10)
+    assert reader.offsets(p0) == [*range(10)]
+
+
+@both_ways
+@simulated(seeds=1)
+def test_a_poll_in_the_middle_of_a_drain_is_refused(lab: Lab, how: str) -> None:
+    """It would move what the other one stands on; that ends as if nothing had been."""
+    reader = Meddled(lab, how=how)
+    refused: list[str] = []
+
+    def poll() -> None:
+        with pytest.raises(ConcurrentPollError) as caught:
+            reader.consumer.poll(0)
+        refused.append(str(caught.value))
+
+    reader.meddler.at(3, poll)
+    reader.meddler.at(14, poll)
+    reader.reads_everything()
+    assert ["two threads" in one for one in refused] == [True, True]
+
+
+# ------------------------------------------------------------ hooks
+
+
+class HookError(Exception):
+    """Raised by a hook."""
+
+
+@simulated(seeds=1)
+def test_a_hook_that_raises_breaks_no_call(lab: Lab) -> None:
+    """Everything happens as without it, nothing is lost, and its failures can be read."""
+
+    class Broken:
+        def __call__(self, event: object) -> None:
+            raise HookError(event)
+
+        def __repr__(self) -> str:
+            return "Broken()"
+
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[Broken()])
+    before = reader.consumer.hook_failures.get("Broken()", 0)
+    reader.consumer.pause(tps[0])
+    reader.reads(tps[1], range(3))
+    reader.consumer.resume(tps[0])
+    reader.reads(tps[0], range(3))
+    assert reader.consumer.hook_failures["Broken()"] == before + 2
+
+
+@simulated(seeds=1)
+def test_a_hook_may_pause_and_not_poll(lab: Lab) -> None:
+    """It is called under no lock; a poll of its own would take records that nobody sees."""
+    refused: list[str] = []
+    made: list[SafeConsumer] = []
+    tps = lab.topic("t", 2, records=3)
+
+    def hook(event: object) -> None:
+        if isinstance(event, HoldsPlaced) and event.holds[0].owner == "app":
+            made[0].pause(tps[1], owner="hook")
+        if made and isinstance(event, HoldsPlaced | ParkedDataDropped):
+            with pytest.raises(ConcurrentPollError) as caught:
+                made[0].poll(0)
+            refused.append(str(caught.value))
+
+    settings = {"hooks": [hook], "parked_max_bytes": 0}
+    reader = Reader(lab, SafeConsumer, tps=tps, **settings)
+    made.append(reader.consumer)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(tps[0])
+    assert reader.consumer.paused() == set(tps)
+    assert len(refused) == 2
+    late.end()
+    reader.is_silent()
+    assert len(refused) == 3  # by a poll that dropped what came
+    assert all("hook" in one for one in refused)
+    reader.consumer.resume(*tps)
+    reader.consumer.resume(*tps, owner="hook")
+    reader.until(lambda: len(reader.log) == 6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"client_id": "mine", "group_id": GROUP}, {"client_id": None}],
+    ids=str,
+)
+@simulated(seeds=1)
+def test_events_name_the_consumer_as_kafka_knows_it(
+    lab: Lab, settings: dict[str, Any]
+) -> None:
+    """Also where the name is upstream's own."""
+    told = Told()
+    consumer = SafeConsumer(**lab.settings(hooks=[told], **settings))
+    consumer.pause("orders")
+    (placed,) = told.of(HoldsPlaced)
+    ids = consumer.config["client_id"], consumer.config["group_id"]
+    assert (placed.client_id, placed.group_id) == ids
+    consumer.close()

@@ -1,0 +1,290 @@
+"""
+What a poll has taken and not returned is not committed, and a seek moves past it.
+
+Something happens on another thread, or an error, while a record of it is deserialized.
+"""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer.events.consumer import ParkedDataDropped
+from tests.sim.lab import GROUP, Lab
+from tests.sim.meddling import Meddled, both_decoders, elsewhere
+from tests.sim.playing import simulated
+from tests.sim.reading import both_ways
+
+
+@pytest.mark.contract("P1", "P8")
+@both_decoders
+@simulated(seeds=1)
+def test_a_commit_behind_a_pause_has_nothing_that_goes_back(
+    lab: Lab, decoder: str
+) -> None:
+    """P8: 1. A poll takes both. 2. Another thread pauses one and commits. 3. It goes back."""
+    reader = Meddled(lab, group_id=GROUP, decoder=decoder)
+    consumer = reader.consumer
+
+    def pause_and_commit() -> None:
+        consumer.pause(reader.in_order[0])
+        consumer.commit()
+
+    reader.meddler.at(20, pause_and_commit)
+    reader.once()
+    held, flowing = reader.in_order
+    assert (reader.offsets(held), reader.offsets(flowing)) == ([], [*range(10)])
+    assert [lab.committed(tp) for tp in (held, flowing)] == [0, 0]
+    consumer.commit()
+    assert [lab.committed(tp) for tp in (held, flowing)] == [0, 10]
+    consumer.resume(held)
+    reader.reads_everything()
+    consumer.commit()
+    assert [lab.committed(tp) for tp in (held, flowing)] == [10, 10]
+
+
+@both_ways
+@simulated(seeds=1)
+def test_a_commit_counts_what_was_returned_before(lab: Lab, how: str) -> None:
+    """Only what this poll has taken is left out; an iteration commits what it yielded."""
+    reader = Meddled(lab, group_id=GROUP, max_poll_records=4, how=how)
+    seen: list[int | None] = []
+
+    def commit() -> None:
+        reader.consumer.commit()
+        seen.append(lab.committed(reader.in_order[0]))
+
+    reader.meddler.at(2, commit)
+    reader.meddler.at(6, commit)
+    for _ in range(7):
+        reader.poll(1, limit=4 if how == "poll" else 1)
+    assert seen == [0, 4]
+    reader.consumer.commit()
+    assert lab.committed(reader.in_order[0]) == reader.consumer.position(
+        reader.in_order[0]
+    )
+    if how == "iterate":
+        assert lab.committed(reader.in_order[0]) == len(reader.log)
+
+
+def told_at_the_end_of_a_poll(lab: Lab, act: Callable[[Meddled], object]) -> Meddled:
+    """
+    Have a hook act while it is told that data was dropped: by a poll that took records.
+
+    Both partitions are asked for; while the answer is held back the second one is
+    paused, and there is no room to park it.
+    """
+    made: list[Meddled] = []
+
+    def hook(event: object) -> None:
+        if isinstance(event, ParkedDataDropped) and made:
+            act(made.pop())
+
+    settings = {"hooks": [hook], "parked_max_bytes": 0, "group_id": GROUP}
+    reader = Meddled(lab, **settings)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(reader.tps[1])
+    made.append(reader)
+    late.end()
+    lab.sleep(1)
+    reader.poll(0)
+    assert made == []
+    return reader
+
+
+@simulated(seeds=1)
+def test_a_commit_in_a_hook_at_the_end_of_a_poll(lab: Lab) -> None:
+    """Its poll has not returned yet."""
+    seen: list[int | None] = []
+
+    def commit(reader: Meddled) -> None:
+        reader.consumer.commit()
+        seen.append(lab.committed(reader.tps[0]))
+
+    reader = told_at_the_end_of_a_poll(lab, commit)
+    assert seen == [0]
+    assert reader.offsets(reader.tps[0]) == [*range(10)]
+
+
+@simulated(seeds=1)
+def test_a_hook_that_pauses_and_seeks(lab: Lab) -> None:
+    """It runs at the end of a poll that has taken what it seeks past."""
+
+    def pause_and_seek(reader: Meddled) -> None:
+        reader.consumer.pause(reader.tps[0])
+        reader.consumer.seek(reader.tps[0], 7)
+
+    reader = told_at_the_end_of_a_poll(lab, pause_and_seek)
+    assert reader.log == []
+    assert reader.consumer.position(reader.tps[0]) == 7
+    reader.consumer.resume(*reader.tps)
+    reader.reads(reader.tps[0], [7, 8, 9])
+
+
+@pytest.mark.contract("P1")
+@simulated(seeds=1)
+def test_a_pause_while_a_hook_takes_its_time_is_obeyed(lab: Lab) -> None:
+    """P1: the final check comes after the hooks, which may take longer than a pause."""
+    reader = told_at_the_end_of_a_poll(
+        lab, lambda it: elsewhere(lambda: it.consumer.pause(it.tps[0]))
+    )
+    assert reader.log == []
+    assert reader.consumer.position(reader.tps[0]) == 0
+    reader.consumer.resume(*reader.tps)
+    reader.reads_everything()
+
+
+@both_decoders
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+@pytest.mark.parametrize("at", [1, 10, 14])
+@simulated(seeds=1)
+def test_records_of_a_poll_that_raised_come_again(
+    lab: Lab, decoder: str, error: type[BaseException], at: int
+) -> None:
+    """Stock's never come, nor does its next poll return: positions moved with the drain."""
+    reader = Meddled(lab, group_id=GROUP, decoder=decoder)
+    reader.meddler.raise_at(at, error)
+    if error is ValueError and at > 10:
+        reader.once()  # what stands before an ordinary error comes first
+    with pytest.raises(error):
+        reader.until(lambda: False)
+    reader.consumer.commit()
+    for tp in reader.tps:
+        assert lab.committed(tp) == reader.consumer.position(tp)
+        assert lab.committed(tp) == len(reader.offsets(tp))
+    reader.reads_everything()
+
+
+@both_ways
+@simulated(seeds=1)
+def test_an_interrupt_behind_records_that_came_or_went_back(lab: Lab, how: str) -> None:
+    """What was returned does not come again, and what went back does."""
+    reader = Meddled(lab, how=how, max_poll_records=6)
+    reader.take(2)
+    reader.consumer.pause(*reader.tps)
+    reader.poll(1)
+    reader.consumer.resume(*reader.tps)
+    reader.meddler.raise_at(9, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: False, limit=6)
+    reader.reads_everything()
+
+
+@simulated(seeds=1)
+def test_a_seek_behind_a_poll_that_raised_stands(lab: Lab) -> None:
+    """Nothing is put back over it."""
+    reader = Meddled(lab)
+    reader.meddler.raise_at(15, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: False)
+    reader.consumer.seek(reader.tps[0], 7)
+    reader.until(lambda: len(reader.log) == 13)
+    assert reader.offsets(reader.tps[0]) == [7, 8, 9]
+    assert reader.offsets(reader.tps[1]) == [*range(10)]
+
+
+@pytest.mark.contract("P8")
+@both_decoders
+@simulated(seeds=1)
+def test_what_departs_and_returns_in_the_middle_of_a_drain(
+    lab: Lab, decoder: str
+) -> None:
+    """P8: no ``KeyError`` out of poll; its new ownership has a position of its own."""
+    reader = Meddled(lab, group_id=GROUP, decoder=decoder)
+    consumer = reader.consumer
+
+    def away_and_back() -> None:
+        first, second = reader.in_order
+        consumer.assign([second])
+        consumer.commit()
+        consumer.assign([first, second])
+        consumer.seek(first, 3)
+        consumer.commit()
+
+    reader.meddler.at(20, away_and_back)
+    reader.once()
+    first, second = reader.in_order
+    assert reader.offsets(first) == []
+    assert reader.offsets(second) == [*range(10)]
+    assert [lab.committed(tp) for tp in (first, second)] == [3, 0]
+    reader.reads(first, range(3, 10))
+
+
+Move = Callable[[Meddled, TopicPartition, int], None]
+
+
+def _seek(reader: Meddled, tp: TopicPartition, to: int) -> None:
+    reader.consumer.seek(tp, to)
+
+
+def _pause_and_seek(reader: Meddled, tp: TopicPartition, to: int) -> None:
+    reader.consumer.pause(tp)
+    reader.consumer.seek(tp, to)
+
+
+def _seek_while_held(reader: Meddled, tp: TopicPartition, to: int) -> None:
+    with reader.consumer.held(tp):
+        reader.consumer.seek(tp, to)
+
+
+def _to_the_beginning(reader: Meddled, tp: TopicPartition, to: int) -> None:
+    reader.consumer.seek(tp, to)
+    reader.consumer.seek_to_beginning(tp)
+    reader.consumer.pause(tp)
+
+
+@pytest.mark.parametrize(
+    "move", [_seek, _pause_and_seek, _seek_while_held, _to_the_beginning]
+)
+@pytest.mark.parametrize("to", [7, 20])
+@pytest.mark.parametrize(
+    ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
+)
+@simulated(seeds=1)
+def test_a_seek_in_the_middle_of_a_drain_stands(
+    lab: Lab, decoder: str, move: Move, to: int, at: int
+) -> None:
+    """Upstream reads the position, decodes, and sets it: the seek between is undone."""
+    reader = Meddled(lab, records=30, decoder=decoder)
+    reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
+    reader.until(lambda: len(reader.meddler.seen) >= at)
+    sought, other = reader.in_order
+    first = 0 if move is _to_the_beginning else to
+    assert reader.consumer.position(sought) == first
+    since = len(reader.log)
+    assert reader.offsets(sought) in ([], [*range(30)])  # taken before the seek
+    reader.consumer.resume(*reader.tps)
+    reader.until(lambda: reader.offsets(sought, since)[-1:] == [29])
+    assert reader.offsets(sought, since) == [*range(first, 30)]
+    assert reader.offsets(other) == [*range(30)]
+
+
+@both_decoders
+@simulated(seeds=1)
+def test_retention_behind_records_that_went_back(lab: Lab, decoder: str) -> None:
+    """They come all the same, and then what is left: a reset waits for them."""
+    reader = Meddled(lab, records=5, decoder=decoder)
+    consumer = reader.consumer
+    reader.meddler.at(10, lambda: consumer.pause(reader.in_order[0]))
+    reader.once()
+    held = reader.in_order[0]
+    lab.append(held, 10, first=5)
+    lab.cluster.delete_before("t", held.partition, 12)
+    reader.is_silent(of=[held])
+    consumer.resume(held)
+    reader.reads(held, [*range(5), *range(12, 15)])
+
+
+@simulated(seeds=1)
+def test_both_of_two_interrupts(lab: Lab) -> None:
+    """A poll that raised does not bar the next one, whatever was in it."""
+    reader = Meddled(lab, group_id=None)
+    for count in (3, 6):
+        reader.meddler.raise_at(count, KeyboardInterrupt)
+        with pytest.raises(KeyboardInterrupt):
+            reader.until(lambda: False)
+    with pytest.raises(ValueError, match=re.escape("negative")):
+        reader.consumer.poll(-1)
+    reader.reads_everything()

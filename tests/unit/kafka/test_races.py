@@ -1,0 +1,180 @@
+"""
+What happens between two lines of the fetcher or of the iteration.
+
+A simulated thread changes only where it waits; these stop at the very line instead, by
+the names of today. Everything else about them is in ``tests/sim``.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import OffsetOutOfRangeError
+from kafka.future import Future
+
+from safeconsumer import SafeConsumer
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fixtures import Maker
+from tests.harness.waiting import wait_for
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+TEN = batch(0, 10)
+
+
+@pytest.fixture
+def consumer(safe: Maker) -> SafeConsumer:
+    """Ten records of A and of B are here."""
+    made = safe(consumer_timeout_ms=20)
+    assigned(made, A, B)
+    answer(made, A, 0, TEN)
+    answer(made, B, 0, TEN)
+    return made
+
+
+def after_drain(consumer: SafeConsumer, call: Callable[[], object]) -> None:
+    """Have the call run when the next poll has drained its records."""
+    fetcher: Any = consumer._fetcher
+    fetch = fetcher.fetch_records
+
+    def fetch_records(*args: object, **more: object) -> object:
+        found = fetch(*args, **more)
+        del fetcher.fetch_records
+        call()
+        return found
+
+    fetcher.fetch_records = fetch_records
+
+
+def test_a_resume_just_before_the_wait_is_not_missed(safe: Maker) -> None:
+    """Between the first drain and the wait: the second drain must see it at once."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    consumer.pause(A, B)
+    answer(consumer, A, 0, TEN)
+    assert consumer.poll(0) == {}
+    fetcher = consumer._fetcher
+    fetcher._fetch_futures.append(Future())
+    send = fetcher.send_fetches
+
+    def resume_and_send() -> object:
+        fetcher.send_fetches = send
+        consumer.resume(A)
+        return send()
+
+    fetcher.send_fetches = resume_and_send
+    assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
+
+
+def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
+    """1. A poll waits. 2. A handler wakes it and raises. 3. Later polls wait and wake."""
+    consumer = safe()
+    fetcher = consumer._fetcher
+    main = threading.main_thread().ident or 0
+
+    def interrupt(*_: object) -> None:
+        fetcher.wake()
+        raise KeyboardInterrupt
+
+    def interrupt_the_wait() -> None:
+        wait_for(lambda: fetcher._alarm is not None, "a wait")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    fetcher.config["retry_backoff_ms"] = 60_000  # only the signal ends this wait
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sender = threading.Thread(target=interrupt_the_wait)
+    try:
+        sender.start()
+        with pytest.raises(KeyboardInterrupt):
+            fetcher._wait_for_lift(None)
+    finally:
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
+    fetcher.wake()
+    fetcher.wake()
+    assert consumer.poll(0) == {}
+
+
+def test_what_an_interrupted_iteration_held_back_is_fetched_again(
+    consumer: SafeConsumer,
+) -> None:
+    """The interrupt comes when its poll has returned, before it can look after that."""
+
+    def interrupted(**more: Any) -> object:  # noqa: ANN401 - upstream's
+        del consumer.poll
+        consumer.poll(**more)
+        consumer._fetcher.hold_back = lambda _: None
+        raise KeyboardInterrupt
+
+    consumer.poll = interrupted  # type: ignore[assignment,method-assign]  # once
+    with pytest.raises(KeyboardInterrupt):
+        next(consumer)
+    del consumer._fetcher.hold_back
+    consumer.poll(0)
+    assert set(consumer._fetcher._fetchable_partitions()) == {A, B}
+    assert {consumer.position(tp) for tp in (A, B)} == {0}
+
+
+def test_an_iteration_puts_nothing_back_over_a_seek(consumer: SafeConsumer) -> None:
+    """The last look before records go back and their going back are one step."""
+    next(consumer)
+    fetcher: Any = consumer._fetcher
+    give_back = fetcher.give_back
+
+    def give_back_late(*args: object, **more: object) -> None:
+        consumer._subscription.seek(A, 7)
+        give_back(*args, **more)
+
+    fetcher.give_back = give_back_late
+    consumer.pause(A)
+    assert next(consumer).partition == 1
+    assert consumer.position(A) == 7
+    assert A not in fetcher._paused_partition_records
+
+
+def test_an_iteration_does_not_undo_a_seek(consumer: SafeConsumer) -> None:
+    """Another thread seeks between its drain and its first record."""
+    after_drain(consumer, lambda: consumer.seek(A, 7))
+    assert next(consumer).partition == 1
+    assert consumer.position(A) == 7
+
+
+def test_a_seek_in_the_middle_of_a_step_stands(consumer: SafeConsumer) -> None:
+    """Between the look at the position and its setting; the record is not yielded."""
+    assert next(consumer).offset == 0
+    state: Any = consumer._subscription.assignment[A]
+    is_fetchable = state.is_fetchable
+
+    def is_fetchable_and_sought() -> object:
+        del state.is_fetchable
+        consumer._subscription.seek(A, 7)
+        return is_fetchable()
+
+    state.is_fetchable = is_fetchable_and_sought
+    assert next(consumer).partition == 1
+    assert consumer.position(A) == 7
+
+
+@pytest.mark.parametrize("reset", ["latest", "earliest"])
+@pytest.mark.parametrize("decoder", ["python", "compiled"])
+def test_a_reset_behind_records_of_one_drain_waits(
+    safe: Maker, decoder: str, reset: str
+) -> None:
+    """Both were parked; what a pause takes back still has a position to go back to."""
+    consumer = safe(decoder=decoder, auto_offset_reset=reset)
+    assigned(consumer, A)
+    answer(consumer, A, 0, batch(0, 5))
+    after_drain(consumer, lambda: consumer.pause(A))
+    assert consumer.poll(0) == {}
+    answer(consumer, A, 5, b"", error=OffsetOutOfRangeError.errno)
+    consumer.resume(A)
+    after_drain(consumer, lambda: consumer.pause(A))
+    assert consumer.poll(0) == {}
+    consumer.resume(A)
+    assert offsets(consumer.poll(0)) == {0: [0, 1, 2, 3, 4]}
+    state = consumer._subscription.assignment[A]
+    assert (state.position.offset, state.awaiting_reset) == (5, False)
+    assert consumer.poll(0) == {}
+    assert (state.position, state.awaiting_reset) == (None, True)
