@@ -1,37 +1,9 @@
-"""The simulated cluster does what Apache Kafka does, as clients see it."""
-
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+"""The scenarios of the parity come to their ends in the simulated world."""
 
 import pytest
 
-from tests.sim.lab import play
-from tests.sim.parity import group_holds, groups, reading  # noqa: F401 - they add theirs
-from tests.sim.parity.catalogue import SCENARIOS, cases
-from tests.sim.parity.stages import RealStage, SimStage
-
-_BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
-
-
-def simulated_facts(name: str, client: str, protocol: str) -> dict[str, Any]:
-    """Play a scenario in a world; return what it saw."""
-
-    def main(lab: Any) -> dict[str, Any]:  # noqa: ANN401 - a lab
-        with SimStage(lab, client, protocol) as stage:
-            SCENARIOS[name].play(stage)
-            return stage.facts
-
-    return play(main)
-
-
-def real_facts(broker: Any, name: str, client: str, protocol: str) -> dict[str, Any]:  # noqa: ANN401 - a broker
-    """Play a scenario on a real cluster; return what it saw, or what was raised."""
-    try:
-        with RealStage(broker, client, protocol) as stage:
-            SCENARIOS[name].play(stage)
-            return stage.facts
-    except Exception as error:  # noqa: BLE001 - a difference like others
-        return {"raised": repr(error)}
+from tests.sim.parity.catalogue import cases
+from tests.sim.parity.playing import simulated_facts
 
 
 @pytest.mark.parametrize(("name", "client", "protocol"), cases())
@@ -40,21 +12,3 @@ def test_a_scenario_in_the_simulated_world(
 ) -> None:
     """It comes to its end, and has seen something."""
     assert simulated_facts(name, client, protocol)
-
-
-@pytest.mark.real_broker
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("client", ["ours", "stock"])
-def test_apache_kafka_does_the_same(kafka_broker: Any, client: str) -> None:  # noqa: ANN401 - a broker
-    """What is delivered, asked and committed is equal; all differences at once."""
-    played = [case for case in cases() if case[1] == client]
-    with ThreadPoolExecutor(_BESIDE) as pool:
-        real = pool.map(lambda case: real_facts(kafka_broker, *case), played)
-        simulated = [simulated_facts(*case) for case in played]
-        pairs = zip(played, simulated, real, strict=True)
-        different = [
-            f"{'-'.join(case)}\n  simulated: {sim}\n  Kafka:     {kafka}"
-            for case, sim, kafka in pairs
-            if sim != kafka
-        ]
-    assert not different, "\n".join(different)

@@ -1,0 +1,29 @@
+"""The simulated cluster does what Apache Kafka does, as clients see it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.sim.parity.catalogue import cases
+from tests.sim.parity.playing import real_facts, simulated_facts
+
+_BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
+
+
+@pytest.mark.real_broker
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("client", ["ours", "stock"])
+def test_apache_kafka_does_the_same(kafka_broker: Any, client: str) -> None:  # noqa: ANN401 - a broker
+    """What is delivered, asked and committed is equal; all differences at once."""
+    played = [case for case in cases() if case[1] == client]
+    with ThreadPoolExecutor(_BESIDE) as pool:
+        real = pool.map(lambda case: real_facts(kafka_broker, *case), played)
+        simulated = [simulated_facts(*case) for case in played]
+        pairs = zip(played, simulated, real, strict=True)
+        different = [
+            f"{'-'.join(case)}\n  simulated: {sim}\n  Kafka:     {kafka}"
+            for case, sim, kafka in pairs
+            if sim != kafka
+        ]
+    assert not different, "\n".join(different)

@@ -1,0 +1,29 @@
+"""Plays a scenario on one kind of cluster, and returns what it saw."""
+
+from typing import Any
+
+from tests.sim.lab import play
+from tests.sim.parity import group_holds, groups, reading  # noqa: F401 - they add theirs
+from tests.sim.parity.catalogue import SCENARIOS
+from tests.sim.parity.stages import RealStage, SimStage
+
+
+def simulated_facts(name: str, client: str, protocol: str) -> dict[str, Any]:
+    """Play a scenario in a world; return what it saw."""
+
+    def main(lab: Any) -> dict[str, Any]:  # noqa: ANN401 - a lab
+        with SimStage(lab, client, protocol) as stage:
+            SCENARIOS[name].play(stage)
+            return stage.facts
+
+    return play(main)
+
+
+def real_facts(broker: Any, name: str, client: str, protocol: str) -> dict[str, Any]:  # noqa: ANN401 - a broker
+    """Play a scenario on a real cluster; return what it saw, or what was raised."""
+    try:
+        with RealStage(broker, client, protocol) as stage:
+            SCENARIOS[name].play(stage)
+            return stage.facts
+    except Exception as error:  # noqa: BLE001 - a difference like others
+        return {"raised": repr(error)}
