@@ -34,8 +34,7 @@ _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
 )
-# The year 2011; earlier times are not taken for a clock's. librdkafka's mock broker
-# acknowledges everything with the time 1234.
+# The year 2011; earlier times are not taken for a clock's.
 _KAFKA_MS = 1_293_840_000_000
 # Seconds between reports until the broker's time is known: holds cannot expire before.
 _RETRY = 3.0

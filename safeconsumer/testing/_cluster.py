@@ -16,8 +16,9 @@ from math import inf
 from random import Random
 from typing import Any
 
-from safeconsumer.testing import _batches, _protocol
+from safeconsumer.testing import _batches, _codes, _protocol
 from safeconsumer.testing._batches import NewRecord
+from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._connections import Connection, Request
 from safeconsumer.testing._coordinator import Coordinator
 from safeconsumer.testing._faults import Fault, Faults
@@ -140,7 +141,12 @@ class Cluster:
             connection.cut()
             return
         exchange.error = fault.error if fault else 0
-        self._handlers[message.api](exchange)
+        try:
+            if _protocol.has_own_error(message.api, message.version):
+                _codes.check(exchange.error)
+            self._handlers[message.api](exchange)
+        except RefusedError as error:
+            exchange.reply(error_code=error.code)
 
     def _note(self, exchange: Exchange) -> None:
         message = exchange.message
@@ -210,13 +216,13 @@ class Cluster:
         given = [b"value"] * values if isinstance(values, int) else values
         records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
         batch = _batches.of_records(records, self.now_ms())
-        base = self.records.append(self._topic(topic), partition, batch)
+        base = self.records.append(self.topics.known(topic), partition, batch)
         self.fetches.look_again()
         return base
 
     def log(self, topic: str, partition: int) -> Log:
         """Return one partition's log."""
-        return self._topic(topic).logs[partition]
+        return self.topics.known(topic).logs[partition]
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records below an offset."""
@@ -225,7 +231,7 @@ class Cluster:
 
     def compact(self, topic: str) -> None:
         """Keep each key's last record, whatever the topic's settings say of the time."""
-        self._compact(self._topic(topic), inf)
+        self._compact(self.topics.known(topic), inf)
 
     def retain(self, now: float | None = None) -> None:
         """
@@ -269,12 +275,6 @@ class Cluster:
         oldest_tombstone = self.now_ms() - topic.number("delete.retention.ms")
         for log in topic.logs:
             log.compact(oldest_active, oldest_tombstone)
-
-    def _topic(self, name: str) -> Topic:
-        topic = self.topics.get(name)
-        if topic is None:
-            raise LookupError(name)
-        return topic
 
     # Brokers
 

@@ -41,6 +41,26 @@ PRODUCER_FENCED = 90
 UNKNOWN_TOPIC_ID = 100
 
 
+class RefusedError(Exception):
+    """What was asked is refused; ``code`` is what Kafka says then."""
+
+    def __init__(self, code: int, why: str = "") -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def check(code: int, why: str = "") -> None:
+    """
+    Go on if there is no error.
+
+    Raises:
+        RefusedError: there is one.
+
+    """
+    if code:
+        raise RefusedError(code, why)
+
+
 def error_code(error: object) -> int:
     """
     Return an error's code, given as code, as kafka-python's class, or by its name.

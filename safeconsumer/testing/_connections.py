@@ -131,9 +131,9 @@ class Connection:
         )
         self._cluster.serve(self, exchange)
 
-    def _answered(self, message: Message, fields: Fields | None) -> None:
+    def _answered(self, message: Message, fields: Fields) -> None:
         if self.is_open:
-            data = None if fields is None else message.answer(fields)
+            data = message.answer(fields) if message.wants_answer else None
             self._cluster.faults.send(self, message, lambda: self._sent(data))
 
     def _sent(self, data: bytes | None) -> None:

@@ -1,15 +1,17 @@
 """Answers what members and admins ask about groups, from the kit's own groups."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from safeconsumer.testing import _codes
+from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._group import Group, GroupState
 from safeconsumer.testing._members import JoinAnswer, JoinRequest
 from safeconsumer.testing._nodes import GROUP
-from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._protocol import Exchange, Fields
 
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
@@ -54,12 +56,16 @@ class Coordinator:
         """Whether a group has had members or commits."""
         return name in self._groups
 
-    def misdirected(self, exchange: Exchange, group: str) -> int:
-        """Return the error for a request to a broker that does not coordinate the group."""
-        if exchange.error:
-            return exchange.error
-        is_here = self._cluster.nodes.coordinator_of(GROUP, group) == exchange.node
-        return _codes.NONE if is_here else _codes.NOT_COORDINATOR
+    def check_here(self, exchange: Exchange, group: str) -> None:
+        """
+        Check that the broker that was asked coordinates a group.
+
+        Raises:
+            RefusedError: another one does.
+
+        """
+        if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
+            raise RefusedError(_codes.NOT_COORDINATOR)
 
     def is_subscribed(self, name: str, topic: str) -> bool:
         """Whether a member of a group has subscribed to a topic."""
@@ -88,12 +94,8 @@ class Coordinator:
                 ],
             )
 
-        request = _join_request(exchange)
-        error = self.misdirected(exchange, body.group_id)
-        if error:
-            reply(request.refused(error))
-        else:
-            self.group(body.group_id).join(request, reply)
+        self.check_here(exchange, body.group_id)
+        self.group(body.group_id).join(_join_request(exchange), reply)
 
     def _sync(self, exchange: Exchange) -> None:
         body = exchange.body
@@ -107,39 +109,41 @@ class Coordinator:
                 assignment=assignment,
             )
 
-        error = self.misdirected(exchange, body.group_id)
-        if error:
-            reply(error, b"")
-            return
+        self.check_here(exchange, body.group_id)
         assignments = {a.member_id: bytes(a.assignment) for a in body.assignments}
-        member = (body.member_id, body.generation_id)
-        group.sync(*member, assignments, reply, body.group_instance_id)
+        group.sync(
+            body.member_id,
+            body.generation_id,
+            assignments,
+            reply,
+            body.group_instance_id,
+        )
 
     def _heartbeat(self, exchange: Exchange) -> None:
         body = exchange.body
-        error = self.misdirected(exchange, body.group_id)
+        self.check_here(exchange, body.group_id)
         group = self.find(body.group_id)
-        member = (body.member_id, body.generation_id, body.group_instance_id)
-        exchange.reply(error_code=error or group.heartbeat(*member))
+        error = group.heartbeat(
+            body.member_id, body.generation_id, body.group_instance_id
+        )
+        exchange.reply(error_code=error)
 
     def _leave(self, exchange: Exchange) -> None:
         body = exchange.body
+        self.check_here(exchange, body.group_id)
         group = self.find(body.group_id)
-        error = self.misdirected(exchange, body.group_id)
-        if error:
-            exchange.reply(error_code=error)
-        elif exchange.version < _LEAVES_SEVERAL:
+        if exchange.version < _LEAVES_SEVERAL:
             exchange.reply(error_code=group.leave(body.member_id))
-        else:
-            told = [
-                {
-                    "member_id": one.member_id,
-                    "group_instance_id": one.group_instance_id,
-                    "error_code": group.leave(one.member_id, one.group_instance_id),
-                }
-                for one in body.members
-            ]
-            exchange.reply(members=told)
+            return
+        told = [
+            {
+                "member_id": one.member_id,
+                "group_instance_id": one.group_instance_id,
+                "error_code": group.leave(one.member_id, one.group_instance_id),
+            }
+            for one in body.members
+        ]
+        exchange.reply(members=told)
 
     # What admins ask
 
@@ -156,24 +160,26 @@ class Coordinator:
             if nodes.coordinator_of(GROUP, name) == exchange.node
         ]
         found = [one for one in here if not wanted or one["group_state"] in wanted]
-        exchange.reply(error_code=exchange.error, groups=found)
+        exchange.reply(groups=found)
 
     def _describe(self, exchange: Exchange) -> None:
-        exchange.reply(
-            groups=[self._described(exchange, name) for name in exchange.body.groups]
-        )
+        told = [
+            {
+                "group_id": name,
+                **exchange.outcome(partial(self._described, exchange, name)),
+            }
+            for name in exchange.body.groups
+        ]
+        exchange.reply(groups=told)
 
-    def _described(self, exchange: Exchange, name: str) -> dict[str, Any]:
-        error = self.misdirected(exchange, name)
-        if not error and name not in self._groups:
+    def _described(self, exchange: Exchange, name: str) -> Fields:
+        self.check_here(exchange, name)
+        group = self._groups.get(name)
+        if group is None:
             is_error = exchange.version >= _SAYS_NOT_FOUND
             error = _codes.GROUP_ID_NOT_FOUND if is_error else _codes.NONE
-            return {"error_code": error, "group_id": name, "group_state": "Dead"}
-        if error:
-            return {"error_code": error, "group_id": name}
-        group = self._groups[name]
+            return {"error_code": error, "group_state": "Dead"}
         return {
-            "group_id": name,
             "group_state": _STATES[group.state],
             "protocol_type": group.protocol_type,
             "protocol_data": group.protocol,
@@ -191,20 +197,17 @@ class Coordinator:
         }
 
     def _delete(self, exchange: Exchange) -> None:
-        def one(name: str) -> int:
-            error = self.misdirected(exchange, name)
-            if error:
-                return error
+        def delete(name: str) -> None:
+            self.check_here(exchange, name)
             if name not in self._groups:
-                return _codes.GROUP_ID_NOT_FOUND
+                raise RefusedError(_codes.GROUP_ID_NOT_FOUND)
             if self._groups[name].members:
-                return _codes.NON_EMPTY_GROUP
+                raise RefusedError(_codes.NON_EMPTY_GROUP)
             del self._groups[name]
             self._cluster.offsets.forget_group(name)
-            return _codes.NONE
 
         told = [
-            {"group_id": name, "error_code": one(name)}
+            {"group_id": name, **exchange.outcome(partial(delete, name))}
             for name in exchange.body.groups_names
         ]
         exchange.reply(results=told)

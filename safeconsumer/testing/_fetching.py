@@ -1,12 +1,14 @@
 """Answers Fetch: long polls, fetch sessions (KIP-227), and readers of committed records."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
 from safeconsumer.testing import _codes
-from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._protocol import Exchange, Fields
 from safeconsumer.testing._records import READ_COMMITTED
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ _BY_ID = 13  # from this version on topics are named by their ids
 _NO_SESSION, _FIRST_EPOCH = -1, 0
 _OF_SESSIONS = {_codes.FETCH_SESSION_ID_NOT_FOUND, _codes.INVALID_FETCH_SESSION_EPOCH}
 _MOST_SESSIONS = 1000  # Kafka's own max.incremental.fetch.session.cache.slots
+
+_NOTHING = {"high_watermark": -1, "aborted_transactions": None, "records": b""}
 
 _Key = tuple[str, Any, int]  # topic (empty if unknown), its id, partition
 
@@ -68,10 +72,7 @@ class Fetches:
     # One request
 
     def _fetch(self, exchange: Exchange) -> None:
-        session, error = self._session(exchange)
-        if error:
-            exchange.reply(error_code=error, session_id=0)
-            return
+        session = self._session(exchange)
         asked = self._updated(exchange, {}) if session is None else session.asked
         wanted = exchange.body.min_bytes
 
@@ -110,7 +111,8 @@ class Fetches:
         told, size, is_due = {}, 0, False
         for key, one in asked.items():
             room = min(one.room, exchange.body.max_bytes - size)
-            answer = self._partition(exchange, key, one, room)
+            part = partial(self._partition, exchange, key, one, room)
+            answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
             size += len(answer["records"])
             is_due = is_due or bool(answer["error_code"])
             told[key] = answer
@@ -118,20 +120,16 @@ class Fetches:
 
     def _partition(
         self, exchange: Exchange, key: _Key, one: _Asked, room: int
-    ) -> dict[str, Any]:
+    ) -> Fields:
         topic, id_, number = key
-        log, error = self._cluster.records.led(exchange, topic, number, one.epoch)
         if id_ is not None and self._cluster.topics.get(None, id_) is None:
-            log, error = None, _codes.UNKNOWN_TOPIC_ID
-        if log is not None and not log.start <= one.offset <= log.end:
-            log, error = None, _codes.OFFSET_OUT_OF_RANGE
-        if log is None:
-            return _refused(number, error)
+            raise RefusedError(_codes.UNKNOWN_TOPIC_ID)
+        log = self._cluster.records.led(exchange.node, topic, number, one.epoch)
+        if not log.start <= one.offset <= log.end:
+            raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
         is_committed = exchange.body.isolation_level == READ_COMMITTED
         end = log.stable_end if is_committed else log.end
         return {
-            "partition_index": number,
-            "error_code": _codes.NONE,
             "high_watermark": log.end,
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
@@ -161,24 +159,23 @@ class Fetches:
 
     # Sessions
 
-    def _session(self, exchange: Exchange) -> tuple[_Session | None, int]:
-        """Return the session that a request makes or continues; or an error."""
+    def _session(self, exchange: Exchange) -> _Session | None:
+        """Return the session that a request makes or continues."""
         body, node = exchange.body, exchange.node
         if exchange.error in _OF_SESSIONS:
-            return None, exchange.error
+            raise RefusedError(exchange.error)
         if body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}:
             self._sessions.pop((node, body.session_id), None)
-            if body.session_epoch == _NO_SESSION:
-                return None, _codes.NONE
-            return self._new_session(exchange), _codes.NONE
+            is_wanted = body.session_epoch == _FIRST_EPOCH
+            return self._new_session(exchange) if is_wanted else None
         session = self._sessions.get((node, body.session_id))
         if session is None:
-            return None, _codes.FETCH_SESSION_ID_NOT_FOUND
+            raise RefusedError(_codes.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != body.session_epoch:
-            return None, _codes.INVALID_FETCH_SESSION_EPOCH
+            raise RefusedError(_codes.INVALID_FETCH_SESSION_EPOCH)
         session.epoch += 1
         session.asked = self._updated(exchange, session.asked)
-        return session, _codes.NONE
+        return session
 
     def _new_session(self, exchange: Exchange) -> _Session | None:
         asked = self._updated(exchange, {})
@@ -222,16 +219,6 @@ class Fetches:
             return topic.topic, None, number
         found = self._cluster.topics.get(None, topic.topic_id)
         return "" if found is None else found.name, topic.topic_id, number
-
-
-def _refused(number: int, error: int) -> dict[str, Any]:
-    return {
-        "partition_index": number,
-        "error_code": error,
-        "high_watermark": -1,
-        "aborted_transactions": None,
-        "records": b"",
-    }
 
 
 def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:

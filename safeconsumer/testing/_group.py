@@ -132,13 +132,19 @@ class Group:
         member = self._members.static(instance_id)
         if member is None and member_id not in self._members:
             return _codes.UNKNOWN_MEMBER_ID
+        if member_id and self._is_fenced(member_id, instance_id):
+            return _codes.FENCED_INSTANCE_ID
         self._remove(member or self._members[member_id])
         return _codes.NONE
 
+    def _is_fenced(self, member_id: str, instance_id: str | None) -> bool:
+        """Whether another member has taken its static place."""
+        static = self._members.static(instance_id)
+        return static is not None and static.member_id != member_id
+
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
         """Whether it is a member of this generation; if so this counts as a sign of life."""
-        static = self._members.static(instance_id)
-        if static is not None and static.member_id != member_id:
+        if self._is_fenced(member_id, instance_id):
             return _codes.FENCED_INSTANCE_ID
         if member_id not in self._members:
             return _codes.UNKNOWN_MEMBER_ID

@@ -183,13 +183,13 @@ def _records(batches: Iterable[Batch]) -> Iterator[Any]:
     return (
         record
         for batch in batches
-        if not batch.is_control
+        if not batch.header.is_control_batch
         for record in batch.records()
     )
 
 
 def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch | None:
-    if batch.is_control:
+    if batch.header.is_control_batch:
         return batch
     records = list(batch.records())
     kept = [one for one in records if stays(one)]

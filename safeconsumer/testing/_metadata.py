@@ -1,11 +1,13 @@
 """Tells clients what is where: topics, leaders, coordinators, known requests, ACLs."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from safeconsumer.testing import _codes, _protocol
-from safeconsumer.testing._protocol import Exchange
-from safeconsumer.testing._topics import RefusedError, Topic
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._protocol import Exchange, Fields
+from safeconsumer.testing._topics import Topic
 
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
@@ -15,6 +17,7 @@ _CLUSTER_ID = "embedded"
 # create, delete, alter, describe, describe and alter settings.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
 _ANY = 1  # of ACL filters
+_SEVERAL_KEYS = 4  # from this version on FindCoordinator asks for several
 
 
 class Metadata:
@@ -28,12 +31,12 @@ class Metadata:
             "FindCoordinator": self._find_coordinator,
             "DescribeCluster": self._describe_cluster,
             "DescribeAcls": self._describe_acls,
-            "CreateAcls": self._create_acls,
-            "DeleteAcls": self._delete_acls,
+            "CreateAcls": self._change_acls,
+            "DeleteAcls": self._change_acls,
         }
 
     def _api_versions(self, exchange: Exchange) -> None:
-        known, error = self._cluster.known_apis, exchange.error
+        known, error = self._cluster.known_apis, _codes.NONE
         if exchange.body is None:  # too new: KIP-511 says what to ask with instead
             known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
         keys = []
@@ -118,23 +121,22 @@ class Metadata:
     def _find_coordinator(self, exchange: Exchange) -> None:
         body, nodes = exchange.body, self._cluster.nodes
 
-        def where(key: str) -> dict[str, Any]:
-            said = {"error_code": exchange.error, "error_message": None}
-            if exchange.error:
-                return {**said, "node_id": -1, "port": -1}
+        def where(key: str) -> Fields:
             node = nodes.coordinator_of(body.key_type, key)
             host, port = nodes.addresses[node]
-            return {**said, "node_id": node, "host": host, "port": port}
+            return {"node_id": node, "host": host, "port": port}
 
-        keys = body.coordinator_keys
-        if exchange.version >= 4:  # noqa: PLR2004  from then on it asks for several
-            exchange.reply(coordinators=[{"key": key, **where(key)} for key in keys])
-        else:
+        if exchange.version < _SEVERAL_KEYS:
             exchange.reply(**where(body.key))
+            return
+        found = [
+            {"key": key, **exchange.outcome(partial(where, key))}
+            for key in body.coordinator_keys
+        ]
+        exchange.reply(coordinators=found)
 
     def _describe_cluster(self, exchange: Exchange) -> None:
         exchange.reply(
-            error_code=exchange.error,
             cluster_id=_CLUSTER_ID,
             controller_id=self._cluster.nodes.named()[0],
             brokers=self._brokers("broker_id"),
@@ -143,25 +145,21 @@ class Metadata:
     # ACLs: none, unless a test gives some
 
     def _describe_acls(self, exchange: Exchange) -> None:
-        acls = self._cluster.acls
-        error = exchange.error
-        if acls is None:
-            error = error or _codes.SECURITY_DISABLED
+        if self._cluster.acls is None:
+            raise RefusedError(_codes.SECURITY_DISABLED)
         body = exchange.body
         found = [
             {**resource, "acls": [acl]}
-            for resource, acl in acls or ()
+            for resource, acl in self._cluster.acls
             if body.resource_type_filter in {_ANY, resource["resource_type"]}
             and body.resource_name_filter in {None, resource["resource_name"]}
         ]
-        exchange.reply(error_code=error, error_message=None, resources=found)
+        exchange.reply(error_message=None, resources=found)
 
-    def _create_acls(self, exchange: Exchange) -> None:
-        error = exchange.error or _codes.SECURITY_DISABLED
-        told = {"error_code": error, "error_message": None}
-        exchange.reply(results=[told for _ in exchange.body.creations])
-
-    def _delete_acls(self, exchange: Exchange) -> None:
-        error = exchange.error or _codes.SECURITY_DISABLED
-        told = {"error_code": error, "error_message": None}
-        exchange.reply(filter_results=[told for _ in exchange.body.filters])
+    def _change_acls(self, exchange: Exchange) -> None:
+        is_new = exchange.message.api == "CreateAcls"
+        told = {"error_code": exchange.error or _codes.SECURITY_DISABLED}
+        asked = exchange.body.creations if is_new else exchange.body.filters
+        exchange.reply(
+            **{"results" if is_new else "filter_results": [told for _ in asked]}
+        )

@@ -1,12 +1,14 @@
 """Keeps what groups have committed, and what transactions are about to commit."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from safeconsumer.testing import _codes
-from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._protocol import Exchange, Fields
 
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
@@ -68,107 +70,86 @@ class Offsets:
     # Requests
 
     def _commit(self, exchange: Exchange) -> None:
-        body = exchange.body
-        generation = body.generation_id_or_member_epoch
-        error = self._refusal(exchange, body.group_id, body.member_id, generation)
-        into = self._committed.setdefault(body.group_id, {}) if not error else {}
-        self._keep(exchange, into, error)
+        def keep() -> dict[_TopicPartition, Offset]:
+            generation = exchange.body.generation_id_or_member_epoch
+            self._check_member(exchange, generation)
+            return self._committed.setdefault(exchange.body.group_id, {})
+
+        self._keep(exchange, keep)
 
     def _commit_in_transaction(self, exchange: Exchange) -> None:
-        body, transactions = exchange.body, self._cluster.transactions
-        error = self._cluster.groups.misdirected(exchange, body.group_id)
-        error = error or transactions.refusal(
-            body.transactional_id, body.producer_id, body.producer_epoch
-        )
-        if not error and (body.member_id or body.generation_id >= 0):
-            error = self._refusal(
-                exchange, body.group_id, body.member_id, body.generation_id
-            )
-        key = body.group_id, body.producer_id
-        self._keep(
-            exchange, self._pending.setdefault(key, {}) if not error else {}, error
-        )
+        body = exchange.body
 
-    def _refusal(
-        self, exchange: Exchange, name: str, member_id: str, generation: int
-    ) -> int:
-        groups = self._cluster.groups
-        error = groups.misdirected(exchange, name)
-        if error:
-            return error
-        if not groups.is_there(name) and generation >= 0:
-            return _codes.ILLEGAL_GENERATION
-        instance_id = exchange.body.group_instance_id
-        return groups.group(name).commit(member_id, generation, instance_id)
+        def keep() -> dict[_TopicPartition, Offset]:
+            self._cluster.transactions.check_producer(
+                body.transactional_id, body.producer_id, body.producer_epoch
+            )
+            if body.member_id or body.generation_id >= 0:
+                self._check_member(exchange, body.generation_id)
+            return self._pending.setdefault((body.group_id, body.producer_id), {})
+
+        self._keep(exchange, keep)
+
+    def _check_member(self, exchange: Exchange, generation: int) -> None:
+        body, groups = exchange.body, self._cluster.groups
+        if not groups.is_there(body.group_id) and generation >= 0:
+            raise RefusedError(_codes.ILLEGAL_GENERATION)
+        group = groups.group(body.group_id)
+        _codes.check(group.commit(body.member_id, generation, body.group_instance_id))
 
     def _keep(
-        self, exchange: Exchange, into: dict[_TopicPartition, Offset], error: int
+        self, exchange: Exchange, place: Callable[[], dict[_TopicPartition, Offset]]
     ) -> None:
-        def one(topic: str, asked: Any) -> int:  # noqa: ANN401  not typed
-            if error:
-                return error
+        """Note what is committed, where ``place`` says that it is kept if that may be."""
+
+        def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
+            self._cluster.groups.check_here(exchange, exchange.body.group_id)
+            into = place()
             if self._cluster.topics.log(topic, asked.partition_index) is None:
-                return _codes.UNKNOWN_TOPIC_OR_PARTITION
+                raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
             into[topic, asked.partition_index] = Offset(
                 asked.committed_offset,
                 asked.committed_metadata or "",
                 asked.committed_leader_epoch,
             )
-            return _codes.NONE
 
-        exchange.reply(topics=_by_topic(exchange.body.topics, one))
+        exchange.reply_by_partition(keep)
 
     def _fetch(self, exchange: Exchange) -> None:
         body = exchange.body
-        if exchange.version >= _SEVERAL_GROUPS:
-            told = [
-                {"group_id": one.group_id, **self._fetched(exchange, one)}
-                for one in body.groups
-            ]
-            exchange.reply(groups=told)
-        else:
-            exchange.reply(**self._fetched(exchange, body))
-
-    def _fetched(self, exchange: Exchange, asked: Any) -> dict[str, Any]:  # noqa: ANN401
-        group, is_stable = asked.group_id, exchange.body.require_stable
-        error = self._cluster.groups.misdirected(exchange, group)
-        if error:
-            # Before version 2 there is only the error of each partition.
-            return {"error_code": error, "topics": self._none(asked.topics, error)}
-        topics: dict[str, list[dict[str, Any]]] = {}
-        for topic, number in self._asked(group, asked.topics):
-            told = self._one(group, (topic, number), is_stable=is_stable)
-            topics.setdefault(topic, []).append(told)
-        listed = [{"name": t, "partitions": told} for t, told in topics.items()]
-        return {"error_code": error, "topics": listed}
-
-    def _none(self, topics: Any, error: int) -> list[dict[str, Any]]:  # noqa: ANN401
-        return [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": number,
-                        "committed_offset": -1,
-                        "error_code": error,
-                    }
-                    for number in topic.partition_indexes
-                ],
-            }
-            for topic in topics or ()
-        ]
-
-    def _asked(self, group: str, topics: Any) -> Iterator[_TopicPartition]:  # noqa: ANN401
-        if topics is None:
-            yield from self.of_group(group)
+        if exchange.version < _SEVERAL_GROUPS:
+            exchange.reply(**self._of_one_group(exchange, body))
             return
-        for topic in topics:
-            for number in topic.partition_indexes:
-                yield topic.name, number
+        told = [
+            {
+                "group_id": one.group_id,
+                **exchange.outcome(partial(self._of_one_group, exchange, one)),
+            }
+            for one in body.groups
+        ]
+        exchange.reply(groups=told)
 
-    def _one(
+    def _of_one_group(self, exchange: Exchange, asked: Any) -> Fields:  # noqa: ANN401
+        self._cluster.groups.check_here(exchange, asked.group_id)
+        partitions: Iterable[_TopicPartition] = self.of_group(asked.group_id)
+        if asked.topics is not None:
+            partitions = [
+                (topic.name, number)
+                for topic in asked.topics
+                for number in topic.partition_indexes
+            ]
+        is_stable = exchange.body.require_stable
+        topics: dict[str, list[Fields]] = {}
+        for one in partitions:
+            told = self._of_partition(asked.group_id, one, is_stable=is_stable)
+            topics.setdefault(one[0], []).append(told)
+        return {
+            "topics": [{"name": t, "partitions": told} for t, told in topics.items()]
+        }
+
+    def _of_partition(
         self, group: str, partition: _TopicPartition, *, is_stable: bool
-    ) -> dict[str, Any]:
+    ) -> Fields:
         found, error = self.of_group(group).get(partition, _NOTHING), _codes.NONE
         if is_stable and any(
             partition in pending
@@ -186,36 +167,13 @@ class Offsets:
 
     def _delete(self, exchange: Exchange) -> None:
         name, groups = exchange.body.group_id, self._cluster.groups
-        error = groups.misdirected(exchange, name)
-        if not error and not groups.is_there(name):
-            error = _codes.GROUP_ID_NOT_FOUND
-        if error:
-            exchange.reply(error_code=error)
-            return
+        groups.check_here(exchange, name)
+        if not groups.is_there(name):
+            raise RefusedError(_codes.GROUP_ID_NOT_FOUND)
 
-        def one(topic: str, asked: Any) -> int:  # noqa: ANN401  not typed
+        def delete(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
             if groups.is_subscribed(name, topic):
-                return _codes.GROUP_SUBSCRIBED_TO_TOPIC
+                raise RefusedError(_codes.GROUP_SUBSCRIBED_TO_TOPIC)
             self._committed.get(name, {}).pop((topic, asked.partition_index), None)
-            return _codes.NONE
 
-        exchange.reply(topics=_by_topic(exchange.body.topics, one))
-
-
-def _by_topic(
-    topics: Iterable[Any], error_of: Callable[[str, Any], int]
-) -> list[dict[str, Any]]:
-    """Return each partition's error, as many answers list them."""
-    return [
-        {
-            "name": topic.name,
-            "partitions": [
-                {
-                    "partition_index": one.partition_index,
-                    "error_code": error_of(topic.name, one),
-                }
-                for one in topic.partitions
-            ],
-        }
-        for topic in topics
-    ]
+        exchange.reply_by_partition(delete)

@@ -40,9 +40,9 @@ class Producers:
         known = self._known.get(batch.header.producer_id)
         if known is None or known.epoch != batch.header.producer_epoch:
             return None
-        mine = (batch.header.base_sequence, batch.last_sequence)
+        mine = (batch.header.base_sequence, batch.header.last_sequence)
         for one in known.recent:
-            if (one.header.base_sequence, one.last_sequence) == mine:
+            if (one.header.base_sequence, one.header.last_sequence) == mine:
                 return one.base
         return None
 
@@ -55,18 +55,18 @@ class Producers:
         if header.producer_epoch < known.epoch:
             return _codes.INVALID_PRODUCER_EPOCH
         is_same = header.producer_epoch == known.epoch and known.recent
-        wanted = (known.recent[-1].last_sequence + 1) % 2**31 if is_same else 0
+        wanted = (known.recent[-1].header.last_sequence + 1) % 2**31 if is_same else 0
         is_next = header.base_sequence == wanted
         return _codes.NONE if is_next else _codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def note(self, batch: Batch) -> None:
         """Remember a batch that was written."""
         header = batch.header
-        if header.producer_id < 0 or batch.is_control:
+        if header.producer_id < 0 or header.is_control_batch:
             return
         known = self._at_epoch(header.producer_id, header.producer_epoch)
         known.recent.append(batch)
-        if batch.is_transactional and known.open_since is None:
+        if header.is_transactional and known.open_since is None:
             known.open_since = batch.base
 
     def end_transaction(self, producer_id: int, epoch: int) -> int | None:

@@ -4,12 +4,15 @@ import inspect
 import io
 import struct
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 from attrs import define, frozen
 from kafka.protocol import admin, consumer, metadata, producer
 from kafka.protocol.api_header import RequestHeader
 from kafka.protocol.api_message import ApiMessage
+
+from safeconsumer.testing import _codes
 
 Fields = Mapping[str, Any]
 
@@ -28,6 +31,8 @@ _NEWEST = {
     "EndTxn": 4,
     "TxnOffsetCommit": 4,
 }
+# What goes wrong there is of a topic or of a partition, though there is a field for all.
+_OF_PARTS = {"Fetch", "Metadata", "OffsetDelete"}
 # Older than kafka-python writes: librdkafka looks for them (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 
@@ -71,6 +76,14 @@ def versions(api: str) -> tuple[int, int]:
     """Return the oldest and the newest version of a request that brokers here know."""
     oldest, newest = _REQUESTS[api_key(api)].valid_versions
     return _OLDEST.get(api, oldest), _NEWEST.get(api, newest)
+
+
+def has_own_error(api: str, version: int) -> bool:
+    """Whether an answer has one error for all that was asked."""
+    if api in _OF_PARTS:
+        return False
+    fields = _RESPONSES[API_KEYS[api]].fields
+    return "error_code" in fields and bool(fields["error_code"].for_version_q(version))
 
 
 class UnreadableError(Exception):
@@ -118,6 +131,11 @@ class Message:
             body=body,
         )
 
+    @property
+    def wants_answer(self) -> bool:
+        """Whether an answer is waited for: a Produce with ``acks=0`` has none."""
+        return self.body is None or bool(self.body.expect_response())
+
     def answer(self, fields: Fields) -> bytes:
         """Write the answer with these fields, its length in front of it."""
         kind = _RESPONSES[API_KEYS[self.api]]
@@ -129,15 +147,59 @@ class Message:
 
 
 def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not typed
-    """Make an object of kafka-python's out of nested dictionaries."""
+    """
+    Make an object of kafka-python's out of nested dictionaries.
+
+    Not every answer has a text for its errors: where there is no such field it is left.
+    """
     values = {}
     for name, value in fields.items():
+        if name == "error_message" and name not in kind.fields:
+            continue
         field = kind.fields[name]
         if value is not None and field.is_struct_array():
             values[name] = [_filled(field.data_class, one) for one in value]
         else:
             values[name] = value
     return kind(**values, **how)
+
+
+@frozen
+class _Lists:
+    """How Kafka calls what stands in a request, or an answer, for each partition."""
+
+    topics: str
+    topic: str
+    partitions: str
+    partition: str
+    error: str
+
+
+_NUMBERS = ("partition_index", "partition", "index")
+_ERRORS = ("error_code", "partition_error_code")
+
+
+@cache
+def _lists(kind: Any, version: int) -> _Lists:  # noqa: ANN401  not typed
+    topics = _list_in(kind, version)
+    partitions = _list_in(topics.data_class, version)
+    known = partitions.data_class.fields if partitions.is_struct_array() else ()
+    return _Lists(
+        topics=topics.name,
+        topic="topic" if "topic" in topics.data_class.fields else "name",
+        partitions=partitions.name,
+        partition=next((one for one in _NUMBERS if one in known), ""),
+        error=next((one for one in _ERRORS if one in known), ""),
+    )
+
+
+def _list_in(kind: Any, version: int) -> Any:  # noqa: ANN401  not typed
+    fields = kind.fields.values()
+    return next(
+        one
+        for one in fields
+        if (one.is_array() or one.is_struct_array()) and one.for_version_q(version)
+    )
 
 
 @define(kw_only=True, eq=False)
@@ -156,7 +218,7 @@ class Exchange:
     node: int
     origin: object
     error: int = 0
-    _send: Callable[[Fields | None], None]
+    _send: Callable[[Fields], None]
 
     @property
     def body(self) -> Any:  # noqa: ANN401  kafka-python is untyped
@@ -172,6 +234,25 @@ class Exchange:
         """Send the answer."""
         self._send(fields)
 
-    def reply_nothing(self) -> None:
-        """Go on to the next request: no answer is wanted."""
-        self._send(None)
+    def outcome(self, work: Callable[[], Fields | None]) -> dict[str, Any]:
+        """Do one part of what is asked; return its fields, or the error's."""
+        try:
+            _codes.check(self.error)
+            return {"error_code": _codes.NONE, **(work() or {})}
+        except _codes.RefusedError as error:
+            return {"error_code": error.code, "error_message": str(error)}
+
+    def reply_by_partition(self, answer: Callable[[str, Any], Fields | None]) -> None:
+        """Send an answer that has, for each partition, what ``answer`` says or refuses."""
+        key, version = API_KEYS[self.message.api], self.version
+        asked, told = _lists(_REQUESTS[key], version), _lists(_RESPONSES[key], version)
+        topics = []
+        for topic in getattr(self.body, asked.topics):
+            name, partitions = getattr(topic, asked.topic), []
+            for one in getattr(topic, asked.partitions):
+                fields = self.outcome(partial(answer, name, one))
+                fields[told.error] = fields.pop("error_code")
+                number = getattr(one, asked.partition) if asked.partition else one
+                partitions.append({told.partition: number, **fields})
+            topics.append({told.topic: name, told.partitions: partitions})
+        self.reply(**{told.topics: topics})

@@ -2,28 +2,22 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from attrs import define, field
 
 from safeconsumer.testing import _codes, _settings
+from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._log import Log
-from safeconsumer.testing._protocol import Exchange
+from safeconsumer.testing._protocol import Exchange, Fields
 
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs can do
-
-
-class RefusedError(Exception):
-    """What was asked cannot be done; ``code`` is Kafka's."""
-
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
 
 
 @define(kw_only=True, eq=False)
@@ -125,7 +119,7 @@ class Topics:
             RefusedError: there is none, or it has as many.
 
         """
-        topic = self._known(name)
+        topic = self.known(name)
         if total <= len(topic.logs):
             why = (
                 f"Topic currently has {len(topic.logs)} partitions, {total} asked for."
@@ -143,12 +137,19 @@ class Topics:
             RefusedError: there is none.
 
         """
-        topic = self._known(name)
+        topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
         self._cluster.offsets.forget_topic(name)
         self._cluster.fetches.look_again()
 
-    def _known(self, name: str) -> Topic:
+    def known(self, name: str) -> Topic:
+        """
+        Return the topic of this name.
+
+        Raises:
+            RefusedError: there is none.
+
+        """
         topic = self._by_name.get(name)
         if topic is None:
             raise RefusedError(
@@ -159,117 +160,98 @@ class Topics:
     # What admins ask
 
     def _create_topics(self, exchange: Exchange) -> None:
-        def one(asked: Any) -> dict[str, Any]:  # noqa: ANN401  not typed
-            settings = {c.name: c.value for c in asked.configs}
+        nodes, default = self._cluster.nodes, self._cluster.default_partitions
+
+        def create(asked: Any) -> Fields:  # noqa: ANN401  not typed
+            settings = {one.name: one.value for one in asked.configs}
             count = len(asked.assignments) or asked.num_partitions
-            count = self._cluster.default_partitions if count == -1 else count
-            copies = self._copies(asked)
+            count = default if count == -1 else count
+            self.check(asked.name, count, settings)
+            if asked.replication_factor > len(nodes.addresses):
+                why = (
+                    f"{asked.replication_factor} replicas of {asked.name} are too many"
+                )
+                raise RefusedError(_codes.INVALID_REPLICATION_FACTOR, why)
+            told = {"num_partitions": count, "replication_factor": len(nodes.addresses)}
+            if exchange.body.validate_only:
+                return told
+            return {**told, "topic_id": self.create(asked.name, count, settings).id}
 
-            def work() -> None:
-                self.check(asked.name, count, settings)
-                if copies > len(self._cluster.nodes.addresses):
-                    why = f"Unable to replicate the partition {copies} time(s)"
-                    raise RefusedError(_codes.INVALID_REPLICATION_FACTOR, why)
-                if not exchange.body.validate_only:
-                    self.create(asked.name, count, settings)
-
-            topic_told = {"name": asked.name, **_done(exchange, work)}
-            topic = self.get(asked.name)
-            return topic_told | {
-                "topic_id": None if topic is None else topic.id,
-                "num_partitions": count,
-                "replication_factor": copies,
-                "configs": [
-                    {"name": key, "value": value, "config_source": _settings.GIVEN}
-                    for key, value in settings.items()
-                ],
-            }
-
-        exchange.reply(topics=[one(asked) for asked in exchange.body.topics])
-
-    def _copies(self, asked: Any) -> int:  # noqa: ANN401  not typed
-        every = len(self._cluster.nodes.addresses)
-        if asked.assignments:
-            return max(len(one.broker_ids) for one in asked.assignments)
-        return every if asked.replication_factor == -1 else asked.replication_factor
+        topics = [
+            {"name": asked.name, **exchange.outcome(partial(create, asked))}
+            for asked in exchange.body.topics
+        ]
+        exchange.reply(topics=topics)
 
     def _delete_topics(self, exchange: Exchange) -> None:
-        body = exchange.body
-        asked = [(name, None) for name in body.topic_names]
-        asked += [(one.name, one.topic_id) for one in body.topics]
-        told = []
-        for name, id_ in asked:
+        def delete(name: str | None, id_: UUID | None) -> Fields:
             topic = self.get(name, id_)
-            names = {"name": topic.name if topic else name, "topic_id": id_}
             if topic is None and id_ is not None:
-                told.append({**names, "error_code": _codes.UNKNOWN_TOPIC_ID})
-            else:
-                found = names["name"] or ""
-                work = lambda found=found: self.delete(found)  # noqa: E731  of the loop
-                told.append(names | _done(exchange, work))
-        exchange.reply(responses=told)
+                raise RefusedError(_codes.UNKNOWN_TOPIC_ID)
+            self.delete(topic.name if topic else str(name))
+            return {} if topic is None else {"name": topic.name}
+
+        asked = [(name, None) for name in exchange.body.topic_names]
+        asked += [(one.name, one.topic_id) for one in exchange.body.topics]
+        responses = [
+            {
+                "name": name,
+                "topic_id": id_,
+                **exchange.outcome(partial(delete, name, id_)),
+            }
+            for name, id_ in asked
+        ]
+        exchange.reply(responses=responses)
 
     def _create_partitions(self, exchange: Exchange) -> None:
-        def one(asked: Any) -> dict[str, Any]:  # noqa: ANN401  not typed
-            def work() -> None:
-                if not exchange.body.validate_only:
-                    self.grow(asked.name, asked.count)
+        def grow(asked: Any) -> None:  # noqa: ANN401  not typed
+            if not exchange.body.validate_only:
+                self.grow(asked.name, asked.count)
 
-            return {"name": asked.name, **_done(exchange, work)}
-
-        exchange.reply(results=[one(asked) for asked in exchange.body.topics])
+        results = [
+            {"name": asked.name, **exchange.outcome(partial(grow, asked))}
+            for asked in exchange.body.topics
+        ]
+        exchange.reply(results=results)
 
     def _describe_configs(self, exchange: Exchange) -> None:
-        def one(asked: Any) -> dict[str, Any]:  # noqa: ANN401  not typed
-            kind, name = asked.resource_type, asked.resource_name
-            topic = self.get(name) if kind == _settings.TOPIC else None
-            wanted = asked.configuration_keys
-            error = exchange.error
-            if kind == _settings.TOPIC and topic is None:
-                error = error or _codes.UNKNOWN_TOPIC_OR_PARTITION
-            configs = [] if error else _described(kind, topic)
-            return {
-                "error_code": error,
-                "error_message": None,
-                "resource_type": kind,
-                "resource_name": name,
-                "configs": [c for c in configs if not wanted or c["name"] in wanted],
-            }
+        def describe(asked: Any) -> Fields:  # noqa: ANN401  not typed
+            kind, wanted = asked.resource_type, asked.configuration_keys
+            is_topic = kind == _settings.TOPIC
+            topic = self.known(asked.resource_name) if is_topic else None
+            configs = _described(kind, topic)
+            found = [one for one in configs if not wanted or one["name"] in wanted]
+            return {"configs": found}
 
-        exchange.reply(results=[one(asked) for asked in exchange.body.resources])
+        exchange.reply(results=_by_resource(exchange, describe))
 
     def _alter_configs(self, exchange: Exchange) -> None:
-        def one(asked: Any) -> dict[str, Any]:  # noqa: ANN401  not typed
-            def work() -> None:
-                if asked.resource_type != _settings.TOPIC:
-                    why = "only topics have settings that can be changed"
-                    raise RefusedError(_codes.INVALID_CONFIG, why)
-                topic = self._known(asked.resource_name)
-                changed = _altered(exchange.message.api, topic.settings, asked.configs)
-                wrong = _settings.problem(changed)
-                if wrong:
-                    raise RefusedError(_codes.INVALID_CONFIG, wrong)
-                if not exchange.body.validate_only:
-                    topic.settings = changed
+        def alter(asked: Any) -> None:  # noqa: ANN401  not typed
+            if asked.resource_type != _settings.TOPIC:
+                why = "only topics have settings that can be changed"
+                raise RefusedError(_codes.INVALID_CONFIG, why)
+            topic = self.known(asked.resource_name)
+            changed = _altered(exchange.message.api, topic.settings, asked.configs)
+            wrong = _settings.problem(changed)
+            if wrong:
+                raise RefusedError(_codes.INVALID_CONFIG, wrong)
+            if not exchange.body.validate_only:
+                topic.settings = changed
 
-            return {
-                "resource_type": asked.resource_type,
-                "resource_name": asked.resource_name,
-                **_done(exchange, work),
-            }
-
-        exchange.reply(responses=[one(asked) for asked in exchange.body.resources])
+        exchange.reply(responses=_by_resource(exchange, alter))
 
 
-def _done(exchange: Exchange, work: Callable[[], None]) -> dict[str, Any]:
-    """Do one part of a request, and return the fields that say how that went."""
-    if exchange.error:
-        return {"error_code": exchange.error, "error_message": None}
-    try:
-        work()
-    except RefusedError as error:
-        return {"error_code": error.code, "error_message": str(error)}
-    return {"error_code": _codes.NONE, "error_message": None}
+def _by_resource(
+    exchange: Exchange, answer: Callable[[Any], Fields | None]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "resource_type": asked.resource_type,
+            "resource_name": asked.resource_name,
+            **exchange.outcome(partial(answer, asked)),
+        }
+        for asked in exchange.body.resources
+    ]
 
 
 def _described(kind: int, topic: Topic | None) -> list[dict[str, Any]]:

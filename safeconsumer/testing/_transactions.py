@@ -1,11 +1,12 @@
 """Coordinates transactions: producer ids, epochs, what is part of one, how it ends."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from safeconsumer.testing import _codes
+from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._members import Timer
 from safeconsumer.testing._nodes import TRANSACTION
 from safeconsumer.testing._protocol import Exchange
@@ -66,44 +67,48 @@ class Transactions:
             and partition in known.partitions
         )
 
-    def refusal(self, id_: str, producer_id: int, epoch: int) -> int:
-        """Return the error for who is not an id's present producer."""
+    def check_producer(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+        """
+        Return what is known of an id, if this is its present producer.
+
+        Raises:
+            RefusedError: it is not.
+
+        """
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
-            return _codes.INVALID_PRODUCER_ID_MAPPING
-        return _codes.NONE if known.epoch == epoch else _codes.INVALID_PRODUCER_EPOCH
+            raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
+        if known.epoch != epoch:
+            raise RefusedError(_codes.INVALID_PRODUCER_EPOCH)
+        return known
 
-    def _refusal(self, exchange: Exchange, id_: str, producer: tuple[int, int]) -> int:
-        error = self._misdirected(exchange, id_) or self.refusal(id_, *producer)
-        if error != _codes.INVALID_PRODUCER_EPOCH or exchange.error:
-            return error
-        is_known = exchange.version >= _KNOW_FENCED[exchange.message.api]
-        return _codes.PRODUCER_FENCED if is_known else error
+    def _asking(self, exchange: Exchange, id_: str, *producer: int) -> _Transactional:
+        """Return what is known of an id, if its present producer asks its coordinator."""
+        self._check_here(exchange, id_)
+        try:
+            return self.check_producer(id_, *producer)
+        except RefusedError as error:
+            knows_fenced = exchange.version >= _KNOW_FENCED[exchange.message.api]
+            if error.code == _codes.INVALID_PRODUCER_EPOCH and knows_fenced:
+                raise RefusedError(_codes.PRODUCER_FENCED) from error
+            raise
 
-    def _misdirected(self, exchange: Exchange, id_: str) -> int:
-        if exchange.error:
-            return exchange.error
-        node = self._cluster.nodes.coordinator_of(TRANSACTION, id_)
-        return _codes.NONE if node == exchange.node else _codes.NOT_COORDINATOR
+    def _check_here(self, exchange: Exchange, id_: str) -> None:
+        if self._cluster.nodes.coordinator_of(TRANSACTION, id_) != exchange.node:
+            raise RefusedError(_codes.NOT_COORDINATOR)
 
     # Requests
 
     def _init_producer_id(self, exchange: Exchange) -> None:
         body, id_ = exchange.body, exchange.body.transactional_id
-        error = exchange.error
-        if id_ is not None:
-            error = self._misdirected(exchange, id_)
-        if not error and body.producer_id >= 0 and id_ is not None:
-            error = self._refusal(
-                exchange, id_, (body.producer_id, body.producer_epoch)
-            )
-        if error:
-            exchange.reply(error_code=error, producer_id=-1, producer_epoch=-1)
-        elif id_ is None:
+        if id_ is None:
             exchange.reply(producer_id=self._new_producer(), producer_epoch=0)
-        else:
-            known = self._begun_anew(id_, body.transaction_timeout_ms / 1000)
-            exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
+            return
+        self._check_here(exchange, id_)
+        if body.producer_id >= 0:
+            self._asking(exchange, id_, body.producer_id, body.producer_epoch)
+        known = self._begun_anew(id_, body.transaction_timeout_ms / 1000)
+        exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _begun_anew(self, id_: str, timeout: float) -> _Transactional:
         """Fence an id's former producer, and abort what it has left open."""
@@ -123,40 +128,38 @@ class Transactions:
         return self._next_producer - 1
 
     def _add_partitions(self, exchange: Exchange) -> None:
-        body = exchange.body
-        id_ = body.v3_and_below_transactional_id
-        producer = (body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-        asked = [
-            (topic.name, number)
+        body, topics = exchange.body, self._cluster.topics
+        is_complete = all(
+            topics.log(topic.name, number)
             for topic in body.v3_and_below_topics
             for number in topic.partitions
-        ]
-        unknown = [one for one in asked if self._cluster.topics.log(*one) is None]
-        error = self._refusal(exchange, id_, producer)
-        if not error and not unknown:
-            self._begin(id_).partitions.update(dict.fromkeys(asked))
+        )
 
-        def error_of(one: tuple[str, int]) -> int:
-            if error or not unknown:
-                return error
-            is_unknown = one in unknown
-            named = _codes.UNKNOWN_TOPIC_OR_PARTITION
-            return named if is_unknown else _codes.OPERATION_NOT_ATTEMPTED
+        def add(topic: str, number: int) -> None:
+            known = self._asking(
+                exchange,
+                body.v3_and_below_transactional_id,
+                body.v3_and_below_producer_id,
+                body.v3_and_below_producer_epoch,
+            )
+            if topics.log(topic, number) is None:
+                raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
+            if not is_complete:
+                raise RefusedError(_codes.OPERATION_NOT_ATTEMPTED)
+            self._begin(known).partitions[topic, number] = None
 
-        told = [_added(topic, error_of) for topic in body.v3_and_below_topics]
-        exchange.reply(results_by_topic_v3_and_below=told)
+        exchange.reply_by_partition(add)
 
     def _add_offsets(self, exchange: Exchange) -> None:
-        body, id_ = exchange.body, exchange.body.transactional_id
-        producer = (body.producer_id, body.producer_epoch)
-        error = self._refusal(exchange, id_, producer)
-        if not error:
-            self._begin(id_).groups[body.group_id] = None
-        exchange.reply(error_code=error)
+        body = exchange.body
+        known = self._asking(
+            exchange, body.transactional_id, body.producer_id, body.producer_epoch
+        )
+        self._begin(known).groups[body.group_id] = None
+        exchange.reply()
 
-    def _begin(self, id_: str) -> _Transactional:
-        """Return an id's transaction; a new one is aborted when its time is over."""
-        known = self._known[id_]
+    def _begin(self, known: _Transactional) -> _Transactional:
+        """Begin a transaction, unless one is open; it is aborted when its time is over."""
         if not known.is_open:
             known.timer = self._cluster.call_later(
                 known.timeout, lambda: self._time_is_over(known)
@@ -168,16 +171,15 @@ class Transactions:
         self._end(known, is_committed=False)
 
     def _end_txn(self, exchange: Exchange) -> None:
-        body, id_ = exchange.body, exchange.body.transactional_id
-        producer = (body.producer_id, body.producer_epoch)
-        error = self._refusal(exchange, id_, producer)
-        if not error:
-            known = self._known[id_]
-            if known.is_open:
-                self._end(known, is_committed=body.committed)
-            elif known.last_end != body.committed:
-                error = _codes.INVALID_TXN_STATE
-        exchange.reply(error_code=error)
+        body = exchange.body
+        known = self._asking(
+            exchange, body.transactional_id, body.producer_id, body.producer_epoch
+        )
+        if known.is_open:
+            self._end(known, is_committed=body.committed)
+        elif known.last_end != body.committed:
+            raise RefusedError(_codes.INVALID_TXN_STATE)
+        exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
         """Write the end into every log, and let the offsets count or forget them."""
@@ -200,16 +202,3 @@ class Transactions:
                 group, known.producer_id, is_committed=is_committed
             )
         self._cluster.fetches.look_again()
-
-
-def _added(topic: Any, error_of: Callable[[tuple[str, int]], int]) -> dict[str, Any]:  # noqa: ANN401
-    return {
-        "name": topic.name,
-        "results_by_partition": [
-            {
-                "partition_index": number,
-                "partition_error_code": error_of((topic.name, number)),
-            }
-            for number in topic.partitions
-        ],
-    }

@@ -2,17 +2,17 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.testing import _codes, _ports, _protocol
 from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._connections import Request
 from safeconsumer.testing._faults import ANY, Fault
 from safeconsumer.testing._sockets import Sockets
-from safeconsumer.testing._topics import RefusedError
 from safeconsumer.testing.errors import BrokerCommandError
 
 _T = TypeVar("_T")
@@ -71,12 +71,7 @@ class Hold:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -144,12 +139,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # Where it is
@@ -362,7 +352,7 @@ class EmbeddedBroker:
         """
         try:
             return self._running().call(what)
-        except (RefusedError, LookupError) as error:
+        except (RefusedError, IndexError) as error:
             raise BrokerCommandError(str(error)) from error
 
     def _running(self) -> Sockets:

@@ -441,7 +441,7 @@ def test_without_a_journal_nothing_of_it_is_loaded() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @pytest.mark.parametrize("handover", ["off", "offsets"])
 def test_transactions_and_commits_by_themselves_are_no_gaps(
     clients: Clients, tmp_path: Path, handover: str
@@ -603,7 +603,7 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
     assert time.monotonic() - began < 20  # a request of its client has thirty seconds
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_records_that_are_deleted_while_topics_are_read_are_said(
     clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,7 +260,7 @@ def test_what_a_client_lost_is_found_in_the_topic(
     assert "acknowledged offsets 4 to 5" in done.output
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_what_a_topic_has_deleted_is_missing_all_the_same(
     clients: Clients,
     kafka_broker: Any,  # noqa: ANN401 - any kind

@@ -11,7 +11,7 @@ from safeconsumer.testing.clients import Broker, Clients
 from safeconsumer.testing.scenarios import PREFIX
 from tests.harness.waiting import wait_for
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 
 @pytest.fixture

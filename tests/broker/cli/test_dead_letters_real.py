@@ -1,4 +1,4 @@
-"""Dead letters on a real broker: from a worker, and back to it; a replay that dies."""
+"""Dead letters at a broker: from a worker, and back to it; a replay that dies."""
 
 import itertools
 import os
@@ -18,7 +18,7 @@ from tests.broker.cli.test_program import command
 from tests.broker.cli.test_run import Program
 from tests.harness.waiting import wait_for
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 
 @pytest.mark.parametrize("way", ["plain", "--keep-timestamp", "transaction"])

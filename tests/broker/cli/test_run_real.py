@@ -1,4 +1,4 @@
-"""``safeconsumer run`` on a real broker: a login that is refused, a group that obeys."""
+"""``safeconsumer run`` at a broker: a login that is refused, a group that obeys."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.broker.cli.test_run import SECONDS, Program
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -466,7 +466,6 @@ def test_a_refused_write_is_no_outage(team: Team, served: Served, error: str) ->
     assert served.pause(**wish).status_code == 200
 
 
-@pytest.mark.real_broker
 def test_a_dry_run_and_a_preview_are_one_document(team: Team, served: Served) -> None:
     """The same members, the same sentences, the same values."""
     members = settled(team, "a", plain=("plain",))

@@ -10,7 +10,7 @@ from safeconsumer import SafeConsumer
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.waiting import wait_for
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 VALUES = [b"0", b"1", b"2"]
 # Polls of half a second; it ends by itself long before.

@@ -127,7 +127,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
         yield made
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_a_member_with_a_wrong_clock(
     team: Team, ahead: float, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
-pytestmark = [pytest.mark.real_broker, pytest.mark.usefixtures("time_to_look")]
+pytestmark = [pytest.mark.any_broker, pytest.mark.usefixtures("time_to_look")]
 
 
 @pytest.fixture

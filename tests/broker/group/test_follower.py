@@ -179,7 +179,6 @@ def test_the_broker_away_and_back(team: Team) -> None:
         )
 
 
-@pytest.mark.real_broker
 def test_a_topic_that_is_made_again(team: Team) -> None:
     """Members keep what they had, so it is shown, and a banner; new holds are seen."""
     team.operator_holds(team.topic)

@@ -36,7 +36,6 @@ ASSIGNORS = [
 ]
 both_ways = pytest.mark.parametrize("handover", ["offsets", "assignor"])
 any_broker = pytest.mark.any_broker
-real_broker = pytest.mark.real_broker
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.harness.group.team import LIMIT, Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
-real_broker = pytest.mark.real_broker
+any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
 
 
@@ -80,7 +80,7 @@ def obeying(team: Team, folder: Path, operator: Path | None) -> None:
     second.close()
 
 
-@real_broker
+@any_broker
 def test_a_group_under_operators_holds_can_be_judged(
     team: Team, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ def test_a_group_under_operators_holds_can_be_judged(
     )
 
 
-@real_broker
+@any_broker
 def test_who_does_not_obey_is_found(team: Team, tmp_path: Path) -> None:
     """A member that knows nothing of operators joins under a hold."""
     journal = tmp_path / "ops.journal"
@@ -149,7 +149,7 @@ def test_only_a_brokers_time_is_written_down_as_one(
     assert asked["until"] - asked.at == pytest.approx(60, abs=5)
 
 
-@real_broker
+@any_broker
 def test_what_commands_write_down(team: Team, path: Path) -> None:
     """Each call with what came of it; what is only looked at, nothing."""
     group = ("--group", team.group, "--owner", "eve", "--journal", str(path))
@@ -173,7 +173,7 @@ def test_what_commands_write_down(team: Team, path: Path) -> None:
     )
 
 
-@real_broker
+@any_broker
 def test_without_a_journal_that_can_be_written_nothing_is_changed(
     team: Team, tmp_path: Path
 ) -> None:
@@ -186,7 +186,7 @@ def test_without_a_journal_that_can_be_written_nothing_is_changed(
         assert operator.standing() == ()
 
 
-@real_broker
+@any_broker
 def test_what_was_done_and_cannot_be_written_down_is_said(
     team: Team, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +333,7 @@ def test_who_interrupts_the_writing_down_is_told_what_stands(team: Team) -> None
         assert here.unwritten == "interrupted"
 
 
-@real_broker
+@any_broker
 def test_a_pause_that_overwrote_puts_back_where_the_disk_is_full_meanwhile(
     team: Team, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -449,7 +449,7 @@ def test_how_long_a_members_hold_lasts_counts_from_before_its_record(
     assert held["until"] <= asked.at + 60
 
 
-@real_broker
+@any_broker
 def test_a_pause_that_stands_already_is_not_written_down(
     team: Team, path: Path
 ) -> None:
@@ -465,7 +465,7 @@ def test_a_pause_that_stands_already_is_not_written_down(
     assert told(path) == [("group-asked", "orders"), ("group-hold", "orders")]
 
 
-@real_broker
+@any_broker
 def test_a_dry_run_says_that_it_could_not_be_journaled(
     team: Team, tmp_path: Path
 ) -> None:

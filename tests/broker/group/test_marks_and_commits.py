@@ -30,7 +30,6 @@ from tests.harness.waiting import wait_for
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
-real_broker = pytest.mark.real_broker
 
 A = TopicPartition("orders", 0)
 
@@ -422,7 +421,7 @@ def sent(
 isolation = pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 
 
-@real_broker
+@any_broker
 @isolation
 def test_a_mark_is_not_written_over_a_transaction(
     team: Team, producer: KafkaProducer, level: str
@@ -440,7 +439,7 @@ def test_a_mark_is_not_written_over_a_transaction(
     assert stored(team, first) == (4, False)
 
 
-@real_broker
+@any_broker
 @isolation
 def test_a_mark_waits_for_a_transaction_that_is_open(
     team: Team, producer: KafkaProducer, level: str
@@ -459,7 +458,7 @@ def test_a_mark_waits_for_a_transaction_that_is_open(
     assert stored(team, first) == (4, True)
 
 
-@real_broker
+@any_broker
 @isolation
 def test_a_mark_that_a_transaction_wipes_is_written_again(
     team: Team, producer: KafkaProducer, level: str
@@ -480,7 +479,7 @@ def test_a_mark_that_a_transaction_wipes_is_written_again(
     assert stored(team, first) == (4, True)
 
 
-@real_broker
+@any_broker
 def test_a_partition_that_departs_in_an_open_transaction_is_told_of(
     team: Team, producer: KafkaProducer
 ) -> None:
@@ -496,7 +495,7 @@ def test_a_partition_that_departs_in_an_open_transaction_is_told_of(
     wait_for(lambda: stored(team, first) == (4, False), "the transaction's end")
 
 
-@real_broker
+@any_broker
 def test_a_paused_partition_in_a_transaction_is_handed_over(
     team: Team, producer: KafkaProducer
 ) -> None:

@@ -54,7 +54,7 @@ def held(team: Team) -> list[tuple[str, str]]:
     return [key for key, is_held in last.items() if is_held]
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["pause", "wait", "resume"])
 @pytest.mark.parametrize(
     ("typed", "said"),
@@ -88,7 +88,7 @@ def test_what_covers_nothing_is_refused(
     assert run(working, "history").stdout == "nothing\n"
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_one_of_several_that_covers_nothing(working: Team) -> None:
     """Nothing is written of the others either; with --future all of it is."""
     scopes = (working.topic, "later")
@@ -98,14 +98,14 @@ def test_one_of_several_that_covers_nothing(working: Team) -> None:
     assert held(working) == [(working.topic, "alice"), ("later", "alice")]
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_a_group_that_is_nearly_right(working: Team) -> None:
     ended = run(working, "pause", "@all", "--group", f"{working.group}x", *WHY)
     assert ended.exit_code == Status.USAGE
     assert f"did you mean {working.group}" in ended.stderr
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     """An indefinite one was replaced by one of two seconds."""
     assert pause(working, "@all").exit_code == Status.DONE
@@ -125,7 +125,7 @@ def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_extend_never_shortens(working: Team) -> None:
     def extend(*arguments: str) -> Any:  # noqa: ANN401 - click's
         group = ("--group", working.group, "--owner", "alice")
@@ -144,7 +144,7 @@ def test_extend_never_shortens(working: Team) -> None:
     assert "until it is resumed" in extend("--for", "9h").stderr
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_where_and_as_whom_it_was_placed(
     working: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def test_where_and_as_whom_it_was_placed(
     assert held(working) == []
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_resume_all_of_one_owner(working: Team) -> None:
     """And of nobody else; by a range placed, one by one."""
     group = ("--group", working.group)
@@ -183,7 +183,7 @@ def test_resume_all_of_one_owner(working: Team) -> None:
     assert "there are holds by operator:bob" in ended.stderr
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_a_dry_run_changes_nothing(working: Team) -> None:
     """It says what it would cover, who would not obey, what waits, and for how long."""
     working.produce(3)
@@ -209,7 +209,7 @@ def test_a_dry_run_changes_nothing(working: Team) -> None:
     assert held(working) == []
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_pause_and_wait_then_resume_and_wait(working: Team) -> None:
     ended = pause(working, working.topic, "--wait", "--timeout", "20s")
     assert ended.exit_code == Status.DONE
@@ -224,7 +224,7 @@ def test_pause_and_wait_then_resume_and_wait(working: Team) -> None:
     assert json.loads(flows.stdout)["sentence"] == f"flowing: {working.topic}:0-3"
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_a_wait_outlives_an_outage(
     working: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,7 @@ def test_a_wait_outlives_an_outage(
     assert run(working, *arguments, "60s").exit_code == Status.REFUSED
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_watching_outlives_an_outage(
     working: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +279,7 @@ def test_watching_outlives_an_outage(
     assert f"group {working.group}: Stable, 1 member" in second
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_what_waits_since_the_hold(working: Team) -> None:
     pause(working, f"{working.topic}:0-1", "--wait")
     working.produce(7)
@@ -288,7 +288,7 @@ def test_what_waits_since_the_hold(working: Team) -> None:
     assert "14 written since the hold" in shown
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_all_groups_at_a_glance(working: Team) -> None:
     """Held ones say what does not obey, and when the next hold ends."""
     pause(working, "@all", "--for", "1h", "--wait")
@@ -309,7 +309,7 @@ def test_all_groups_at_a_glance(working: Team) -> None:
     )
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @pytest.mark.parametrize(("answer", "is_held"), [("n\n", False), ("y\n", True)])
 def test_everything_is_asked_for_on_a_terminal(
     working: Team, monkeypatch: pytest.MonkeyPatch, answer: str, *, is_held: bool

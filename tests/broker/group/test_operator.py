@@ -65,7 +65,7 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
         assert [one.hold is not None for one in past] == [not is_held, is_held]
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
     """As many reports as members for 15 s, and one of them is of a dead one's."""
     first = team.subscribed("first", control=team.quick)
@@ -111,7 +111,7 @@ def _share(team: Team, *consumers: SafeConsumer) -> bool:
     return all(owned) and set().union(*owned) == set(team.partitions)
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
 def test_an_operator_with_a_wrong_clock_sees_what_is_held(
     team: Team, ahead: float

@@ -23,7 +23,7 @@ from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
-real = pytest.mark.real_broker
+any_broker = pytest.mark.any_broker
 SEEN_LATE = "overwritten before it was seen, and put back: "
 FOR_GOOD = ("--reason", "data corrupt")
 
@@ -81,7 +81,7 @@ def before_the_write(
 # ---------------------------------------------------------------- between
 
 
-@real
+@any_broker
 def test_two_pauses_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one for good stands; the other is told so, though it came later."""
     before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
@@ -96,7 +96,7 @@ def test_two_pauses_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-@real
+@any_broker
 def test_the_same_pause_twice_at_once(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +107,7 @@ def test_the_same_pause_twice_at_once(
     assert len(past(idle)) == 2
 
 
-@real
+@any_broker
 def test_what_is_replaced_meanwhile_is_told(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +118,7 @@ def test_what_is_replaced_meanwhile_is_told(
     assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
 
 
-@real
+@any_broker
 def test_what_is_lifted_while_it_is_extended_does_not_come_back(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +130,7 @@ def test_what_is_lifted_while_it_is_extended_does_not_come_back(
     assert not past(idle)[-1]["is_held"]
 
 
-@real
+@any_broker
 def test_two_that_extend_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longer one stands, to its second."""
     asked(idle, "pause", "@all", "--reason", "x", "--for", "1h")
@@ -148,7 +148,7 @@ def test_two_that_extend_at_once(idle: Team, monkeypatch: pytest.MonkeyPatch) ->
     assert 0 <= last["expires_at"] - want["expires_at"] < 1
 
 
-@real
+@any_broker
 def test_the_hold_of_another_id_is_not_lifted(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +164,7 @@ def test_the_hold_of_another_id_is_not_lifted(
     assert past(idle)[-1]["reason"] == "data corrupt"
 
 
-@real
+@any_broker
 def test_what_is_placed_while_it_is_lifted_is_lifted_too(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +175,7 @@ def test_what_is_placed_while_it_is_lifted_is_lifted_too(
     assert [one["was_held"] for one in json.loads(ended.stdout)["resumed"]] == [True]
 
 
-@real
+@any_broker
 def test_what_is_placed_while_somebody_thinks_is_seen(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,7 @@ def test_what_is_placed_while_somebody_thinks_is_seen(
 # ---------------------------------------------------------------- ends
 
 
-@real
+@any_broker
 def test_until_is_a_moment_though_somebody_thinks(
     working: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,7 +218,7 @@ def test_until_is_a_moment_though_somebody_thinks(
     assert abs(past(working)[-1]["expires_at"] - until.timestamp()) < 1.5
 
 
-@real
+@any_broker
 def test_until_a_time_run_again(working: Team) -> None:
     """What one run did not get to, the next one does."""
     until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
@@ -235,7 +235,7 @@ def test_until_a_time_run_again(working: Team) -> None:
     assert len(past(working)) == 2
 
 
-@real
+@any_broker
 def test_until_where_our_clock_is_wrong_and_nobody_reports(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +250,7 @@ def test_until_where_our_clock_is_wrong_and_nobody_reports(
     assert f"until {until:%Y-%m-%d %H:%M:%S}" in ended.stdout
 
 
-@real
+@any_broker
 def test_extend_does_not_shorten_where_nobody_reports(idle: Team) -> None:
     asked(idle, "pause", "@all", "--reason", "x", "--for", "2h")
     ended = asked(idle, "extend", "@all", "--for", "90m")
@@ -260,7 +260,7 @@ def test_extend_does_not_shorten_where_nobody_reports(idle: Team) -> None:
     assert 0 <= last["expires_at"] - first["expires_at"] < 1
 
 
-@real
+@any_broker
 def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
     """Nobody reports what time it is; the acknowledgement tells."""
     idle.operator_holds("@all", for_=0.001, owner="oncall")
@@ -270,7 +270,7 @@ def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
     assert not past(idle)[-1]["is_held"]
 
 
-@real
+@any_broker
 def test_what_may_be_over_is_placed_again(idle: Team) -> None:
     """Where nobody reports, nobody knows whether the same hold still stands."""
     same = ("@all", "--reason", "deploy", "--for", "2h")
@@ -281,7 +281,7 @@ def test_what_may_be_over_is_placed_again(idle: Team) -> None:
     assert len(past(idle)) == 2
 
 
-@real
+@any_broker
 def test_what_ends_soon_is_placed_again(working: Team) -> None:
     """Sooner than clocks may differ: members may let go of it at any moment."""
     same = ("@all", "--reason", "deploy", "--for", "20s")
@@ -290,7 +290,7 @@ def test_what_ends_soon_is_placed_again(working: Team) -> None:
     assert len(past(working)) == 2
 
 
-@real
+@any_broker
 def test_what_is_over_keeps_nobody_from_placing(working: Team) -> None:
     """Though members still obey it for a while."""
     working.operator_holds("@all", for_=0.001, owner="oncall")
@@ -298,7 +298,7 @@ def test_what_is_over_keeps_nobody_from_placing(working: Team) -> None:
     assert (ended.exit_code, "instead of" in ended.stdout) == (Status.DONE, True)
 
 
-@real
+@any_broker
 def test_lifting_what_is_over_is_lifting_in_vain(idle: Team) -> None:
     """In the wrong name, that is: somebody else holds that very scope."""
     idle.operator_holds("@all", for_=0.001, owner="oncall")
@@ -312,7 +312,7 @@ def test_lifting_what_is_over_is_lifting_in_vain(idle: Team) -> None:
 # ---------------------------------------------------------------- ids, and putting back
 
 
-@real
+@any_broker
 def test_each_hold_has_an_id_of_its_own(idle: Team) -> None:
     """And one that is not there keeps the others from being lifted."""
     placed = asked(idle, "pause", f"{idle.topic}:0-2", *FOR_GOOD, "--json")

@@ -1,4 +1,4 @@
-"""What only a real broker has: policies, topics that go and come, compaction."""
+"""Control topics and what brokers do to them: policies, deletion, compaction."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ from tests.harness.group.team import LIMIT, Team, control_threads
 from tests.harness.polling import poll_until
 from tests.harness.waiting import retried, wait_for
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 # Kafka's cleaner looks every 15 s; tests' own brokers look more often.
 CLEANED_WITHIN = 60.0

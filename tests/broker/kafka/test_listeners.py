@@ -257,7 +257,6 @@ def test_a_listener_may_ask(consumer: SafeConsumer, topic: str, call: str) -> No
     assert len(answers[0]) == 1
 
 
-@pytest.mark.real_broker
 def test_commit_async_in_a_listener_is_in_time(
     consumer: SafeConsumer,
     topic: str,
@@ -290,7 +289,6 @@ class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # un
         """Nothing to do."""
 
 
-@pytest.mark.real_broker
 def test_an_async_listener_may_await_a_commit(
     consumer: SafeConsumer,
     topic: str,

@@ -548,7 +548,7 @@ def test_each_command_of_the_runbook_can_be_typed(words: list[str]) -> None:
         command.make_context(" ".join(words), [*left, *CLUSTER])
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_who_is_woken_can_do_what_the_runbook_says(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
     """Of holds that somebody else has placed."""
 

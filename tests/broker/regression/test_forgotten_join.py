@@ -62,7 +62,7 @@ def _while_the_other_owned(mine: Iterable[Delivery], theirs: Ownership) -> int:
 
 
 @pytest.mark.contract("P11")
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @matrix(stock=fails(FORGOTTEN), costly=True, assignor=PROTOCOLS, how=HOWS)
 def test_a_new_topic_while_another_member_is_slow(
     lab: Lab, client: str, assignor: str, how: str

@@ -145,7 +145,7 @@ def test_an_injected_heartbeat_error_ends_the_membership(
 
 
 @pytest.mark.contract("P11")
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @matrix(stock=fails("kafka-python stops its heartbeats and says nothing"), how=HOWS)
 def test_a_fenced_static_member_raises_on_every_later_poll(
     lab: Lab, client: str, how: str

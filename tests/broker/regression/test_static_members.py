@@ -13,7 +13,6 @@ from tests.harness.regression.support import BOUND, Reader
 from tests.harness.regression.wire import Wire
 
 any_broker = pytest.mark.any_broker
-real_broker = pytest.mark.real_broker
 
 
 def at(offset: int) -> OffsetAndMetadata:
@@ -62,7 +61,7 @@ def test_what_is_committed_before_unsubscribe_is_committed(
     assert reader.consumer.committed(p0) == 10
 
 
-@real_broker
+@any_broker
 def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     """
     A static member that subscribed again was fenced for good by its own old commit.
@@ -89,7 +88,7 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     reader.until(lambda: len(reader.log) > start)
 
 
-@real_broker
+@any_broker
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 def test_subscribing_again_in_the_middle_of_a_join(

@@ -149,7 +149,7 @@ def test_a_wider_subscription_keeps_pauses(
     assert offsets_of(log, more_tps) == {tp: [0, 1, 2] for tp in more_tps}
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @matrix(stock=passes(), assignor=PROTOCOLS)
 def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
     """Row 18: the topic grows; what was paused stays paused, what is new flows."""
@@ -165,7 +165,7 @@ def test_partitions_added(lab: Lab, client: str, assignor: str) -> None:
 
 
 @pytest.mark.contract("P6")
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @matrix(stock=fails(UNPAUSED), how=HOWS)
 def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> None:
     """Row 9: the new topic of the old name is paused as the old one was."""
@@ -197,7 +197,7 @@ def test_a_topic_deleted_and_created_again(lab: Lab, client: str, how: str) -> N
     reader.drain({p0: range(5)})
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 @matrix(stock=passes(), assignor=PROTOCOLS, how=HOWS)
 def test_a_paused_partition_is_handed_over_where_it_stood(
     lab: Lab, client: str, assignor: str, how: str

@@ -233,7 +233,7 @@ def test_a_record_comes(kafka_topic, make_consumer, make_producer):
 """
 
 
-@pytest.mark.real_broker
+@pytest.mark.any_broker
 def test_a_broker_of_ones_own_works_with_the_other_fixtures(
     pytester: pytest.Pytester,
     kafka_broker: Any,  # noqa: ANN401 - one of several kinds

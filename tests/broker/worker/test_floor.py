@@ -125,7 +125,6 @@ def test_an_idle_ownership_is_committed_too(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W12")
-@pytest.mark.real_broker
 @pytest.mark.parametrize("pattern", [False, True], ids=["topic", "pattern"])
 def test_an_added_partition_begins_at_its_start(lab: Lab, *, pattern: bool) -> None:
     """W12: ``latest`` passes over nothing that was written before a worker noticed it."""

@@ -10,7 +10,7 @@ from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import LIMIT, wait_for
 from tests.harness.worker.lab import Lab
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 SOON = Commit(every=0.05)
 

@@ -15,6 +15,7 @@ from kafka import KafkaProducer, TopicPartition
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli.commands import safeconsumer
+from safeconsumer.testing import EmbeddedBroker
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -125,7 +126,7 @@ def lasting(text: str) -> str:
 
 
 @contextmanager
-def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - a real one
+def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - any kind
     tour = Tour(broker)
     try:
         yield tour
@@ -135,10 +136,8 @@ def toured(broker: Any) -> Iterator[Tour]:  # noqa: ANN401 - a real one
 
 def main() -> None:
     """Print the tour; with ``--write`` put it into the page."""
-    from tests.harness.brokers.java import JavaBroker  # noqa: PLC0415 - Java, where it is run
-
     text = PAGE.read_text("utf-8")
-    with JavaBroker() as broker, toured(broker) as tour:
+    with EmbeddedBroker() as broker, toured(broker) as tour:
         now = told(block(text), tour.run)
     sys.stdout.write(now)
     if "--write" in sys.argv[1:]:

@@ -238,6 +238,7 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) ->
     assert lab.syncs["b"] == [(0, b"A")]
     lab.join("a", instance_id="one", member_id=old)
     assert lab.joins["a"][-1].error == _codes.FENCED_INSTANCE_ID
-    for judge in (lab.group.heartbeat, lab.group.commit):
-        assert judge(old, 1, "one") == _codes.FENCED_INSTANCE_ID
-        assert judge(old, 1) == _codes.UNKNOWN_MEMBER_ID
+    assert lab.group.heartbeat(old, 1, "one") == _codes.FENCED_INSTANCE_ID
+    assert lab.group.commit(old, 1, "one") == _codes.FENCED_INSTANCE_ID
+    assert lab.group.leave(old, "one") == _codes.FENCED_INSTANCE_ID
+    assert lab.group.heartbeat(lab.ids["b"], 1, "one") == _codes.NONE

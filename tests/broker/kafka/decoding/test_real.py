@@ -1,5 +1,5 @@
 """
-What a real broker has stored is read alike by stock and by ours (P15).
+What a broker has stored is read alike by stock and by ours (P15).
 
 Records are compared field by field, positions at the end as well.
 """
@@ -17,7 +17,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer import SafeConsumer
 from tests.harness.waiting import looks
 
-pytestmark = pytest.mark.real_broker
+pytestmark = pytest.mark.any_broker
 
 LIMIT = 30.0
 COMPACTED_WITHIN = 60.0
