@@ -36,7 +36,7 @@ def reach(lab: Lab, offset: int, *members: Member) -> None:
 
 
 @pytest.mark.contract("P1", "P6", "P8")
-@simulated(nodes=3)
+@simulated(seeds=2, nodes=3)
 def test_leaders_move_answers_fail_and_a_broker_is_down(lab: Lab) -> None:
     """P6: none of it ends a hold; after the resume nothing is missing."""
     a, b = two_members(lab, records=20)
@@ -73,14 +73,14 @@ def test_leaders_move_answers_fail_and_a_broker_is_down(lab: Lab) -> None:
     raises=AssertionError,
     reason="FindCoordinator is sent without a pause while the coordinator is away",
 )
-@simulated(nodes=3)
+@simulated(seeds=2, nodes=3)
 def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab: Lab) -> None:
     """P11: a held member whose coordinator is down asks at most ten times a second."""
     a = coordinator_away(lab, SafeConsumer)
     a.stop()
 
 
-@simulated(nodes=3)
+@simulated(seeds=1, nodes=3)
 def test_stock_asks_for_a_coordinator_that_is_away_without_a_pause(lab: Lab) -> None:
     """What this suite would tell if kafka-python began to wait between two tries."""
     with pytest.raises(AssertionError, match="FindCoordinator"):
@@ -106,7 +106,7 @@ def coordinator_away(lab: Lab, kind: type[KafkaConsumer]) -> Member:
 
 
 @pytest.mark.contract("P6", "P8")
-@simulated(nodes=3)
+@simulated(seeds=2, nodes=3)
 def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> None:
     """P8: it stays a member, goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
@@ -115,7 +115,7 @@ def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> Non
     generation = lab.generation()
     for tp in lab.partitions("t"):
         lab.append(tp, 5, first=5)
-    lab.sleep(120)
+    lab.sleep(60)
     assert lab.generation() == generation
     assert 30 <= read(a, b) < 60
     lab.network.heal(a.process, f"broker-{away}")
@@ -126,7 +126,7 @@ def test_a_member_that_reaches_its_coordinator_and_not_a_leader(lab: Lab) -> Non
 
 
 @pytest.mark.contract("P6", "P8")
-@simulated(nodes=3)
+@simulated(seeds=2, nodes=3)
 def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> None:
     """P6: it is evicted, joins again, and its strict hold is still there."""
     a, b = two_members(lab, records=5)

@@ -47,7 +47,7 @@ def read(*members: Member) -> int:
 
 
 @pytest.mark.contract("G1", "G2")
-@simulated()
+@simulated(seeds=2)
 def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab: Lab) -> None:
     """G1: for every member, now and in the future, until it is lifted."""
     operator = Operator(lab)
@@ -74,7 +74,7 @@ def test_a_hold_reaches_two_members_and_a_third_that_comes_later(lab: Lab) -> No
 
 
 @pytest.mark.contract("G2", "G5")
-@simulated()
+@simulated(seeds=2)
 def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(
     lab: Lab,
 ) -> None:

@@ -34,7 +34,7 @@ class Working:
 
 
 @pytest.mark.contract("W2", "W4")
-@simulated()
+@simulated(seeds=2)
 def test_handlers_of_400_s_evict_nobody(lab: Lab) -> None:
     """W2: the poll loop never stops; W4: what was done is committed."""
     lab.topic("t", 2, records=1)
@@ -91,7 +91,7 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None
 
 
 @pytest.mark.contract("W2", "W3")
-@simulated()
+@simulated(seeds=2)
 def test_handlers_that_are_coroutines(lab: Lab) -> None:
     """W3: in each partition one after the other; the partitions beside each other."""
     lab.topic("t", 2, records=5)
@@ -110,7 +110,7 @@ def test_handlers_that_are_coroutines(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W2", "W4")
-@simulated()
+@simulated(seeds=2)
 def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
     """W4: each commits what it has done, and nothing of the other."""
     partitions = lab.topic("t", 4, records=5)

@@ -342,5 +342,5 @@ def test_the_same_seed_is_the_same_history(seed: int, preempt: float) -> None:
 
 
 def test_another_seed_is_another_history() -> None:
-    """Ten seeds are ten histories."""
-    assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(10)}) == 10
+    """Five seeds are five histories."""
+    assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(5)}) == 5

@@ -141,6 +141,7 @@ def a_member_comes_and_goes(s: Stage) -> None:
     b.owns(2)
     a.owns(2)
     s.until(lambda: a.generation() == b.generation(), "one generation")
+    b.settle()
     generations.append(a.generation())
     b.close()
     a.owns(4)
@@ -240,7 +241,7 @@ def _note_leak(s: Stage, a: Member) -> None:
 def _subscribed(s: Stage) -> Member:
     for text in "tu":
         s.topic(text, partitions=2, records=5)
-    a = s.member("t")
+    a = s.member("t", poll_ms=1000)
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.commit())
@@ -331,7 +332,7 @@ def a_pattern_and_a_topic_that_comes_later(s: Stage) -> None:
 def partitions_are_added(s: Stage) -> None:
     """They are assigned and flow; what was paused stays so."""
     partitions = s.topic(partitions=2, records=5)
-    a = s.member("t", metadata_max_age_ms=500, poll_ms=1000)
+    a = s.member("t", metadata_max_age_ms=500, poll_ms=1000)  # as above
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.pause(*partitions))
@@ -352,7 +353,7 @@ def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
     """Whether its pause outlives it, and that it begins anew."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
-    a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=1000)
+    a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=1000)  # as above
     a.owns(2)
     a.settle()
     a.call(lambda consumer: consumer.pause(tp))

@@ -21,7 +21,6 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import LeaveGroupRequest
 
 from safeconsumer import SafeConsumer
-from tests.harness.brokers.settings import GROUP_CONFIG
 from tests.harness.producing import write
 from tests.harness.waiting import wait_for
 from tests.sim.lab import Lab
@@ -30,6 +29,8 @@ CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
 PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 # Requests that come by the clock, or when a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
+# Members hear quickly of a rebalance; a busy machine evicts nobody.
+_SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 _ROUNDS = 3  # polls after everything was read, which must bring nothing more
 
 
@@ -155,7 +156,7 @@ class Stage:
             "group_id": self.group,
             "kafka_client": _noting(kinds),
             "partition_assignment_strategy": [self._protocol],
-            **({} if more.get("group_id", "") is None else GROUP_CONFIG),
+            **({} if more.get("group_id", "") is None else _SESSION),
             **more,
         }
 
@@ -435,7 +436,7 @@ class RealStage(Stage):
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait until it is so, however long other tests keep the machine busy."""
-        wait_for(condition, what, 60)
+        wait_for(condition, what, 120)
 
     def start(self, name: str, main: Callable[[], None]) -> Any:  # noqa: ANN401 - a thread
         """Run a function in a thread of this process."""
@@ -447,7 +448,7 @@ class RealStage(Stage):
         """Stop its polls, and its loop: then it sends nothing."""
         member.stand_still()
         thawed = self._thawed[member] = threading.Event()
-        member.consumer._net.call_soon_threadsafe(lambda: thawed.wait(60))
+        member.consumer._net.call_soon_threadsafe(lambda: thawed.wait(120))
 
     def thaw(self, member: Member) -> None:
         """Let its loop and its polls go on."""
