@@ -3,12 +3,14 @@
 import re
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import (
+    ControlSettingError,
     HoldSettingError,
     IllegalTargetError,
     NotConsumedError,
@@ -17,86 +19,100 @@ from safeconsumer import (
     ScopeSyntaxError,
     TargetTypeError,
 )
+from safeconsumer.errors import DecoderSettingError, HookTypeError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listing import each
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
-BAD_TARGETS = [
-    pytest.param(3, TargetTypeError, "3", id="number"),
-    pytest.param(None, TargetTypeError, "None", id="none"),
-    pytest.param(b"orders", TargetTypeError, "orders", id="bytes"),
-    pytest.param(("orders", 0), TargetTypeError, "orders", id="plain tuple"),
-    pytest.param([A], TargetTypeError, "orders", id="list"),
-    pytest.param({A}, TargetTypeError, "orders", id="set"),
-    pytest.param("", ScopeSyntaxError, "''", id="empty name"),
-    pytest.param("..", ScopeSyntaxError, "'..'", id="dots"),
-    pytest.param("a b", ScopeSyntaxError, "a b", id="blank"),
-    pytest.param("orders:x", ScopeSyntaxError, "orders:x", id="notation, number"),
-    pytest.param("orders:-1", ScopeSyntaxError, "orders:-1", id="notation, -1"),
-    pytest.param("re:(", ScopeSyntaxError, "re:", id="notation, pattern"),
-    pytest.param("@every", ScopeSyntaxError, "@every", id="notation, all"),
-    pytest.param("orders:7", NotConsumedError, "orders:7", id="notation, other"),
-    pytest.param(TopicPartition("orders", -1), ScopeSyntaxError, "orders:-1", id="-1"),
-    pytest.param(TopicPartition("a\nb", 0), ScopeSyntaxError, "a.nb", id="line break"),
-    pytest.param(TopicPartition("orders", "0"), ScopeSyntaxError, "'0'", id="text"),
-    pytest.param(TopicPartition("orders", None), ScopeSyntaxError, "None", id="nil"),
-    pytest.param(TopicPartition(None, 0), ScopeSyntaxError, "None", id="no topic"),
-    pytest.param(re.compile(""), ScopeSyntaxError, "1 to", id="empty pattern"),
-    pytest.param(re.compile(b"a"), ScopeSyntaxError, "bytes", id="bytes pattern"),
-    pytest.param(re.compile("a", re.IGNORECASE), ScopeSyntaxError, "flags", id="flags"),
-    pytest.param(TopicPartition("orders", 7), NotConsumedError, "orders:7", id="other"),
-    pytest.param("audit", NotConsumedError, "audit", id="other topic"),
+BAD_TARGETS: list[tuple[object, type[Exception], str]] = [
+    (3, TargetTypeError, "3"),
+    (None, TargetTypeError, "None"),
+    (b"orders", TargetTypeError, "orders"),
+    (("orders", 0), TargetTypeError, "orders"),
+    ([A], TargetTypeError, "orders"),
+    ({A}, TargetTypeError, r"pause\(\*targets\)"),
+    ("", ScopeSyntaxError, "''"),
+    ("..", ScopeSyntaxError, "'..'"),
+    ("a b", ScopeSyntaxError, "a b"),
+    ("orders:x", ScopeSyntaxError, "orders:x"),
+    ("orders:-1", ScopeSyntaxError, "orders:-1"),
+    ("re:(", ScopeSyntaxError, "re:"),
+    ("@every", ScopeSyntaxError, "@every"),
+    (TopicPartition("orders", -1), ScopeSyntaxError, "orders:-1"),
+    (TopicPartition("a\nb", 0), ScopeSyntaxError, "a.nb"),
+    (TopicPartition("orders", "0"), ScopeSyntaxError, "'0'"),
+    (TopicPartition("orders", None), ScopeSyntaxError, "None"),
+    (TopicPartition(None, 0), ScopeSyntaxError, "None"),
+    (re.compile(""), ScopeSyntaxError, "1 to"),
+    (re.compile(b"a"), ScopeSyntaxError, "bytes"),
+    (re.compile("a", re.IGNORECASE), ScopeSyntaxError, "flags"),
+]
+ELSEWHERE: list[tuple[object, type[Exception], str]] = [
+    ("orders:7", NotConsumedError, "orders:7"),
+    (TopicPartition("orders", 7), NotConsumedError, "orders:7"),
+    ("audit", NotConsumedError, "audit"),
 ]
 
-ONLY_PAUSE = {"other", "other topic", "notation, other"}
+
+@pytest.fixture
+def consumer(safe: Maker) -> SafeConsumer:
+    """With A and B assigned."""
+    made = safe()
+    assigned(made, A, B)
+    return made
 
 
 @pytest.mark.contract("P4")
-@pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS)
-@pytest.mark.parametrize("at", [0, 1, 2])
+@each(("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE])
 def test_a_bad_target_pauses_nothing(
-    safe: Maker, target: object, error: type[Exception], named: str, at: int
+    consumer: SafeConsumer, target: object, error: type[Exception], named: str
 ) -> None:
     """Wherever it stands among good ones."""
-    consumer = safe()
-    assigned(consumer, A, B)
-    targets: list[object] = [A, B]
-    targets.insert(at, target)
-    with pytest.raises(error, match=named) as caught:
-        consumer.pause(*targets)  # type: ignore[arg-type]  # that is the test
-    assert isinstance(caught.value, SafeConsumerError)
-    assert consumer.paused() == set()
-    assert consumer.holds() == ()
+    for at in range(3):
+        targets: list[Any] = [A, B]
+        targets.insert(at, target)
+        with pytest.raises(error, match=named) as caught:
+            consumer.pause(*targets)
+        assert isinstance(caught.value, SafeConsumerError)
+        assert (consumer.paused(), consumer.holds()) == (set(), ())
 
 
-@pytest.mark.parametrize(
-    ("target", "error", "named"),
-    [one for one in BAD_TARGETS if one.id not in ONLY_PAUSE],
-)
+@each(("target", "error", "named"), BAD_TARGETS)
 def test_a_bad_target_resumes_nothing(
-    safe: Maker, target: object, error: type[Exception], named: str
+    consumer: SafeConsumer,
+    target: Any,  # noqa: ANN401 - bad on purpose
+    error: type[Exception],
+    named: str,
 ) -> None:
     """The same rule; what is merely not held is no error."""
-    consumer = safe()
-    assigned(consumer, A, B)
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
-        consumer.resume(A, target, B)  # type: ignore[arg-type]  # that is the test
+        consumer.resume(A, target, B)
     assert consumer.paused() == {A, B}
 
 
+def test_a_hold_is_no_target_and_its_scope_is(consumer: SafeConsumer) -> None:
+    """The mistake that people make first says what to do."""
+    consumer.pause("orders")
+    (hold,) = consumer.holds()
+    with pytest.raises(TargetTypeError, match=r"hold\.scope"):
+        consumer.resume(hold)  # type: ignore[arg-type]  # that is the test
+    assert consumer.resume(hold.scope) == ()
+
+
 @pytest.mark.contract("P5")
-def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
-    """Never a bare ``KeyError``, and what catches upstream's errors catches it."""
-    consumer = safe()
-    assigned(consumer, A)
+def test_what_is_not_consumed_is_upstreams_illegal_state(
+    consumer: SafeConsumer,
+) -> None:
+    """P5: never a bare ``KeyError``, and what catches upstream's errors catches it."""
     with pytest.raises(IllegalStateError) as caught:
-        consumer.pause(B)
+        consumer.pause("audit")
     assert not isinstance(caught.value, KeyError)
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "named"),
     [
         (TopicPartition("orders", -1), "orders:-1"),
@@ -104,20 +120,19 @@ def test_what_is_not_consumed_is_upstreams_illegal_state(safe: Maker) -> None:
         ("..", "'..'"),
     ],
 )
-@pytest.mark.parametrize("call", ["pause", "resume", "explain"])
 def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
-    safe: Maker, call: str, target: TopicPartition | str, named: str
+    consumer: SafeConsumer, target: TopicPartition | str, named: str
 ) -> None:
     """It cannot belong to this consumer either; and it is a bad value, as before."""
-    consumer = safe()
-    with pytest.raises(IllegalStateError, match=named) as caught:
-        getattr(consumer, call)(target)
-    assert isinstance(caught.value, IllegalTargetError)
-    assert isinstance(caught.value, NotConsumedError)
-    assert isinstance(caught.value, ScopeSyntaxError)
+    for call in (consumer.pause, consumer.resume, consumer.explain):
+        with pytest.raises(IllegalStateError, match=named) as caught:
+            call(target)  # type: ignore[operator]  # each takes a target
+        assert isinstance(caught.value, IllegalTargetError)
+        assert isinstance(caught.value, NotConsumedError)
+        assert isinstance(caught.value, ScopeSyntaxError)
 
 
-@pytest.mark.parametrize(
+@each(
     "setting",
     [
         {"owner": ""},
@@ -130,59 +145,84 @@ def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
         {"for_": float("nan")},
         {"for_": float("inf")},
         {"lifetime": "until_resumed"},
+        {"lifetime": 0},
+        {"lifetime": ""},
+        {"lifetime": False},
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("call", ["pause", "pause_all"])
 def test_a_bad_setting_pauses_nothing(
-    safe: Maker, setting: dict[str, object], call: str
+    consumer: SafeConsumer, setting: dict[str, Any]
 ) -> None:
-    """A ``ValueError`` at once, not later at a look-up."""
-    consumer = safe()
-    assigned(consumer, A)
-    act: Callable[..., None] = getattr(consumer, call)
-    targets = [A] if call == "pause" else []
-    with pytest.raises(HoldSettingError) as caught:
-        act(*targets, **setting)
-    assert isinstance(caught.value, ValueError)
-    assert consumer.holds() == ()
+    """A ``ValueError`` at once, not later at a look-up; also where nothing is named."""
+    calls: list[Callable[..., None]] = [
+        consumer.pause_all,
+        consumer.pause,
+        lambda **setting: consumer.pause(A, **setting),
+    ]
+    for call in calls:
+        with pytest.raises(HoldSettingError) as caught:
+            call(**setting)
+        assert isinstance(caught.value, ValueError)
+        assert consumer.holds() == ()
 
 
-def test_a_bad_setting_is_an_error_without_targets_too(safe: Maker) -> None:
-    """``pause(*assignment(), for_=0)`` is wrong on the day nothing is assigned, too."""
-    with pytest.raises(HoldSettingError):
-        safe().pause(for_=0)
-
-
-@pytest.mark.parametrize(
-    ("configs", "error"),
+@each(
+    ("configs", "error", "says"),
     [
-        ({"default_lifetime": "until_resumed"}, HoldSettingError),
-        ({"hooks": ("not callable",)}, TypeError),
-        ({"parked_max_bytes": -1}, ValueError),
-        ({"parked_max_bytes": "64"}, (ValueError, TypeError)),
-        ({"start_paused": "false"}, HoldSettingError),
-        ({"strict_pause": "no"}, HoldSettingError),
-        ({"log": "off"}, HoldSettingError),
+        ({"default_lifetime": "until_resumed"}, HoldSettingError, None),
+        ({"default_lifetime": None}, HoldSettingError, None),
+        ({"parked_max_bytes": -1}, ValueError, None),
+        ({"parked_max_bytes": "64"}, (ValueError, TypeError), None),
+        ({"start_paused": "false"}, HoldSettingError, None),
+        ({"strict_pause": "no"}, HoldSettingError, None),
+        ({"log": "off"}, HoldSettingError, None),
+        ({"control": True}, ControlSettingError, r"Control\(\)"),
+        ({"hooks": print}, HookTypeError, r"hooks=\[function\]"),
+        ({"hooks": [1]}, HookTypeError, "callable"),
+        ({"decoder": "fast"}, DecoderSettingError, "auto, python, compiled"),
+        ({"decoder": ""}, DecoderSettingError, "auto, python, compiled"),
+        ({"decoder": None}, DecoderSettingError, "auto, python, compiled"),
     ],
-    ids=str,
 )
-def test_a_bad_constructor_argument_is_refused_at_once(
-    safe: Maker, configs: dict[str, object], error: type[Exception]
+def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
+    configs: dict[str, Any], error: type[Exception], says: str | None
 ) -> None:
-    """Not by the first ``poll``."""
-    with pytest.raises(error):
-        safe(**configs)
+    """Not by the first ``poll``; no thread is left."""
+    before = set(threading.enumerate())
+    with pytest.raises(error, match=says):
+        SafeConsumer(bootstrap_servers="127.0.0.1:1", **configs)
+    assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize(
-    "target", ["orders", re.compile("orders"), None, ("orders", 0)]
-)
-def test_explain_takes_one_partition(safe: Maker, target: object) -> None:
+@each("target", ["orders", re.compile("orders"), None, ("orders", 0)])
+def test_explain_takes_one_partition(consumer: SafeConsumer, target: Any) -> None:  # noqa: ANN401 - bad on purpose
     """Anything else is a typed error."""
-    consumer = safe()
     with pytest.raises(TargetTypeError):
-        consumer.explain(target)  # type: ignore[arg-type]  # that is the test
+        consumer.explain(target)
+
+
+@each(
+    "wrong",
+    [
+        TopicPartition("orders", 0),  # the brackets forgotten
+        {0, 1},
+        [None],
+        [("orders", 0)],
+        [A, TopicPartition("orders", "1")],
+        [TopicPartition(None, 0)],
+    ],
+)
+def test_a_wrong_assignment_is_refused_and_forgotten(
+    consumer: SafeConsumer,
+    wrong: Any,  # noqa: ANN401 - bad on purpose
+) -> None:
+    """Before anything changed; a right one afterwards works, and so does all else."""
+    with pytest.raises(TargetTypeError, match="TopicPartition"):
+        consumer.assign(wrong)
+    assert consumer.assignment() == {A, B}
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    assert consumer.paused() == {A}
 
 
 def test_many_targets_are_one_call(safe: Maker) -> None:
@@ -194,11 +234,3 @@ def test_many_targets_are_one_call(safe: Maker) -> None:
     assert consumer.paused() == set(many)
     consumer.resume(*many)
     assert consumer.paused() == set()
-
-
-def test_a_consumer_that_could_not_be_made_left_no_threads() -> None:
-    """What is refused by our own checks is refused before upstream starts anything."""
-    before = set(threading.enumerate())
-    with pytest.raises(HoldSettingError):
-        SafeConsumer(default_lifetime=None)  # type: ignore[arg-type]  # that is the test
-    assert set(threading.enumerate()) <= before

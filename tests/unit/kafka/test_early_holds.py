@@ -14,6 +14,7 @@ from safeconsumer.events.consumer import PatternCoversNothing
 from tests.harness.holds.lab import Told
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listing import each
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)
@@ -23,7 +24,7 @@ def _scopes(consumer: object) -> list[str]:
     return [str(hold.scope) for hold in consumer.holds()]  # type: ignore[attr-defined]  # ours
 
 
-@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=str)
+@each("target", [A, "orders", re.compile("ord.*")])
 def test_a_hold_before_anything_is_consumed_bites_at_assignment(
     safe: Maker, target: object
 ) -> None:
@@ -35,7 +36,7 @@ def test_a_hold_before_anything_is_consumed_bites_at_assignment(
     assert consumer.paused() == {A}
 
 
-@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=str)
+@each("target", [A, "orders", re.compile("ord.*")])
 def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> None:
     """Subscribed, but not assigned yet: upstream raises ``KeyError``."""
     consumer = safe("orders", group_id="g")
@@ -44,7 +45,7 @@ def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> 
     assert not consumer.paused() & consumer.assignment()
 
 
-@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
+@each("target", [AUDIT, "audit"])
 def test_what_is_not_subscribed_cannot_be_paused(safe: Maker, target: object) -> None:
     """It could never bite."""
     consumer = safe("orders", group_id="g")
@@ -53,7 +54,7 @@ def test_what_is_not_subscribed_cannot_be_paused(safe: Maker, target: object) ->
     assert consumer.holds() == ()
 
 
-@pytest.mark.parametrize("target", ["orders.new", TopicPartition("orders.new", 5)])
+@each("target", ["orders.new", TopicPartition("orders.new", 5)])
 def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
     safe: Maker, target: object
 ) -> None:
@@ -66,7 +67,7 @@ def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(
         consumer.pause("audit")
 
 
-@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=str)
+@each("target", [AUDIT, "audit"])
 def test_subscribe_checks_early_holds(safe: Maker, target: object) -> None:
     """It refuses, naming the hold, and changes nothing."""
     consumer = safe(group_id="g")
@@ -90,7 +91,7 @@ def test_subscribe_by_a_pattern_checks_early_holds(safe: Maker) -> None:
     assert _scopes(consumer) == ["orders.eu"]
 
 
-@pytest.mark.parametrize("target", [B, "audit"], ids=str)
+@each("target", [B, "audit"])
 def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
     """A partition must be among them, a topic have one among them."""
     consumer = safe()
@@ -113,20 +114,18 @@ def test_early_holds_are_checked_once(safe: Maker) -> None:
     assert consumer.paused() == {A}
 
 
-BAD_SUBSCRIPTIONS = [
-    pytest.param({"topics": "audit-and-more"}, TypeError, id="text"),
-    pytest.param({"topics": {"orders"}}, TypeError, id="set"),
-    pytest.param({"topics": None}, ValueError, id="none"),
-    pytest.param({}, ValueError, id="nothing"),
-    pytest.param(
-        {"topics": ["audit"], "pattern": "a"}, IllegalStateError, id="both ways"
-    ),
-    pytest.param({"topics": ["audit", ""]}, ValueError, id="no name"),
-    pytest.param({"topics": ["audit"], "listener": 3}, TypeError, id="listener"),
+BAD_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"topics": "audit-and-more"}, TypeError),
+    ({"topics": {"orders"}}, TypeError),
+    ({"topics": None}, ValueError),
+    ({}, ValueError),
+    ({"topics": ["audit"], "pattern": "a"}, IllegalStateError),
+    ({"topics": ["audit", ""]}, ValueError),
+    ({"topics": ["audit"], "listener": 3}, TypeError),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error"), BAD_SUBSCRIPTIONS)
+@each(("arguments", "error"), BAD_SUBSCRIPTIONS)
 def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
     safe: Maker, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
@@ -186,7 +185,7 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
     assert consumer.paused() == {A}
 
 
-@pytest.mark.parametrize("away", [[], [B]], ids=["unsubscribed", "other"])
+@each("away", [[], [B]])
 def test_a_hold_survives_assignment_away_and_back(
     safe: Maker, away: list[TopicPartition]
 ) -> None:

@@ -9,7 +9,6 @@ from kafka import TopicPartition
 
 from safeconsumer import (
     ALL,
-    ConcurrentPollError,
     HoldSettingError,
     Lifetime,
     NotConsumedError,
@@ -18,8 +17,9 @@ from safeconsumer import (
 from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from safeconsumer.holds.scope import Target
 from tests.harness.holds.lab import Told
-from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
+from tests.harness.listing import each
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)
@@ -79,7 +79,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer: SafeConsumer) -> Non
     assert consumer.paused() == set()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "same", "covers"),
     [
         ("orders:1", B, {B}),
@@ -161,12 +161,15 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -
 
 
 def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
-    """It would hold nothing and say nothing."""
+    """It would hold nothing and say nothing; nor does one with a bad target begin."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
         consumer.held(*set[TopicPartition]()),
     ):
         pytest.fail("the block ran with nothing held")
+    with pytest.raises(NotConsumedError), consumer.held(A, "unknown"):
+        pytest.fail("the block ran without one of its targets")
+    assert consumer.holds() == ()
 
 
 def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
@@ -177,17 +180,6 @@ def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
     consumer.pause(A)
     consumer.resume("orders")
     assert consumer.paused() == {A}
-
-
-def test_two_owners(consumer: SafeConsumer) -> None:
-    """Neither lifts the other's."""
-    consumer.pause(A)
-    consumer.pause(A, owner="ops")
-    consumer.resume(A, owner="nobody")
-    consumer.resume(A)
-    assert consumer.paused() == {A}
-    consumer.resume(A, owner="ops")
-    assert consumer.paused() == set()
 
 
 def test_holds_are_listed_also_while_they_cover_nothing_here(
@@ -282,15 +274,6 @@ def test_a_block_with_an_owner_is_that_owners(consumer: SafeConsumer) -> None:
         assert consumer.paused() == set()
 
 
-def test_a_block_whose_target_is_bad_does_not_begin(consumer: SafeConsumer) -> None:
-    """And leaves nothing."""
-    entered = False
-    with pytest.raises(NotConsumedError), consumer.held(A, "unknown"):
-        entered = True
-    assert not entered
-    assert consumer.holds() == ()
-
-
 def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
     """``strict_pause=True``: also what is subscribed, and patterns that cover nothing."""
     consumer = safe(strict_pause=True)
@@ -342,13 +325,6 @@ def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
     assert _holds(consumer) == [("orders:1", "app")]
 
 
-def test_a_lifetime_is_a_lifetime_or_the_default(consumer: SafeConsumer) -> None:
-    """Nothing that merely looks empty."""
-    for lifetime in (0, "", False):
-        with pytest.raises(HoldSettingError):
-            consumer.pause(A, lifetime=lifetime)  # type: ignore[arg-type]  # that is the test
-
-
 def test_hooks_are_added_to_the_log(
     safe: Maker, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -361,27 +337,7 @@ def test_hooks_are_added_to_the_log(
     assert [event.name for event in told.events] == ["hold_placed"] * 2
 
 
-def test_failures_of_hooks_can_be_read(
-    safe: Maker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They break nothing, so somebody has to look (P14)."""
-
-    class Broken:
-        def __call__(self, event: object) -> None:
-            raise ValueError(event)
-
-        def __repr__(self) -> str:
-            return "Broken()"
-
-    consumer = safe(hooks=(Broken(),), log=False)
-    assert consumer.hook_failures == {}
-    consumer.pause("orders")
-    consumer.resume("orders")
-    assert consumer.hook_failures == {"Broken()": 2}
-    assert "Broken() failed" in caplog.text
-
-
-@pytest.mark.parametrize("target", ["orders", "re:ord.*", ALL])
+@each("target", ["orders", "re:ord.*", ALL])
 def test_resume_names_what_still_holds_a_part(
     consumer: SafeConsumer, target: Target
 ) -> None:
@@ -413,13 +369,6 @@ def test_a_target_given_twice_is_one_hold(consumer: SafeConsumer, told: Told) ->
     assert len(placed.holds) == len(consumer.holds()) == 1
 
 
-def test_explain_says_both_ends(consumer: SafeConsumer) -> None:
-    """Whatever comes first."""
-    consumer.pause(A, for_=3600, lifetime=Lifetime.WHILE_ASSIGNED)
-    (line,) = consumer.explain(A)
-    assert "while assigned here, at most until " in line
-
-
 def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
     """Of whatever owner."""
     consumer = safe()
@@ -430,22 +379,3 @@ def test_an_early_hold_is_refused_with_what_lifts_it(safe: Maker) -> None:
         consumer.subscribe(["orders"])
     consumer.resume("payments", owner="ops")
     consumer.subscribe(["orders"])
-
-
-def test_a_hook_that_polls_is_refused_wherever_it_is_told(safe: Maker) -> None:
-    """By ``pause()`` too: it would take records that nobody sees."""
-    caught: list[Exception] = []
-
-    def hook(_: object) -> None:
-        try:
-            consumer.poll(0)
-        except ConcurrentPollError as error:
-            caught.append(error)
-
-    consumer = safe(hooks=(hook,), log=False)
-    assigned(consumer, A, B)
-    answer(consumer, B, 0, batch(0, 2))
-    caught.clear()
-    consumer.pause(A)
-    assert len(caught) == 1
-    assert offsets(consumer.poll(0)) == {1: [0, 1]}

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -12,7 +13,7 @@ from kafka import TopicPartition
 from safeconsumer import NotConsumedError, SafeConsumer
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.harness.holds.lab import Told, is_locked
-from tests.harness.kafka.fetches import assigned
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
 from tests.unit.holds.signals import handled_by, send
 
@@ -80,25 +81,21 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 }
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "offsets", "assignor"])
 def test_a_handler_waits_for_no_lock(
-    safe: Maker,
-    consumes: Callable[[SafeConsumer], None],
-    call: Callable[[SafeConsumer], object],
-    handover: str,
+    safe: Maker, consumes: Callable[[SafeConsumer], None], handover: str
 ) -> None:
     """It returns while another thread has every lock there is, upstream's and ours."""
     consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
-    with handled_by(lambda *_: call(consumer)), _locks_taken(consumer) as released:
-        send()
-        assert not released.is_set()
+    with _locks_taken(consumer) as released:
+        for name, call in CALLS.items():
+            with handled_by(lambda *_, call=call: call(consumer)):
+                send()
+            assert not released.is_set(), name
 
 
-@pytest.mark.timeout(120)
 def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     safe: Maker, told: Told
 ) -> None:
@@ -140,6 +137,35 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
     consumer.poll(0)
     owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
     assert sorted(owners) == ["app", "signal"]
+
+
+def test_a_handler_may_pause_resume_and_ask(safe: Maker, told: Told) -> None:
+    """The next poll obeys it and tells it."""
+    consumer = safe()
+    assigned(consumer, A, B)
+    told.events.clear()
+    seen: list[Any] = []
+
+    def handler(*_: object) -> None:
+        consumer.pause(A, reason="signal")
+        consumer.pause("orders", owner="signal")
+        seen.append(consumer.paused())
+        seen.append(consumer.resume("orders", owner="signal"))
+        seen.append(consumer.explain(A))
+        seen.append(len(consumer.holds()))
+
+    with handled_by(handler):
+        send()
+    paused, still, lines, holds = seen
+    assert paused == {A, B}
+    (left,) = still  # the first pause, of a part of the topic
+    assert str(left.scope) == "orders:0"
+    assert (len(lines), holds) == (1, 1)
+    assert told.events == []
+    answer(consumer, A, 0, batch(0, 1))
+    answer(consumer, B, 0, batch(0, 1))
+    assert offsets(consumer.poll(0)) == {1: [0]}
+    assert told.names() == ["hold_placed", "hold_placed", "hold_removed"]
 
 
 def test_a_handler_that_takes_itself_away_first(safe: Maker) -> None:

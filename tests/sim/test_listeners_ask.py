@@ -1,0 +1,328 @@
+"""Rebalance listeners: what they may do, what they must not, and what if they raise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import BlockingCallInListenerError, SafeConsumer
+from safeconsumer._kafka.facade import Facade
+from safeconsumer.events.consumer import HeldPartitionUncommitted
+from tests.harness.holds.lab import Told
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import COOPERATIVE, Listener, Reader, both_protocols
+
+BLOCKING: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+    "commit": lambda consumer, _: consumer.commit(),
+    "poll": lambda consumer, _: consumer.poll(0),
+    "next": lambda consumer, _: next(consumer),
+    "position": lambda consumer, tp: consumer.position(tp),
+    "committed": lambda consumer, tp: consumer.committed(tp),
+    "topics": lambda consumer, _: consumer.topics(),
+    "end_offsets": lambda consumer, tp: consumer.end_offsets([tp]),
+    "offsets_for_times": lambda consumer, tp: consumer.offsets_for_times({tp: 1}),
+    "partitions_for_topic": lambda consumer, _: consumer.partitions_for_topic("new"),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+    "close": lambda consumer, _: consumer.close(autocommit=False),
+}
+
+
+@pytest.mark.contract("P12")
+@simulated(seeds=1)
+def test_a_blocking_call_in_a_listener_is_a_typed_error(lab: Lab) -> None:
+    """P12: it says what works instead; caught by the listener, the join goes on."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer)
+    refused: list[str] = []
+
+    def block(assigned: set[TopicPartition]) -> None:
+        if not assigned:
+            return
+        for name, call in BLOCKING.items():
+            with pytest.raises(RuntimeError) as caught:  # what upstream raises there
+                call(reader.consumer, min(assigned))
+            assert isinstance(caught.value, BlockingCallInListenerError), name
+            assert "commit_async" in str(caught.value), name
+            refused.append(name)
+
+    reader.consumer.subscribe(["t"], listener=Listener(assigned=block))
+    reader.until(lambda: len(reader.log) == 20)
+    assert refused == [*BLOCKING]
+    assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
+
+
+@simulated(seeds=1)
+def test_a_blocking_call_that_the_listener_lets_through(lab: Lab) -> None:
+    """``poll`` raises what upstream raises for a listener, with ours as the cause."""
+    lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer)
+    listener = Listener(assigned=lambda _: reader.consumer.commit())
+    reader.consumer.subscribe(["t"], listener=listener)
+    with pytest.raises(KafkaError, match="callback") as caught:
+        reader.until(lambda: False)
+    assert isinstance(caught.value.__cause__, BlockingCallInListenerError)
+
+
+@pytest.mark.contract("P12")
+@simulated(seeds=1)
+def test_a_listener_saves_positions_and_asks(lab: Lab) -> None:
+    """P12: what is answered without waiting works; P7: what is held is held by then."""
+    tps = lab.topic("t", 2, records=10)
+    lab.topic("u", 1)
+    saved: dict[TopicPartition, int | None] = {}
+    asked: list[Any] = []
+    reader = Reader(lab, SafeConsumer)
+    consumer = reader.consumer
+
+    def assigned(gained: set[TopicPartition]) -> None:
+        if tps[0] in gained and not asked:
+            asked.append(consumer.partitions_for_topic("t"))
+            asked.append(consumer.paused())
+            asked.append(len(consumer.holds()))
+            asked.append(len(consumer.explain(tps[0])))
+
+    def revoked(lost: set[TopicPartition]) -> None:
+        saved.update({tp: consumer.position(tp) for tp in lost})
+
+    listener = Listener(assigned=assigned, revoked=revoked)
+    consumer.subscribe(["t"], listener=listener)
+    consumer.pause(tps[0])
+    reader.owns(tps)
+    assert asked == [{0, 1}, {tps[0]}, 1, 1]
+    consumer.resume(tps[0])
+    reader.until(lambda: len(reader.log) == 20)
+    consumer.subscribe(["t", "u"], listener=listener)
+    reader.owns([*tps, *lab.partitions("u")])
+    assert saved == dict.fromkeys(tps, 10)
+
+
+class ListenerError(Exception):
+    """Raised by a listener."""
+
+
+def _raise(partitions: set[TopicPartition]) -> None:
+    if partitions:
+        raise ListenerError
+
+
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+@both_protocols
+@simulated(seeds=1)
+def test_a_listener_that_raises_loses_nothing(
+    lab: Lab, when: str, assignor: type
+) -> None:
+    """``poll`` raises as upstream's; holds hold, and all records come afterwards."""
+    held, flowing = lab.topic("t", 2, records=10)
+    lab.topic("u", 1, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    listener = Listener()
+    reader.consumer.subscribe(["t", "u"], listener=listener)
+    reader.consumer.pause(held)
+    if when == "revoked":
+        reader.reads(flowing, range(10))
+        listener._revoked = _raise
+        reader.consumer.subscribe(["t"], listener=listener)
+    else:
+        listener._assigned = _raise
+    with pytest.raises(KafkaError, match="callback") as caught:
+        reader.until(lambda: False)
+    assert isinstance(caught.value.__cause__, ListenerError)
+    listener._revoked = listener._assigned = len
+    reader.until(lambda: reader.offsets(flowing) == [*range(10)])
+    reader.is_silent(of=[held])
+    assert reader.consumer.paused() == {held}
+    reader.consumer.resume(held)
+    reader.reads(held, range(10))
+
+
+@simulated(seeds=1)
+def test_what_a_listener_resumes_stands(lab: Lab) -> None:
+    """A hold placed before the first poll, lifted by the listener."""
+    lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer)
+    listener = Listener(assigned=lambda _: reader.consumer.resume("t"))
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.consumer.pause("t")
+    reader.until(lambda: len(reader.log) == 20)
+    assert reader.consumer.holds() == ()
+
+
+Commit = Callable[[set[TopicPartition]], Any]
+
+
+class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+    """Commits, and waits for the answer, before the member rejoins."""
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self.answered = 0
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Commit."""
+        await self._commit(revoked)
+        self.answered += 1
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.contract("P8", "P12")
+@pytest.mark.parametrize("is_awaited", [True, False])
+@both_protocols
+@simulated()
+def test_commit_async_in_a_listener_is_in_time(
+    lab: Lab, assignor: type, *, is_awaited: bool
+) -> None:
+    """P12: nothing that was read before comes twice, here or with another member."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+
+    def commit(revoked: set[TopicPartition]) -> Any:  # noqa: ANN401 - a future
+        # A cooperative rebalance has taken them away: what is assigned is others.
+        named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
+        return reader.consumer.commit_async(named)
+
+    awaiting = AsyncListener(commit)
+    listener = awaiting if is_awaited else Listener(revoked=commit)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.until(lambda: len(reader.log) == 20)
+    settings = {"partition_assignment_strategy": [assignor]}
+    other = lab.member(KafkaConsumer, "t", name="b", **settings)
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    for tp in tps:
+        lab.append(tp, 1, first=10)
+    reader.until(lambda: len(reader.log) + len(other.records) == 22)
+    reader.is_silent(seconds=2)
+    assert len(reader.log) + len(other.records) == 22
+    assert awaiting.answered > 0 or not is_awaited
+
+
+@simulated(seeds=1)
+def test_a_close_whose_listener_raises_leaves_nothing_open(lab: Lab) -> None:
+    """kafka-python leaves a thread and four sockets each time; the error is raised on."""
+    lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer)
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=_raise))
+    reader.until(lambda: len(reader.consumer.assignment()) == 2)
+    with pytest.raises(KafkaError) as raised:
+        reader.consumer.close()
+    assert isinstance(raised.value.__cause__, ListenerError)
+    lab.sleep(1)
+    assert lab.running() == []
+    assert lab.cluster._connections == {}
+    assert reader.consumer.holds() == ()
+    reader.consumer.close()
+
+
+# ------------------------------------------------------------ before a join
+
+
+class NotYet(Exception):  # noqa: N818 - a signal
+    """Raised before a join."""
+
+
+@simulated()
+def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab: Lab) -> None:
+    """However long its timeout; the next poll asks again, and joins once it may."""
+    tps = lab.topic("t", 2, records=5)
+    reader = Reader(lab, SafeConsumer, "t")
+    membership, refusals = Facade(reader.consumer), [NotYet] * 3
+
+    def say() -> None:
+        if refusals:
+            raise refusals.pop()
+
+    membership.ask_before_join(say)
+    for _ in range(3):
+        with pytest.raises(NotYet):
+            reader.poll(600)
+        assert not membership.is_joining()
+    reader.until(lambda: len(reader.log) == 10)
+    refusals += [NotYet] * 2
+    other = lab.member(KafkaConsumer, "t", name="b")
+    for tp in tps:
+        lab.append(tp, 1, first=5)
+    for _ in range(2):
+        with pytest.raises(NotYet):
+            reader.until(lambda: False, each=600)
+    assert lab.now < 60
+    other.stop()
+    reader.until(lambda: all(5 in reader.offsets(tp) for tp in tps))
+    assert all(reader.offsets(tp)[:5] == [*range(5)] for tp in tps)
+
+
+@simulated(seeds=1)
+def test_a_cooperative_join_revokes_nothing_as_it_begins(lab: Lab) -> None:
+    """Only what is no longer subscribed to."""
+    tps = lab.topic("t", 2)
+    lab.topic("u", 1)
+    reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
+    membership = Facade(reader.consumer)
+    reader.owns(tps)
+    assert membership.revokes_on_join() == set()
+    reader.consumer.subscribe(["u"])
+    assert membership.revokes_on_join() == set(tps)
+
+
+# ------------------------------------------------------------ departed, uncommitted
+
+DEPARTURES: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+    "close": lambda consumer, _: consumer.close(autocommit=False),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+    "assign": lambda consumer, other: consumer.assign([other]),
+}
+KNOWN: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
+    "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
+    "marked_offsets": lambda consumer, tp: consumer.marked_offsets({tp: at(5)}),
+    "group_metadata": lambda consumer, _: consumer.group_metadata(),
+}
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    """Return what is committed for an offset."""
+    return OffsetAndMetadata(offset, "", -1)
+
+
+def assigned_at_latest(lab: Lab, **settings: Any) -> tuple[Reader, Told]:  # noqa: ANN401 - Kafka's own
+    """Assign two partitions by hand of which nothing is committed."""
+    told = Told()
+    tps = lab.topic("t", 2, records=3)
+    more = {"group_id": GROUP, "auto_offset_reset": "latest", "hooks": [told]}
+    return Reader(lab, SafeConsumer, tps=tps, **more, **settings), told
+
+
+@pytest.mark.contract("P8")
+@pytest.mark.parametrize("name", DEPARTURES)
+@simulated(seeds=1)
+def test_a_quiet_partition_that_departs_uncommitted_is_told(
+    lab: Lab, name: str
+) -> None:
+    """P8: the next owner would skip; however it departs, and only of what was quiet."""
+    reader, told = assigned_at_latest(lab)
+    p0, p1 = lab.partitions("t")
+    reader.poll(1)
+    reader.consumer.pause(p0)
+    DEPARTURES[name](reader.consumer, p1)
+    reader.consumer.close(autocommit=False)
+    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]
+
+
+@pytest.mark.parametrize("name", [*KNOWN, "never asked"])
+@pytest.mark.parametrize("handover", ["off", "offsets"])
+@simulated(seeds=1)
+def test_nothing_is_told_where_something_may_be_committed(
+    lab: Lab, name: str, handover: str
+) -> None:
+    """By this consumer, or by a producer that it does not see; or nobody knows."""
+    reader, told = assigned_at_latest(lab, pause_handover=handover)
+    (p0, *_) = lab.partitions("t")
+    reader.consumer.pause(p0)
+    if name in KNOWN:
+        reader.poll(1)
+        KNOWN[name](reader.consumer, p0)
+    reader.consumer.close(autocommit=False)
+    assert told.of(HeldPartitionUncommitted) == []
