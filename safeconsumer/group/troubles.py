@@ -96,12 +96,10 @@ _NO_ANSWER = _Judgement(
     "no answer from the broker",
     "check --bootstrap and, in --config, security.protocol",
 )
-# The embedded broker announces no questions about groups, and has no controller.
-_EMBEDDED = "the embedded broker of safeconsumer.testing does not serve this command"
 _NO_CONTROLLER = _Judgement(
     Kind.AWAY,
     "no broker is known to be in charge of the cluster",
-    f"try again, or use Apache Kafka: {_EMBEDDED}",
+    "try again",
 )
 _NOT_NOW = _Judgement(Kind.AWAY, "the broker cannot do it now", "try again")
 _BROKER_REFUSES = _Judgement(Kind.REFUSED, "the broker refuses")
@@ -135,7 +133,7 @@ _TABLE: tuple[tuple[tuple[type[BaseException], ...], _Judgement], ...] = (
         _Judgement(
             Kind.REFUSED,
             "the broker cannot do that",
-            f"use Apache Kafka 2.3 or newer: {_EMBEDDED}",
+            "use Apache Kafka 2.3 or newer",
         ),
     ),
     ((kafka_errors.UnknownBrokerIdError,), _NO_CONTROLLER),
