@@ -41,7 +41,7 @@ class Cluster:
     One or more brokers, numbered from 1, with their topics, groups and transactions.
 
     Args:
-        addresses: where clients are told that the brokers are, in their order.
+        addresses: of the brokers, in their order, as clients hear of them.
         call_later: makes a call after so many seconds; what it returns has ``cancel()``.
         wall: the time of records, in seconds since 1970.
         random: for topics' ids, and for faults that are met by chance.

@@ -36,7 +36,7 @@ class _Asked:
 
 @define
 class _Session:
-    """What a client has asked for and been told before; ``epoch`` is what comes next."""
+    """What a client has asked for and heard before; ``epoch`` is that of its next request."""
 
     number: int
     epoch: int
@@ -231,7 +231,7 @@ def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:
 def _news(
     session: _Session, told: Mapping[_Key, dict[str, Any]], *, is_whole: bool
 ) -> dict[_Key, dict[str, Any]]:
-    """Keep what a session's client has not been told; what had records is last next time."""
+    """Keep what a session's client has not heard; what had records is last next time."""
     news = {}
     for key, answer in told.items():
         state = (answer["high_watermark"], answer.get("log_start_offset", -1))

@@ -34,7 +34,7 @@ class Nodes:
         self._fenced.discard(node)
 
     def named(self) -> list[int]:
-        """Return those that clients are told of."""
+        """Return those that clients hear of."""
         return [node for node in self.addresses if node not in self._fenced]
 
     def fence(self, node: int) -> Callable[[int], int] | None:

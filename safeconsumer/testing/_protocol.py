@@ -106,7 +106,7 @@ class Message:
         Read one request, without its length.
 
         Raises:
-            UnreadableError: it is none, or of a version that is not known.
+            UnreadableError: it cannot be read, or is of an unknown version.
 
         """
         try:

@@ -447,8 +447,9 @@ def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
             hold.wait()
             assert served.get("groups")["groups"]
             assert not asked.done()
-        assert asked.result(20).json()["retention"] == {team.topic: None}
-        assert served.post("preview", **wish).json()["retention"] == {team.topic: None}
+        week = 7 * 24 * 3600.0
+        assert asked.result(20).json()["retention"] == {team.topic: week}
+        assert served.post("preview", **wish).json()["retention"] == {team.topic: week}
         every = team.broker.requests("DescribeConfigs")
         # An answer stands for a minute: an open page looks again with every change.
         assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
