@@ -202,3 +202,35 @@ def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
     lab.append(tp, 1, first=5)
     lab.until(lambda: len(a.records) == 6)
     a.stop()
+
+
+@pytest.mark.contract("P6", "P8")
+@simulated(nodes=3)
+def test_a_broker_that_takes_connections_and_answers_nothing(lab: Lab) -> None:
+    """P8: while one of three brokers stands still, nothing is lost or comes twice."""
+    a, b = two_members(lab, records=5)
+    still = next(n for n in (1, 2, 3) if n != lab.coordinator())
+    lab.cluster.freeze(still)
+    for tp in lab.partitions("t"):
+        lab.append(tp, 5, first=5)
+    lab.sleep(60)
+    lab.cluster.unfreeze(still)
+    reach(lab, 10, a, b)
+    for tp in lab.partitions("t"):
+        assert a.values(tp) + b.values(tp) == list(range(10))
+    a.stop()
+    b.stop()
+
+
+@pytest.mark.contract("P8")
+@simulated()
+def test_a_commit_whose_answer_is_lost(lab: Lab) -> None:
+    """P8: it is sent again, and what was committed is what was read."""
+    (tp,) = lab.topic("t", 1, records=5)
+    a = lab.member(SafeConsumer, "t")
+    lab.until(lambda: len(a.records) == 5)
+    lab.cluster.fail("OffsetCommit", is_lost=True, count=1)
+    a.call(lambda consumer: consumer.commit())
+    assert lab.committed(tp) == 5
+    assert lab.kinds().count("OffsetCommit") == 2
+    a.stop()

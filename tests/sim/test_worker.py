@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from safeconsumer import Limits, Retry, RetryLater, SafeConsumer, Worker
-from tests.sim.lab import GROUP, Lab
+from tests.sim.lab import GROUP, Lab, play
 from tests.sim.playing import simulated
 
 
@@ -123,3 +123,21 @@ def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
     for run in runs:
         run.stop()
     assert lab.running() == []
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_same_seed_is_the_same_work(executor: str) -> None:
+    """Pools, loops and all: every request comes at the same microsecond once more."""
+
+    async def soon(*_: object) -> None:
+        await asyncio.sleep(3)
+
+    def life(lab: Lab) -> tuple[Any, ...]:
+        partitions = lab.topic("t", 3, records=10)
+        handler = soon if executor == "asyncio" else lambda *_: lab.sleep(3)
+        run = Working(lab, handler, "t", executor=executor)
+        lab.until(lambda: all(lab.committed(tp) == 10 for tp in partitions))
+        run.stop()
+        return lab.history()
+
+    assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)
