@@ -7,10 +7,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.harness.listening import Listener
 from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_protocols, both_ways, stock_fails
+from tests.sim.reading import Listener, Reader, both_protocols, both_ways, stock_fails
 
 
 def owner(
