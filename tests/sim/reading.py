@@ -1,10 +1,10 @@
 """A consumer that the test polls itself, and what a test asks about it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -36,6 +36,31 @@ def stock_fails(reason: str) -> pytest.MarkDecorator:
         pytest.param(KafkaConsumer, id="stock", marks=known(reason)),
     ]
     return pytest.mark.parametrize("kind", both)
+
+
+class Listener(ConsumerRebalanceListener):
+    """Calls functions, each with the set of partitions."""
+
+    def __init__(
+        self,
+        assigned: Callable[[set[TopicPartition]], object] = len,
+        revoked: Callable[[set[TopicPartition]], object] = len,
+        lost: Callable[[set[TopicPartition]], object] | None = None,
+    ) -> None:
+        self._assigned, self._revoked = assigned, revoked
+        self._lost = lost or revoked
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Call the function."""
+        self._assigned(set(assigned))
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Call the function."""
+        self._revoked(set(revoked))
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Call the function."""
+        self._lost(set(lost))
 
 
 class Reader:

@@ -16,11 +16,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._faults import Fault
-from tests.harness.listening import Listener
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import (
     COOPERATIVE,
+    Listener,
     Reader,
     both_protocols,
     known,

@@ -11,10 +11,9 @@ from kafka import (
 )
 
 from safeconsumer import SafeConsumer
-from tests.harness.listening import Listener
 from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
-from tests.sim.reading import EAGER, Reader, both_protocols, stock_fails
+from tests.sim.reading import EAGER, Listener, Reader, both_protocols, stock_fails
 
 
 class AsyncListener(AsyncConsumerRebalanceListener):

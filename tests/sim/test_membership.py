@@ -9,10 +9,9 @@ from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events import HeldPartitionUncommitted, RebalanceCompleted
-from tests.harness.listening import Listener
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_protocols, known, stock_fails
+from tests.sim.reading import Listener, Reader, both_protocols, known, stock_fails
 
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 22, 25, 27
 FENCED_INSTANCE_ID = 82

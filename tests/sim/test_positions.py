@@ -8,10 +8,9 @@ import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.harness.listening import Listener
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways, stock_fails
+from tests.sim.reading import Listener, Reader, both_ways, stock_fails
 
 
 def at(offset: int) -> OffsetAndMetadata:

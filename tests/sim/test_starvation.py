@@ -4,10 +4,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.harness.listening import Listener
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways, stock_fails
+from tests.sim.reading import Listener, Reader, both_ways, stock_fails
 
 SLOT = "a batch that was read to its end stays in the slot of what is read next"
 

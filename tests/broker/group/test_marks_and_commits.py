@@ -23,10 +23,10 @@ from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
-from tests.harness.listening import Listener
 from tests.harness.polling import poll_until
 from tests.harness.regression.wire import Wire
 from tests.harness.waiting import wait_for
+from tests.sim.reading import Listener
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
