@@ -44,7 +44,7 @@ class Asked(Reader):
         self.lab.sleep(0.2)
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_an_answer_of_an_ended_ownership_sets_nothing(lab: Lab) -> None:
     """1. It is asked. 2. The partition goes, and has more records. 3. It is asked anew."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -62,7 +62,7 @@ def test_an_answer_of_an_ended_ownership_sets_nothing(lab: Lab) -> None:
     assert reader.offsets(p0) == [8, 9]
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_one_answer_for_what_stayed_and_what_did_not(lab: Lab) -> None:
     """Partition by partition; what stayed is not asked for again."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -81,7 +81,7 @@ def test_one_answer_for_what_stayed_and_what_did_not(lab: Lab) -> None:
     assert reader.offsets(p0) == [5]
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab: Lab) -> None:
     """As upstream has it."""
     (p0,) = lab.topic("t", 1, records=10)
@@ -94,7 +94,7 @@ def test_an_answer_that_a_seek_has_overtaken_sets_nothing(lab: Lab) -> None:
     assert reader.offsets(p0) == [7, 8, 9]
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab: Lab) -> None:
     """To the end, to 5, to the end again: where the end was at first is over."""
     (p0,) = lab.topic("t", 1, records=3)
@@ -116,14 +116,14 @@ def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab: Lab) -> N
     assert reader.offsets(p0) == [0, 1, 2, 8]
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
     """A program that seeks to the end in front of every poll gets there."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
     reader.take(3)
     slow = lab.cluster.fail("ListOffsets", delay=0.25)
-    for number in range(40):
+    for number in range(20):
         reader.consumer.seek_to_end(p0)
         reader.poll(0.1)
         lab.append(p0, 1, first=3 + number)
@@ -132,7 +132,7 @@ def test_to_ask_for_the_same_again_starves_nobody(lab: Lab) -> None:
     assert len(reader.log) > 3
 
 
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_a_failure_of_what_has_departed_delays_nobody(lab: Lab) -> None:
     """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -148,7 +148,7 @@ def test_a_failure_of_what_has_departed_delays_nobody(lab: Lab) -> None:
 
 
 @pytest.mark.contract("P10")
-@simulated(nodes=2)
+@simulated(seeds=1, nightly=10, nodes=2)
 def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
     """P10: 1. The leader goes down, and nobody takes over. 2. It is back, and asked."""
     p0, p1 = lab.topic("t", 2, records=3)
@@ -156,7 +156,7 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
     reader.take(6)
     away = lab.cluster.log(*p0).leader
     lab.cluster.down(away, failover=None)
-    reader.is_silent(seconds=30)
+    reader.is_silent(seconds=10)
     lab.cluster.up(away)
     lab.append(p0, 1, first=3)
     reader.reads(p0, [3])

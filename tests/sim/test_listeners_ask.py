@@ -173,7 +173,7 @@ class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # un
 @pytest.mark.contract("P8", "P12")
 @pytest.mark.parametrize("is_awaited", [True, False])
 @both_protocols
-@simulated()
+@simulated(seeds=1, nightly=10)
 def test_commit_async_in_a_listener_is_in_time(
     lab: Lab, assignor: type, *, is_awaited: bool
 ) -> None:
@@ -225,7 +225,7 @@ class NotYet(Exception):  # noqa: N818 - a signal
     """Raised before a join."""
 
 
-@simulated()
+@simulated(seeds=1, nightly=10)
 def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab: Lab) -> None:
     """However long its timeout; the next poll asks again, and joins once it may."""
     tps = lab.topic("t", 2, records=5)

@@ -39,7 +39,7 @@ in_flight = pytest.mark.parametrize("in_flight", [True, False])
 @pytest.mark.contract("P10")
 @both_ways
 @in_flight
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(
     lab: Lab, how: str, *, in_flight: bool
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_resume_on_another_thread_ends_the_wait_of_an_hour(
 
 
 @in_flight
-@simulated(seeds=2)
+@simulated(seeds=3, nightly=50)
 def test_a_resume_at_any_moment_of_a_poll_is_not_missed(
     lab: Lab, *, in_flight: bool
 ) -> None:
@@ -79,7 +79,7 @@ def test_a_resume_at_any_moment_of_a_poll_is_not_missed(
 @pytest.mark.contract("P2", "P10")
 @both_ways
 @in_flight
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_an_expiry_ends_the_wait_and_never_early(
     lab: Lab, how: str, *, in_flight: bool
 ) -> None:
@@ -98,7 +98,7 @@ def test_an_expiry_ends_the_wait_and_never_early(
 
 
 @pytest.mark.contract("P1")
-@simulated(seeds=2)
+@simulated(seeds=1, nightly=10)
 def test_a_pause_during_the_wait_is_obeyed(lab: Lab) -> None:
     """P1: the final check comes after the wait; what was taken goes back."""
     p0, p1 = lab.topic("t", 2, records=3)

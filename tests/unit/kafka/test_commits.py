@@ -4,11 +4,13 @@ import time
 from contextlib import suppress
 
 from kafka import TopicPartition
+from kafka.consumer.subscription_state import OffsetResetStrategy
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.handover.carrying import Question
 from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.events import RebalanceCompleted
 from safeconsumer.holds.scope import partition
 from tests.harness.holds.lab import LedgerLab
@@ -181,3 +183,15 @@ def test_without_a_ledger_nothing_is_compared() -> None:
     watch.lost()
     assert watch.departed(frozenset({A})) == frozenset()
     assert watch.completed(1, "me") == frozenset()
+
+
+def test_a_topic_that_is_not_known_for_a_while_keeps_its_count() -> None:
+    """Metadata without its partitions says nothing about them: what comes is added (W12)."""
+    subscription = LedgerSubscription(offset_reset_strategy="latest")
+    subscription.begin_added_at_start()
+    for partitions in ([0], [], [0, 1]):
+        subscription.note_partitions({"orders": partitions})
+    subscription.assign_from_user([A, B])
+    subscription.reset_missing_positions()
+    strategies = [subscription.assignment[tp].reset_strategy for tp in (A, B)]
+    assert strategies == [OffsetResetStrategy.LATEST, OffsetResetStrategy.EARLIEST]

@@ -1,0 +1,99 @@
+"""Which partitions count as added, so that ``latest`` passes over nothing of them (W12)."""
+
+import pytest
+from kafka import KafkaConsumer
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.facade import Facade
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_protocols
+
+
+def reading(lab: Lab, *topics: str, **settings: object) -> Reader:
+    """Make a member that reads added partitions from their start, as a worker's does."""
+    more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
+    reader = Reader(lab, SafeConsumer, *topics, **more)
+    Facade(reader.consumer).begin_added_at_start()
+    return reader
+
+
+@pytest.mark.contract("W12")
+@both_protocols
+@simulated(seeds=1, nightly=10)
+def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(
+    lab: Lab, assignor: type
+) -> None:
+    """W12: also what was written before anybody noticed, and with two members."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = reading(lab, "t", assignor=assignor)
+    reader.owns([p0])
+    reader.poll(1)
+    settings = {"partition_assignment_strategy": [assignor]}
+    other = lab.member(KafkaConsumer, "t", name="b", **settings)
+    lab.sleep(1)
+    reader.poll(5)
+    other.stop()
+    lab.cluster.add_partitions("t", 3)
+    _, p1, p2 = lab.partitions("t")
+    for tp in (p1, p2):
+        lab.append(tp, 4)
+    reader.owns([p0, p1, p2])
+    lab.append(p0, 1, first=3)
+    reader.until(lambda: len(reader.log) >= 9)
+    assert reader.offsets(p0) == [3]
+    assert reader.offsets(p1) == reader.offsets(p2) == [*range(4)]
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1, nightly=10)
+def test_what_comes_while_a_leader_assigns_is_added(lab: Lab) -> None:
+    """W12: metadata that has it may come before the join is complete that has it not."""
+    p0, p1 = lab.topic("t", 2, records=1)
+    reader = reading(lab, "t", metadata_max_age_ms=500)
+    assert reader.consumer.partitions_for_topic("t") == {0, 1}
+    late = lab.cluster.fail("SyncGroup", is_held=True)
+    reader.until(lambda: late.kept)
+    lab.cluster.add_partitions("t", 3)
+    p2 = lab.partitions("t")[2]
+    lab.append(p2, 2)
+    lab.sleep(3)
+    late.end()
+    reader.owns([p0, p1, p2])
+    reader.reads(p2, [0, 1])
+    lab.append(p1, 1)
+    reader.reads(p1, [1])
+
+
+@simulated(seeds=1, nightly=10)
+def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab: Lab) -> None:
+    """What it gained while nobody here read it was not added while this member ran."""
+    (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
+    reader = reading(lab, "t")
+    reader.owns([p0])
+    reader.consumer.subscribe(["u"])
+    reader.owns([q0])
+    lab.cluster.add_partitions("t", 2)
+    p1 = lab.partitions("t")[1]
+    lab.append(p1, 3)
+    reader.consumer.subscribe(["t", "u"])
+    reader.owns([p0, p1, q0])
+    reader.poll(1)
+    lab.append(p1, 1, first=3)
+    reader.until(lambda: 3 in reader.offsets(p1))
+    assert reader.offsets(p1) == [3]
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1, nightly=10)
+def test_a_topic_that_was_made_again_smaller_may_grow(lab: Lab) -> None:
+    """W12: the count of the topic before it says nothing about this one."""
+    tps = lab.topic("t", 4)
+    reader = reading(lab, "t", metadata_max_age_ms=500)
+    reader.owns(tps)
+    lab.cluster.delete_topic("t")
+    lab.cluster.create_topic("t", 1)
+    reader.owns(tps[:1])
+    lab.cluster.add_partitions("t", 2)
+    lab.append(tps[1], 3)
+    reader.reads(tps[1], range(3))
