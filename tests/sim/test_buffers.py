@@ -261,8 +261,10 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
 ) -> None:
     """In order, once, whatever was taken of their batch, and counted once."""
     told, asked = Told(), list[int]()
-    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message))
     reader = Meddled(lab, hooks=[told], parked_max_bytes=1500, decoder=decoder)
+    lab.cluster.on_request = lambda _, message: asked.extend(
+        offset for tp in reader.tps for offset in offsets_in(message, tp)
+    )
     for number in range(taken):
         reader.meddler.at(
             number * taken + taken, lambda: reader.consumer.pause(*reader.tps)

@@ -229,4 +229,4 @@ def corrupt(lab: Lab, tp: TopicPartition) -> None:
     lab.append(tp)
     batches = lab.cluster.log(*tp).batches
     last = batches.pop()
-    batches.append(Batch(last.header, last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
+    batches.append(Batch(last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
