@@ -5,11 +5,11 @@ from itertools import chain, combinations
 from typing import Any
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.testing._batches import Batch
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways, known, stock_fails
@@ -229,4 +229,4 @@ def corrupt(lab: Lab, tp: TopicPartition) -> None:
     lab.append(tp)
     batches = lab.cluster.log(*tp).batches
     last = batches.pop()
-    batches.append(Batch(last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
+    batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
