@@ -48,6 +48,7 @@ class Cluster:
         clock: the time in the log of requests, in seconds; None takes ``wall``.
 
     Attributes:
+        id: what clients know the cluster by; no other has it.
         requests: the requests taken up, oldest first; the last 100,000 are kept.
         on_request: called for each of them, with its entry and what was asked.
         creates_topics: whether clients that may do so make topics by asking for them.
@@ -68,6 +69,7 @@ class Cluster:
         self.wall = wall
         self.random = random or Random()  # noqa: S311  nothing to be kept secret
         self.clock = clock or wall
+        self.id = f"embedded-{self.random.getrandbits(64):016x}"
         self.creates_topics = True
         self.default_partitions = 1
         self.acls: Sequence[tuple[Mapping[str, object], Mapping[str, object]]] | None

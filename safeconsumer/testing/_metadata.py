@@ -12,7 +12,6 @@ from safeconsumer.testing._topics import Topic
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
-_CLUSTER_ID = "embedded"
 # What a principal may do to a topic; without an authorizer that is all: read, write,
 # create, delete, alter, describe, describe and alter settings.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
@@ -55,7 +54,7 @@ class Metadata:
             told = [self._asked_topic(exchange, one) for one in body.topics]
         exchange.reply(
             brokers=self._brokers("node_id"),
-            cluster_id=_CLUSTER_ID,
+            cluster_id=self._cluster.id,
             controller_id=self._cluster.nodes.named()[0],
             topics=told,
         )
@@ -137,7 +136,7 @@ class Metadata:
 
     def _describe_cluster(self, exchange: Exchange) -> None:
         exchange.reply(
-            cluster_id=_CLUSTER_ID,
+            cluster_id=self._cluster.id,
             controller_id=self._cluster.nodes.named()[0],
             brokers=self._brokers("broker_id"),
         )

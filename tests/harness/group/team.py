@@ -63,7 +63,7 @@ class Team:
             TopicAlreadyExistsError,
             limit=60,
         )
-        if topic is not None and self.is_real:
+        if topic is not None:
             self._closing.callback(broker.delete_topic, topic)
         self.producer = KafkaProducer(**broker.client_config)
         self._closing.callback(self.producer.close, timeout=2)
