@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from safeconsumer import SafeConsumer
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 
@@ -38,69 +37,6 @@ def exported() -> Iterator[Exported]:
 def names(exported: Exported) -> list[str]:
     """Return the last word of each span's name."""
     return [span.name.split()[-1] for span in exported.get_finished_spans()]
-
-
-@pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
-def test_iteration_gives_a_span_for_each_record(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    kafka_topic: Callable[..., str],
-    exported: Exported,
-    kind: Any,  # noqa: ANN401 - upstream's
-) -> None:
-    """As many as stock, a child of whoever sent it, also behind the first of a poll."""
-    topic = kafka_topic(partitions=1)
-    with KafkaProducer(**kafka_broker.client_config) as producer:
-        for number in range(20):
-            producer.send(topic, b"%d" % number)
-    assert names(exported) == 20 * ["send"]
-    sent = [span.context.span_id for span in exported.get_finished_spans()]
-    exported.clear()
-    consumer = kind(
-        topic,
-        **kafka_broker.client_config,
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=20_000,
-    )
-    try:
-        values = [next(consumer).value for _ in range(20)]
-    finally:
-        consumer.close()
-    assert values == [b"%d" % number for number in range(20)]
-    assert names(exported) == 20 * ["receive"]
-    parents = [span.parent for span in exported.get_finished_spans()]
-    assert [one.span_id for one in parents if one is not None] == sent
-
-
-def test_an_iteration_that_runs_is_instrumented_from_then_on(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    kafka_topic: Callable[..., str],
-) -> None:
-    """And no longer once that is over: in the middle of what a poll returned."""
-    topic = kafka_topic(partitions=1)
-    with KafkaProducer(**kafka_broker.client_config) as producer:
-        for number in range(9):
-            producer.send(topic, b"%d" % number)
-    found = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(found))
-    consumer = SafeConsumer(
-        topic,
-        **kafka_broker.client_config,
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=20_000,
-    )
-    instrumentor = KafkaInstrumentor()
-    try:
-        values = [next(consumer).value for _ in range(3)]
-        instrumentor.instrument(tracer_provider=provider)
-        values += [next(consumer).value for _ in range(3)]
-        instrumentor.uninstrument()
-        values += [next(consumer).value for _ in range(3)]
-    finally:
-        instrumentor.uninstrument()
-        consumer.close()
-    assert values == [b"%d" % number for number in range(9)]
-    assert names(found) == 3 * ["receive"]
 
 
 _BEFORE = """

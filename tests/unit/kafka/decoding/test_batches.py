@@ -354,7 +354,7 @@ def test_nothing_is_kept(data: bytes) -> None:
     given = data, TOPIC, append_time, epoch, ConsumerRecord
 
     def often() -> None:
-        for _ in range(100):
+        for _ in range(50):
             for call in (_batches.check, read):
                 try:
                     call(data, 0, COUNT)
@@ -378,4 +378,4 @@ def test_nothing_is_kept(data: bytes) -> None:
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
     # Other threads keep something now and then; what is ours would be kept each time.
-    assert min(grown) < 600, "an object each time would be more"
+    assert min(grown) < 600, "an object of 16 bytes each time would be 800"

@@ -58,8 +58,9 @@ def test_every_codec_from_the_middle(codec: int) -> None:
     rows = [Row(5, b"k", b"v" * 50, (("h", b"1"), ("n", None)))] * 100
     first, after = written(10, rows, Frame(codec=codec))
     second, _ = written(after, rows, Frame(codec=codec))
-    case = Case(data=first + second, fetch_offset=60, takes=(7,))
-    assert _offsets(case) == [*range(60, 210)]
+    for at in (60, 110, 160, 210):  # in the first, and behind it
+        case = Case(data=first + second, fetch_offset=at, takes=(7,))
+        assert _offsets(case) == [*range(at, 210)]
 
 
 @each("count", [1, 2, 1200])

@@ -6,7 +6,7 @@ import logging
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer._kafka.decoding import frames
@@ -82,6 +82,7 @@ def test_cut_anywhere() -> None:
     _agree(SMALL, [bytes([byte]) for byte in data])
 
 
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, len(_written(LARGE))), max_size=12))
 def test_large_answers_cut_anywhere(places: list[int]) -> None:
     """Larger than the scratch, so that they are received into their own memory."""

@@ -1,0 +1,69 @@
+"""OpenTelemetry's instrumentor of kafka-python sees each record of an iteration."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from opentelemetry.instrumentation.kafka import KafkaInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from safeconsumer import SafeConsumer
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
+
+
+@contextmanager
+def instrumented() -> Iterator[InMemorySpanExporter]:
+    """Have kafka-python instrumented for the block; what is recorded stays."""
+    found = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(found))
+    instrumentor = KafkaInstrumentor()
+    instrumentor.instrument(tracer_provider=provider)
+    try:
+        yield found
+    finally:
+        instrumentor.uninstrument()
+
+
+def names(found: InMemorySpanExporter) -> list[str]:
+    """Return the last word of each span's name."""
+    return [span.name.split()[-1] for span in found.get_finished_spans()]
+
+
+@pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
+@simulated(seeds=1)
+def test_iteration_gives_a_span_for_each_record(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """As many as stock, a child of whoever sent it, also behind the first of a poll."""
+    (tp,) = lab.topic("t", 1)
+    with instrumented() as found:
+        with KafkaProducer(**lab.connection) as producer:
+            for number in range(20):
+                producer.send("t", b"%d" % number)
+        assert names(found) == 20 * ["send"]
+        sent = [span.context.span_id for span in found.get_finished_spans()]
+        found.clear()
+        reader = Reader(lab, kind, tps=[tp], how="iterate")
+        reader.reads(tp, range(20))
+    assert names(found) == 20 * ["receive"]
+    parents = [span.parent for span in found.get_finished_spans()]
+    assert [one.span_id for one in parents if one is not None] == sent
+
+
+@simulated(seeds=1)
+def test_an_iteration_that_runs_is_instrumented_from_then_on(lab: Lab) -> None:
+    """And no longer once that is over: in the middle of what a poll returned."""
+    (tp,) = lab.topic("t", 1, records=9)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
+    reader.take(3)
+    with instrumented() as found:
+        reader.take(3)
+    reader.take(3)
+    assert reader.offsets(tp) == [*range(9)]
+    assert names(found) == 3 * ["receive"]
