@@ -1,0 +1,116 @@
+"""Remembers logs: where they began, what readers are not given, what is committed."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import takewhile
+
+from kafka import TopicPartition
+
+from safeconsumer.testing._batches import Batch
+from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._log import Log
+
+
+class Logs:
+    """
+    What was ever in the partitions, also after retention has deleted it.
+
+    Attributes:
+        starts: where each partition began, and where retention moved that since.
+        committed: the group's offsets, as they were last seen.
+        deleted: the records that retention has deleted.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, topics: tuple[str, ...]) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._topics = topics
+        self.starts: dict[TopicPartition, list[int]] = {}
+        self.committed: dict[TopicPartition, int] = {}
+        self._marks: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._aborted: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._transactional: dict[TopicPartition, list[Batch]] = defaultdict(list)
+        self._read: dict[TopicPartition, int] = {}
+        self.look()
+
+    def log(self, tp: TopicPartition) -> Log:
+        """Return the cluster's own log of a partition."""
+        return self._cluster.log(tp.topic, tp.partition)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Return the partitions of all topics that are consumed."""
+        for name in self._topics:
+            for number in range(len(self._cluster.topics.get(name).logs)):
+                yield TopicPartition(name, number)
+
+    def look(self) -> None:
+        """Take note of what is new; before and after anything is deleted."""
+        for tp in self.partitions():
+            log = self.log(tp)
+            starts = self.starts.setdefault(tp, [0])
+            if log.start != starts[-1]:
+                starts.append(log.start)
+            self._note(tp, log)
+
+    def _note(self, tp: TopicPartition, log: Log) -> None:
+        before = self._read.get(tp, 0)
+        self._read[tp] = log.end
+        if log.end == before:
+            return
+        for batch in takewhile(lambda one: one.base >= before, reversed(log.batches)):
+            if batch.header.is_control_batch:
+                self._marks[tp].update(range(batch.base, batch.end))
+            elif batch.header.is_transactional:
+                self._transactional[tp].append(batch)
+        for one in log.aborted:
+            if one.last < before:
+                continue  # it was noted when its end came
+            for batch in self._transactional[tp]:
+                is_its = batch.header.producer_id == one.producer_id
+                if is_its and one.first <= batch.base < one.last:
+                    self._aborted[tp].update(range(batch.base, batch.end))
+
+    def newly_committed(self) -> dict[TopicPartition, int]:
+        """Return the group's offsets that differ from those last seen."""
+        now = {
+            TopicPartition(*tp): one.offset
+            for tp, one in self._cluster.committed(self._group).items()
+        }
+        new = {tp: at for tp, at in now.items() if self.committed.get(tp) != at}
+        self.committed.update(new)
+        return new
+
+    def given(
+        self, tp: TopicPartition, first: int, end: int, *, is_committed: bool
+    ) -> list[int]:
+        """Return the offsets from ``first`` to ``end`` that a reader gets records of."""
+        self.look()
+        hidden = self._marks[tp]
+        if is_committed:
+            hidden = hidden | self._aborted[tp]
+        return [offset for offset in range(first, end) if offset not in hidden]
+
+    def is_next(
+        self, tp: TopicPartition, position: int, found: int, *, is_committed: bool
+    ) -> bool:
+        """
+        Whether a reader at ``position`` may be given ``found`` as its next record.
+
+        It may if nothing visible is in between. Retention sends a reader whose position
+        is deleted to a start of the log.
+        """
+        begins = [position, *(at for at in self.starts[tp] if position < at <= found)]
+        return any(
+            begin <= found
+            and not self.given(tp, begin, found, is_committed=is_committed)
+            for begin in begins
+        )
+
+    def has_read_all(
+        self, tp: TopicPartition, position: int, *, is_committed: bool
+    ) -> bool:
+        """Whether a reader at this position has been given all there is."""
+        self.look()
+        log = self.log(tp)
+        first = max(position, log.start)
+        return not self.given(tp, first, log.end, is_committed=is_committed)

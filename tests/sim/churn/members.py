@@ -1,0 +1,272 @@
+"""Programs of a churn: they poll, iterate or are Workers, and do what they are told to."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define
+from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.errors import (
+    FencedInstanceIdError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+)
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import Limits, Retry, SafeConsumer, Worker
+from tests.sim.churn.judge import Book, short
+from tests.sim.lab import Lab
+
+_STEP = 20.0  # seconds after which one who naps looks whether the churn is over
+_AT_ONCE = 25  # records that an iteration takes before its program does something else
+
+
+@define
+class Told(ConsumerRebalanceListener):
+    """Writes into the book what the listener is told."""
+
+    book: Book
+
+    def on_partitions_assigned(self, assigned: Any) -> None:  # noqa: ANN401 - upstream's
+        """Note what is given."""
+        self.book.assigned(assigned)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:  # noqa: ANN401
+        """Note what is given up."""
+        self.book.revoked(revoked)
+
+    def on_partitions_lost(self, lost: Any) -> None:  # noqa: ANN401
+        """Note what is lost."""
+        self.book.lost(lost)
+
+
+class Member:
+    """
+    A program in a process of its own that consumes topics.
+
+    Attributes:
+        todo: what it does next in the thread that polls.
+        is_over: it is to close its consumer and end.
+        is_calm: it is to do nothing more that holds up the others.
+        has_ended: by itself, or because it was told to.
+    """
+
+    def __init__(
+        self, lab: Lab, book: Book, topics: list[str], settings: dict[str, Any]
+    ) -> None:
+        self.lab, self.book, self.topics = lab, book, topics
+        self.todo: deque[Callable[[], None]] = deque()
+        self.is_over = self.is_calm = self.has_ended = False
+        self.consumer: Any = None
+        self.instance = settings.get("group_instance_id")
+        self.process, self.thread = lab.start(book.name, lambda: self._live(settings))
+
+    def _live(self, settings: dict[str, Any]) -> None:
+        try:
+            self.consumer = SafeConsumer(**self.lab.settings(**settings))
+            self.subscribe(self.topics)
+            self.run()
+        except KafkaTimeoutError as error:  # no broker could be reached at the start
+            self.book.say(f"could not begin: {error}")
+        except FencedInstanceIdError:
+            self.book.left("fenced")
+        finally:
+            self.has_ended = True
+        if self.consumer is not None:
+            self.consumer.close(autocommit=False)
+        self.book.left("closed")
+
+    def run(self) -> None:
+        """Poll until it is over."""
+        while not self.is_over:
+            self._do_what_is_told()
+            self.take()
+            self._look()
+
+    def take(self) -> None:
+        """Poll once."""
+        most = self.lab.rng.choice((1, 7, 50))
+        for tp, records in self.consumer.poll(self.poll_ms, max_records=most).items():
+            self.book.delivered(tp, [one.offset for one in records])
+
+    @property
+    def poll_ms(self) -> int:
+        """How long a poll waits."""
+        return int(self.consumer.config["consumer_timeout_ms"])
+
+    def stop(self) -> None:
+        """Let it end, soon."""
+        self.is_over = True
+
+    def _do_what_is_told(self) -> None:
+        while self.todo:
+            self.todo.popleft()()
+
+    def _look(self) -> None:
+        self.book.looked(self.consumer.paused())
+        for tp in sorted(self.book.owned):
+            try:
+                position = self.consumer.position(tp, timeout_ms=0)
+            except (KafkaError, IllegalStateError):  # it has left meanwhile
+                continue
+            if position is not None:
+                self.book.stands(tp, position)
+
+    # What any thread may do
+
+    def pause(self, owner: str, scope: str, seconds: float | None) -> None:
+        """Place a hold, unless what is paused is not consumed here now."""
+        began = self.lab.now
+        try:
+            if scope == "@all":
+                self.consumer.pause_all(owner=owner, for_=seconds)
+            else:
+                self.consumer.pause(scope, owner=owner, for_=seconds)
+        except IllegalStateError as error:
+            self.book.say(f"{type(error).__name__}: {scope}")
+            return
+        until = float("inf") if seconds is None else began + seconds
+        self.book.placed(owner, scope, until)
+
+    def resume(self, owner: str, scope: str) -> None:
+        """Lift a hold."""
+        self.book.lifted(owner, scope)
+        self.consumer.resume(scope, owner=owner)
+
+    def hold_for_a_block(self, scope: str, seconds: float) -> None:
+        """Hold with ``held`` for the length of a block."""
+        owner = f"block-{next(self.lab.world.serial)}"
+        try:
+            with self.consumer.held(scope, owner=owner):
+                self.book.placed(owner, scope)
+                self.nap(seconds)
+                self.book.lifted(owner, scope)
+        except IllegalStateError as error:
+            self.book.say(f"{type(error).__name__}: {scope}")
+
+    def nap(self, seconds: float) -> None:
+        """Do nothing for so long, or until the churn is over."""
+        self.book.say(f"naps for {seconds:.0f} s")
+        end = self.lab.now + seconds
+        while self.lab.now < end and not (self.is_calm or self.is_over):
+            self.lab.sleep(min(_STEP, end - self.lab.now))
+
+    def calm_down(self) -> None:
+        """Lift all holds but those that end by themselves."""
+        self.is_calm = True
+        for owner, scope in list(self.book.holds):
+            if not owner.startswith("block"):
+                self.resume(owner, scope)
+
+    # What only the thread that polls may do
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Subscribe, perhaps to other topics than before, unless a hold forbids that."""
+        try:
+            self.consumer.subscribe(topics, listener=Told(self.book))
+        except IllegalStateError as error:
+            self.book.say(f"subscribe: {error}")
+            return
+        self.topics = topics
+        self.book.say(f"subscribed to {topics}")
+
+    def unsubscribe(self) -> None:
+        """Give up all it has."""
+        self.consumer.unsubscribe()
+        self.book.left("unsubscribed")
+        self.topics = []
+
+    def seek(self) -> None:
+        """Go back to somewhere it has been."""
+        assigned = self.consumer.assignment()
+        known = [
+            tp
+            for tp, one in sorted(self.book.owned.items())
+            if one.next is not None and tp in assigned
+        ]
+        if known:
+            tp = self.lab.rng.choice(known)
+            start = self.book.judge.logs.log(tp).start
+            to = self.lab.rng.randint(start, max(start, self.book.owned[tp].next))
+            self.consumer.seek(tp, to)
+            if tp in self.book.owned:
+                self.book.sought(tp, to)
+
+    def commit(self, kind: str) -> None:
+        """Commit: what was delivered (sync, async), or offsets of the book."""
+        offsets = {
+            tp: OffsetAndMetadata(one.next, "", -1)
+            for tp, one in self.book.owned.items()
+            if one.next is not None
+        }
+        try:
+            if kind == "async":
+                self.consumer.commit_async()
+            elif kind == "sync":
+                self.consumer.commit(timeout_ms=20_000)
+            elif offsets:
+                self.consumer.commit(offsets, timeout_ms=20_000)
+            self.book.say(f"commit, {kind}: {short(*offsets)}")
+        except KafkaError as error:
+            self.book.say(f"commit: {type(error).__name__}")
+
+
+class Iterating(Member):
+    """A member that iterates over its consumer."""
+
+    def take(self) -> None:
+        """Take some records, until there are none for a while or there is more to do."""
+        for taken, record in enumerate(self.consumer, start=1):
+            tp = TopicPartition(record.topic, record.partition)
+            self.book.delivered(tp, [record.offset])
+            if self.todo or self.is_over or taken == _AT_ONCE:
+                break
+
+
+class Working(Member):
+    """A member that is a Worker; the listener is the consumer's, beneath the worker's."""
+
+    worker: Worker | None = None
+
+    def run(self) -> None:
+        """Work until it is stopped."""
+        rng = self.lab.rng
+        self.book.is_worker = True
+        self.worker = Worker(
+            self.consumer,
+            self._handle,
+            order="partition",
+            concurrency=rng.choice((1, 4, 8)),
+            limits=Limits(records=rng.choice((20, 200))),
+            retry=Retry(attempts=10),
+        )
+        self.worker.run()
+
+    def stop(self) -> None:
+        """Let it end, soon."""
+        super().stop()
+        if self.worker is not None:
+            self.worker.stop()
+
+    def _handle(self, record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
+        rng, tp = self.lab.rng, TopicPartition(record.topic, record.partition)
+        done = self.book.begins(tp, record.offset)
+        if self.is_calm:
+            done()
+            return
+        if rng.random() < 0.02:
+            self.lab.sleep(rng.choice((10, 100, 400)))
+        elif rng.random() < 0.5:
+            self.lab.sleep(rng.uniform(0, 2))
+        if rng.random() < 0.05:
+            message = "once more"
+            raise ValueError(message)
+        done()
+
+
+def in_another_thread(member: Member, call: Callable[[], None]) -> None:
+    """Call something in a thread of its own in the member's program."""
+    thread = threading.Thread(target=call, name="other")
+    member.lab.world.spawn(thread.start, "other's start", member.process)

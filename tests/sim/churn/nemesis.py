@@ -1,0 +1,500 @@
+"""Lets everything happen to a group, by chance, for minutes; then repairs it all."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import frozen
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from safeconsumer import Control
+from safeconsumer.group import topics as control_topics
+from tests.sim.churn.judge import Judge, Unrest
+from tests.sim.churn.logs import Logs
+from tests.sim.churn.members import Iterating, Member, Working, in_another_thread
+from tests.sim.churn.outsiders import Operator, Transactional
+from tests.sim.lab import GROUP, Lab
+
+TOPICS = {"t": 4, "u": 2, "v": 1}
+NODES = 3
+_MOST_MEMBERS, _MOST_WORKERS = 4, 2
+_MOST_PARTITIONS = 6  # of one topic
+_OWNERS = ("app", "ops", "guard")
+_ASSIGNORS = (
+    RangePartitionAssignor,
+    StickyPartitionAssignor,
+    CooperativeStickyAssignor,
+    CooperativeStickyAssignor,
+)
+_ERRORS = {  # by Kafka's numbers, each as a broker answers that request
+    "Heartbeat": (15, 16, 27),
+    "JoinGroup": (14, 15, 16),
+    "SyncGroup": (15, 16, 27),
+    "OffsetFetch": (14, 16),
+    "OffsetCommit": (14, 16, 27),
+    "FindCoordinator": (15,),
+    "Fetch": (6, 5),
+    "ListOffsets": (6,),
+    "Metadata": (5,),
+}
+_CONTROL = Control(operator_topic="ops", group_topic="own", status_topic="status")
+
+
+@frozen(kw_only=True)
+class Churn:
+    """
+    What is played: how long, with whom, how patiently.
+
+    Attributes:
+        minutes: virtual minutes until everything is repaired.
+        are_workers: members are Workers, else they poll and iterate.
+        is_controlled: whether operators hold the group; None: the seed decides.
+        poll_ms: how long a poll waits, and a Fetch at a broker.
+        wanted: what must have been seen, and how often.
+    """
+
+    minutes: float = 30.0
+    are_workers: bool = False
+    is_controlled: bool | None = None
+    poll_ms: int = 10_000
+    wanted: Mapping[str, int] = MappingProxyType(
+        {
+            "delivered": 20,
+            "gained": 3,
+        }
+    )
+
+
+class Nemesis:
+    """Draws what happens next in one world."""
+
+    def __init__(self, lab: Lab, churn: Churn) -> None:
+        self.lab, self.rng, self.churn = lab, lab.rng, churn
+        self.members: list[Member] = []
+        self.leaving: list[Member] = []
+        self._names = (f"m{number}" for number in range(10**6))
+        self._assignor = self.rng.choice(_ASSIGNORS)
+        self._is_static = self.rng.random() < 0.3
+        self._is_controlled = self.rng.random() < 0.3
+        if churn.is_controlled is not None:
+            self._is_controlled = churn.is_controlled
+        self._most = _MOST_WORKERS if churn.are_workers else _MOST_MEMBERS
+        self._down: int | None = None
+        for topic, count in TOPICS.items():
+            lab.topic(topic, count, records=20)
+        self.logs = Logs(lab.cluster, GROUP, tuple(TOPICS))
+        self.judge = Judge(lab=lab, logs=self.logs)
+        self.judge.begin()
+        self.operator = self._control() if self._is_controlled else None
+        self.transactional = Transactional(lab)
+
+    def _control(self) -> Operator:
+        for name in ("ops", "own"):
+            self.lab.cluster.create_topic(name, 1, control_topics.HOLDS_SETTINGS)
+        self.lab.cluster.create_topic("status", 1, control_topics.STATUS_SETTINGS)
+        return Operator(self.lab, self.judge)
+
+    def run(self) -> Judge:
+        """Play, repair, and wait until nothing is left to be delivered."""
+        # Control costs five times as much: each member reads three topics more.
+        share = 1 / 3 if self._is_controlled else 1.0
+        end = self.lab.now + 60 * self.churn.minutes * share
+        actions = self._actions()
+        self.join()
+        while self.lab.now < end:
+            self.lab.sleep(self.rng.expovariate(1 / 8))
+            self._bury()
+            (action,) = self.rng.choices(list(actions), list(actions.values()))
+            (action if self.members else self.join)()
+        self._repair()
+        self._finish()
+        self.judge.worth_seeing(self.churn.wanted)
+        return self.judge
+
+    def _actions(self) -> dict[Callable[[], None], float]:
+        """Return what may happen, and how likely each is."""
+        always: dict[Callable[[], None], float] = {
+            self.pause: 8,
+            self.resume: 10,
+            self.held: 1,
+            self.produce: 4,
+            self.write_transaction: 1.5,
+            self.join: 2,
+            self.leave: 1.5,
+            self.kill: 0.7,
+            self.freeze: 1.5,
+            self.reset: 1,
+            self.isolate: 1,
+            self.isolate_from_one: 1,
+            self.slow: 0.5,
+            self.answer_badly: 1,
+            self.broker_down: 0.3,
+            self.move: 1,
+            self.retention: 1,
+            self.add_partition: 0.1,
+        }
+        if self.operator is not None:
+            always |= {self.group_hold: 1.5, self.group_lift: 1.5}
+        if not self.churn.are_workers:
+            always |= {self.commit: 3, self.seek: 2, self.nap: 2, self.step_aside: 2}
+            # kafka-python 3.0.12's eager sticky assignor goes on giving a member what it
+            # had of a topic that it has left; the member refuses that, ten times a second.
+            if self._assignor is not StickyPartitionAssignor:
+                always[self.subscribe] = 0.7
+        return always
+
+    def _bury(self) -> None:
+        """Forget members that have ended; tell what the judge has found."""
+        if self.judge.verdict is not None:
+            raise self.judge.verdict
+        self.members = [one for one in self.members if not one.has_ended]
+        for one in self.members:
+            one.book.look()
+
+    def one(self) -> Member:
+        """Draw a member."""
+        return self.rng.choice(self.members)
+
+    # Members come and go
+
+    def join(self) -> None:
+        """Let one more join, unless there are many."""
+        if len(self.members) >= self._most:
+            return
+        name = next(self._names)
+        settings: dict[str, Any] = {
+            "group_id": GROUP,
+            "client_id": name,
+            "log": False,
+            "partition_assignment_strategy": [self._assignor],
+            "heartbeat_interval_ms": 10_000,
+            "fetch_max_wait_ms": self.churn.poll_ms,
+            "consumer_timeout_ms": self.churn.poll_ms,
+            "metadata_max_age_ms": 120_000,
+            "max_partition_fetch_bytes": self.rng.choice((300, 1 << 20)),
+            "isolation_level": self.rng.choice(("read_committed", "read_uncommitted")),
+            "enable_auto_commit": not self.churn.are_workers
+            and self.rng.random() < 0.4,
+            "control": _CONTROL if self._is_controlled else None,
+        }
+        if self._is_static:
+            taken = {one.instance for one in self.members}
+            free = (f"i{number}" for number in range(self._most + 1))
+            settings["group_instance_id"] = next(i for i in free if i not in taken)
+        self.members.append(self._member(name, settings))
+
+    def _member(self, name: str, settings: dict[str, Any]) -> Member:
+        book = self.judge.book(
+            name,
+            is_cooperative=self._assignor is CooperativeStickyAssignor,
+            is_committed=settings["isolation_level"] == "read_committed",
+            patience=1.0 + 2 * self.churn.poll_ms / 1000,
+        )
+        kind: type[Member] = Working
+        if self.churn.are_workers:
+            settings["max_poll_records"] = 20
+        else:
+            kind = self.rng.choice((Member, Member, Iterating))
+        return kind(self.lab, book, list(TOPICS), settings)
+
+    def leave(self) -> None:
+        """Let one close its consumer."""
+        if len(self.members) > 1:
+            one = self.one()
+            self.members.remove(one)
+            self.leaving.append(one)
+            one.stop()
+
+    def kill(self) -> None:
+        """Let one end without a word, or with its machine."""
+        if len(self.members) > 1:
+            one = self.one()
+            self.members.remove(one)
+            self.rng.choice((self.lab.kill, self.lab.lose))(one.process)
+
+    # Programs do something
+
+    def _within(self, one: Member, call: Callable[[], None]) -> None:
+        """Call it in another thread, or between two polls."""
+        if not self.churn.are_workers and self.rng.random() < 0.5:
+            one.todo.append(call)
+        elif one.process.is_able and one.consumer is not None:
+            in_another_thread(one, lambda: one.has_ended or call())
+
+    def _scope(self) -> str:
+        partitions = [f"{tp.topic}:{tp.partition}" for tp in self.logs.partitions()]
+        return self.rng.choice([*partitions, *TOPICS, "@all", "re:t|x", "re:.*"])
+
+    def pause(self) -> None:
+        """Place a hold of some owner, perhaps for a time."""
+        one, owner, scope = self.one(), self.rng.choice(_OWNERS), self._scope()
+        seconds = self.rng.choice((None, None, None, 5.0, 60.0))
+        if not one.is_calm:
+            self._within(one, lambda: one.pause(owner, scope, seconds))
+
+    def resume(self) -> None:
+        """Lift a hold."""
+        one = self.one()
+        holds = [key for key in one.book.holds if not key[0].startswith("block")]
+        if holds:
+            owner, scope = self.rng.choice(holds)
+            self._within(one, lambda: one.resume(owner, scope))
+
+    def held(self) -> None:
+        """Hold something for the length of a block, in another thread."""
+        one, scope, seconds = self.one(), self._scope(), self.rng.choice((1, 20, 120))
+        if one.process.is_able and one.consumer is not None:
+            in_another_thread(one, lambda: one.hold_for_a_block(scope, seconds))
+
+    def commit(self) -> None:
+        """Commit, in one of three ways."""
+        one, kind = self.one(), self.rng.choice(("sync", "async", "offsets"))
+        one.todo.append(lambda: one.commit(kind))
+
+    def step_aside(self) -> None:
+        """Commit and hold everything, perhaps leave and come back: as who is overloaded."""
+        one = self.one()
+        topics = one.topics
+        one.todo.append(lambda: one.commit("offsets"))
+        one.todo.append(lambda: one.pause("guard", "@all", None))
+        if topics and self.rng.random() < 0.5:
+            one.todo.append(one.unsubscribe)
+            one.todo.append(lambda: one.subscribe(topics))
+        for tp in sorted(one.book.owned):  # so that it stops in the middle of a batch
+            self.lab.append(tp, 60)
+
+    def seek(self) -> None:
+        """Go back somewhere."""
+        one = self.one()
+        one.todo.append(one.seek)
+
+    def nap(self) -> None:
+        """Poll slowly, perhaps past max.poll.interval.ms."""
+        one, seconds = self.one(), self.rng.choice((1, 20, 60, 290, 310, 400))
+        one.todo.append(lambda: one.nap(seconds))
+
+    def subscribe(self) -> None:
+        """Subscribe to other topics, or to none."""
+        one = self.one()
+        topics = self.rng.choice((["t"], ["t", "u"], ["u", "v"], list(TOPICS), []))
+        one.todo.append(lambda: one.subscribe(topics) if topics else one.unsubscribe())
+
+    # What is in the topics
+
+    def produce(self) -> None:
+        """Append to most partitions."""
+        for tp in self.logs.partitions():
+            if self.rng.random() < 0.6:
+                self.lab.append(tp, self.rng.choice((1, 3, 15, 60)))
+
+    def write_transaction(self) -> None:
+        """Write a transaction that commits or aborts."""
+        partitions = [(topic, n) for topic in TOPICS for n in range(TOPICS[topic])]
+        records = self.rng.choices(partitions, k=self.rng.choice((1, 4, 12)))
+        is_kept = self.rng.random() < 0.5
+        write = self.transactional.write
+        self.transactional.todo.append(lambda: write(records, is_kept=is_kept))
+
+    def retention(self) -> None:
+        """Delete old records of a partition."""
+        tp = self.rng.choice(sorted(self.logs.partitions()))
+        log = self.logs.log(tp)
+        self.logs.look()
+        to = self.rng.randint(log.start, log.stable_end)
+        self.lab.cluster.delete_before(*tp, to)
+        self.logs.look()
+
+    def add_partition(self) -> None:
+        """Let a topic have one more."""
+        topic = self.rng.choice(list(TOPICS))
+        count = len(self.lab.partitions(topic))
+        if count < _MOST_PARTITIONS:
+            self.lab.cluster.add_partitions(topic, count + 1)
+
+    # Holds of the group
+
+    def group_hold(self) -> None:
+        """Let the operator hold something."""
+        scope, operator = self.rng.choice(("@all", "t", "u", "t:0")), self.operator
+        operator.todo.append(lambda: operator.hold(scope))
+
+    def group_lift(self) -> None:
+        """Let the operator lift what is held."""
+        self.operator.todo.append(self.operator.lift_all)
+
+    # What goes wrong
+
+    def _disturb(self, one: Member, seconds: float, end: Callable[[], None]) -> None:
+        """Disturb a member for a while; several may overlap."""
+        self._until(seconds, one.book.disturbance, end)
+
+    def _trouble(self, seconds: float, end: Callable[[], None]) -> None:
+        """Disturb them all."""
+        self._until(seconds, self.judge.trouble, end)
+
+    def _until(self, seconds: float, what: Unrest, end: Callable[[], None]) -> None:
+        what.begin()
+
+        def over() -> None:
+            what.end(self.lab.now)
+            end()
+
+        self.lab.world.call_later(seconds, over)
+
+    def freeze(self) -> None:
+        """Stop a process for a while."""
+        one, seconds = self.one(), self.rng.choice((1, 10, 44, 46, 100, 320))
+        if one.process.is_able:
+            one.book.say(f"frozen for {seconds} s")
+            self.lab.freeze(one.process)
+            self._disturb(one, seconds, lambda: self.lab.thaw(one.process))
+
+    def reset(self) -> None:
+        """Reset all connections of a process."""
+        one = self.one()
+        one.book.say("its connections are reset")
+        self.lab.network.reset(one.process)
+
+    def isolate(self) -> None:
+        """Cut a process off from all brokers, or one way only."""
+        self._isolate(self.lab.hosts)
+
+    def isolate_from_one(self) -> None:
+        """Cut a process off from one broker, or one way only."""
+        self._isolate([self.rng.choice(self.lab.hosts)])
+
+    def _isolate(self, hosts: list[str]) -> None:
+        one, seconds = self.one(), self.rng.choice((2, 20, 50, 100))
+        ways = self.rng.choice((("in", "out"), ("in", "out"), ("in",), ("out",)))
+        one.book.say(f"isolated from {hosts} ({ways}) for {seconds} s")
+        network, process = self.lab.network, one.process
+        network.isolate(process, *hosts, ways=ways)
+        self._disturb(one, seconds, lambda: network.heal(process, *hosts, ways=ways))
+
+    def slow(self) -> None:
+        """Let everything of a process take longer, or as long as before."""
+        one = self.one()
+        self.lab.network.slow(one.process, *self.rng.choice(((0, 0), (0.05, 0.4))))
+        one.book.disturbance.note(self.lab.now)
+
+    def answer_badly(self) -> None:
+        """Let some answers be errors, late, or lost."""
+        api = self.rng.choice(sorted(_ERRORS))
+        how: dict[str, Any] = {"error": self.rng.choice(_ERRORS[api])}
+        if self.rng.random() < 0.4:
+            late = self.rng.choice((0.5, 5, 40))
+            how = self.rng.choice(({"delay": late}, {"is_lost": True}))
+        fault = self.lab.cluster.fail(api, count=self.rng.randint(1, 4), **how)
+        self._say(f"{api} is answered with {how}")
+        self._trouble(60, fault.end)
+
+    def broker_down(self) -> None:
+        """Let a broker be down for a while; the others take over, or it is back first."""
+        if self._down is not None:
+            return
+        node, failover = self.rng.randint(1, NODES), self.rng.choice((1.0, 6.0))
+        self._down = node
+        self._say(f"broker {node} is down")
+        self.lab.cluster.down(node, failover)
+        self._trouble(self.rng.choice((3, 40)), self._up)
+
+    def _up(self) -> None:
+        node, self._down = self._down, None
+        if node is not None:
+            self.lab.cluster.up(node)
+
+    def move(self) -> None:
+        """Move a partition's leader, or the group's coordinator, or a control topic's."""
+        node = self.rng.randint(1, NODES)
+        if node == self._down:
+            return
+        self.judge.trouble.note(self.lab.now)
+        if self.rng.random() < 0.3:
+            self._say(f"broker {node} coordinates")
+            self.lab.cluster.move_coordinator(GROUP, node)
+        else:
+            tp = self.rng.choice(sorted(self.logs.partitions()))
+            self._say(f"broker {node} leads {tp.topic}:{tp.partition}")
+            self.lab.cluster.lead(*tp, node)
+
+    def _say(self, what: str) -> None:
+        for one in self.members:
+            one.book.say(what)
+
+    # The end
+
+    def _repair(self) -> None:
+        """Heal everything, and let everybody lift what is held."""
+        self.lab.cluster.faults.clear()
+        self._up()
+        for one in [*self.members, *self.leaving]:
+            self.lab.thaw(one.process)
+            self.lab.network.heal(one.process)
+            self.lab.network.slow(one.process, 0)
+            one.is_calm = True
+        if self.operator is not None:
+            self.operator.todo.append(self.operator.lift_all)
+        self._bury()
+        self.join()
+        for one in self.members:
+            one.book.say("all is repaired")
+            if self.churn.are_workers:
+                in_another_thread(one, one.calm_down)
+            else:
+                one.todo.append(one.calm_down)
+                one.todo.append(lambda one=one: one.subscribe(list(TOPICS)))
+
+    def _finish(self) -> None:
+        """Wait until all is delivered or committed; then stop everybody."""
+        try:
+            self.lab.until(self._has_ended, 3000, "all is delivered")
+        except AssertionError:
+            self._bury()
+            self.judge.books[self.members[-1].book.name].fail("P10", self._picture())
+        for one in [*self.members, *self.leaving]:
+            one.stop()
+        for outsider in (self.transactional, self.operator):
+            if outsider is not None:
+                outsider.is_over = True
+        for one in [*self.members, *self.leaving]:
+            one.thread.join(600)
+            if one.thread.is_alive():
+                one.book.fail("W8", "it did not end in 600 s")
+        self._bury()
+
+    def _has_ended(self) -> bool:
+        self._bury()
+        if not self.members:
+            self.join()
+        reader = self._committed if self.churn.are_workers else self._position
+        return all(reader(tp) for tp in self.logs.partitions())
+
+    def _committed(self, tp: Any) -> bool:  # noqa: ANN401 - a TopicPartition
+        at = self.logs.committed.get(tp, 0)
+        return self.logs.has_read_all(tp, at, is_committed=False)
+
+    def _position(self, tp: Any) -> bool:  # noqa: ANN401 - a TopicPartition
+        for one in self.members:
+            mine = one.book.owned.get(tp)
+            if mine is not None and one.book.held_since(tp) is None:
+                at = min(mine.firsts) if mine.next is None else mine.next
+                is_committed = one.book.is_committed
+                return self.logs.has_read_all(tp, at, is_committed=is_committed)
+        return False
+
+    def _picture(self) -> str:
+        """Return how far everybody has come, for who looks why it did not end."""
+        lines = [f"{self.lab.cluster.groups.find(GROUP).state}"]
+        for tp in self.logs.partitions():
+            log = self.logs.log(tp)
+            owned = {m.book.name: m.book.owned.get(tp) for m in self.members}
+            at = self.logs.committed.get(tp)
+            lines.append(f"{tp}: {log.start}-{log.end}, committed {at}, {owned}")
+        return "\n  ".join(lines)
+
+
+def churn(lab: Lab, what: Churn) -> Judge:
+    """Play a churn in a world; return the judge, who has seen no violation."""
+    return Nemesis(lab, what).run()

@@ -1,0 +1,110 @@
+"""Programs beside the group: an operator who holds it, a producer of transactions."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+
+from safeconsumer.errors import ControlWriteError
+from safeconsumer.group import clients
+from safeconsumer.group.publisher import changes, new_hold, publish
+from tests.sim.churn.judge import Judge
+from tests.sim.lab import GROUP, Lab
+
+_LONGEST = 10.0  # seconds that an operator's command takes
+_IDLE = 0.5  # seconds until a program looks again whether there is something to do
+
+
+class Outsider:
+    """A program in a process of its own that does one thing after the other."""
+
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.lab = lab
+        self.todo: deque[Callable[[], None]] = deque()
+        self.is_over = False
+        self.process, self.thread = lab.start(name, self._live)
+
+    def _live(self) -> None:
+        while not self.is_over:
+            while self.todo:
+                self.todo.popleft()()
+            self.lab.sleep(_IDLE)
+        self.end()
+
+    def end(self) -> None:
+        """Close what it has opened."""
+
+
+class Operator(Outsider):
+    """Places holds on the group, and lifts them."""
+
+    def __init__(self, lab: Lab, judge: Judge) -> None:
+        self.judge = judge
+        self.unsure: set[str] = set()  # scopes that may be held, or may not be
+        super().__init__(lab, "operator")
+
+    def hold(self, scope: str) -> None:
+        """Hold a scope for the whole group."""
+        self.unsure.add(scope)
+        if self._publish(scope, new_hold("churn", None)):
+            self.unsure.discard(scope)
+            self.judge.group_holds.setdefault(scope, self.lab.now)
+            self.judge.seen["group holds"] += 1
+
+    def lift(self, scope: str) -> None:
+        """Lift it."""
+        self.judge.group_holds.pop(scope, None)
+        self.unsure.add(scope)
+        if self._publish(scope, None):
+            self.unsure.discard(scope)
+
+    def lift_all(self) -> None:
+        """Lift whatever is held or may be held."""
+        for scope in sorted({*self.judge.group_holds, *self.unsure}):
+            self.lift(scope)
+
+    def _publish(self, scope: str, hold: Any) -> bool:  # noqa: ANN401 - a hold or None
+        writer = clients.producer(self.lab.settings(), _LONGEST)
+        change = changes(GROUP, "alice", [scope], hold)
+        try:
+            publish(lambda: writer, "ops", change, _LONGEST)
+        except (ControlWriteError, KafkaError):
+            return False
+        finally:
+            writer.close()
+        return True
+
+
+class Transactional(Outsider):
+    """Writes transactions that commit or abort."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._producer: KafkaProducer | None = None
+        super().__init__(lab, "transactional")
+
+    def write(self, records: list[tuple[str, int]], *, is_kept: bool) -> None:
+        """Write one record to each of these partitions, in one transaction."""
+        try:
+            if self._producer is None:
+                self._producer = KafkaProducer(
+                    **self.lab.connection, transactional_id="churn", retries=20
+                )
+                self._producer.init_transactions()
+            self._producer.begin_transaction()
+            for topic, number in records:
+                self._producer.send(topic, b"in a transaction", partition=number)
+            self._producer.flush()
+            if is_kept:
+                self._producer.commit_transaction()
+            else:
+                self._producer.abort_transaction()
+        except KafkaError:
+            self.end()
+
+    def end(self) -> None:
+        """Close the producer; who is next aborts what it has left open."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close(timeout=5)

@@ -1,0 +1,221 @@
+"""Plants faults in the product: what a judge must find, if it is worth its name."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import Undelivered
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Reassignment
+from safeconsumer.holds.scope import partition
+from safeconsumer.holds.view import PartitionSet
+from safeconsumer.worker import client, queue
+from safeconsumer.worker.progress import Watermark
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Partitions = Iterable[TopicPartition]
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+class _SameEpoch(dict[Any, int]):
+    """Gives every partition one epoch, owned or not."""
+
+    def get(self, *_: object) -> int:
+        return 0
+
+
+def nothing_is_purged(patch: pytest.MonkeyPatch) -> None:
+    """P9: what was fetched in an ownership that has ended stays."""
+    patch.setattr(PauseSafeFetcher, "_purge", lambda _: None)
+    patch.setattr(PauseSafeFetcher, "_is_stale", lambda *_: False)
+    patch.setattr(PauseSafeFetcher, "_epochs", lambda _: _SameEpoch())
+
+
+def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
+    """P6: as in kafka-python, a partition that leaves takes its pauses with it."""
+    apply = LedgerSubscription._apply_assignment
+
+    def forgetful(self: LedgerSubscription, *given: object, **more: object) -> None:
+        before = set(self.assignment)
+        apply(self, *given, **more)
+        owners = {hold.owner for hold in self.ledger.view().state}
+        for tp in before - set(self.assignment):
+            scope = partition(tp.topic, tp.partition)
+            self.ledger.remove((scope, owner) for owner in owners)
+
+    patch.setattr(LedgerSubscription, "_apply_assignment", forgetful)
+
+
+def holds_count_from_the_next_poll(patch: pytest.MonkeyPatch) -> None:
+    """P1: holds are looked at when a poll begins, not after its last wait."""
+    poll, quiet = SafeConsumer.poll, LedgerSubscription.quiet
+
+    def early(self: SafeConsumer, *given: object, **more: object) -> object:
+        self._subscription.seen_early = self._subscription.ledger.quiet()
+        try:
+            return poll(self, *given, **more)
+        finally:
+            self._subscription.seen_early = None
+
+    def seen(self: LedgerSubscription) -> object:
+        early_view = getattr(self, "seen_early", None)
+        return quiet(self) if early_view is None else early_view
+
+    patch.setattr(SafeConsumer, "poll", early)
+    patch.setattr(LedgerSubscription, "quiet", seen)
+    patch.setattr(LedgerSubscription, "pin", lambda _: None)
+
+
+def a_kept_partition_begins_again(patch: pytest.MonkeyPatch) -> None:
+    """P8: after a rebalance one that stays begins at its committed offset."""
+    apply = LedgerSubscription._apply_assignment
+
+    def anew(self: LedgerSubscription, partitions: Partitions, **more: object) -> None:
+        partitions = list(partitions)
+        for tp in list(self.assignment)[:1]:
+            if tp in partitions and self.assignment[tp].position is not None:
+                self.assignment[tp]._position = None
+        apply(self, partitions, **more)
+
+    patch.setattr(LedgerSubscription, "_apply_assignment", anew)
+
+
+def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
+    """P7: what is gained in a poll flows until that poll ends."""
+    apply, poll = LedgerSubscription._apply_assignment, SafeConsumer.poll
+
+    def uncovered(self: LedgerSubscription, *given: object, **more: object) -> None:
+        before = set(self.assignment)
+        apply(self, *given, **more)
+        self.ledger.fresh = {*getattr(self.ledger, "fresh", ())}
+        self.ledger.fresh |= set(self.assignment) - before
+
+    def polled(self: SafeConsumer, *given: object, **more: object) -> object:
+        try:
+            return poll(self, *given, **more)
+        finally:
+            self._subscription.ledger.fresh = set()
+
+    quiet = PauseLedger.quiet
+
+    def without_fresh(self: PauseLedger) -> PartitionSet:
+        found = quiet(self)
+        for tp in getattr(self, "fresh", ()):
+            found = found.discard(tp)
+        return found
+
+    patch.setattr(LedgerSubscription, "_apply_assignment", uncovered)
+    patch.setattr(SafeConsumer, "poll", polled)
+    patch.setattr(PauseLedger, "quiet", without_fresh)
+
+
+def what_a_late_hold_takes_back_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """P8: records that were taken when a hold came are not put back."""
+    patch.setattr(PauseSafeFetcher, "_put_in_front", lambda *_: None)
+    patch.setattr(Undelivered, "move_back", lambda *_: None)
+
+
+def holds_expire_early(patch: pytest.MonkeyPatch) -> None:
+    """P3: a hold for a time ends after nine tenths of it."""
+    place = SafeConsumer._safe_place
+
+    def shorter(self: SafeConsumer, *given: object, **how: Any) -> None:  # noqa: ANN401
+        if how["for_"] is not None:
+            how["for_"] *= 0.9
+        place(self, *given, **how)
+
+    patch.setattr(SafeConsumer, "_safe_place", shorter)
+
+
+def held_partitions_are_fetched(patch: pytest.MonkeyPatch) -> None:
+    """P11: brokers are asked for what is held, too."""
+
+    def every(self: LedgerSubscription) -> list[TopicPartition]:
+        return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
+
+    patch.setattr(LedgerSubscription, "fetchable_partitions", every)
+
+
+def commits_take_in_what_is_not_delivered(patch: pytest.MonkeyPatch) -> None:
+    """P8: a commit names one record more than was delivered."""
+    consumed = LedgerSubscription.all_consumed_offsets
+
+    def further(self: LedgerSubscription) -> Offsets:
+        found = consumed(self)
+        return {tp: at._replace(offset=at.offset + 1) for tp, at in found.items()}
+
+    patch.setattr(LedgerSubscription, "all_consumed_offsets", further)
+
+
+def new_owners_wait_for_no_group_hold(patch: pytest.MonkeyPatch) -> None:
+    """G2: what is assigned flows before the control topics are read."""
+    gates_after = PauseLedger._gates_after
+
+    def open_at_once(self: PauseLedger, what: Reassignment) -> object:
+        watcher, self._watcher = self._watcher, None
+        try:
+            return gates_after(self, what)
+        finally:
+            self._watcher = watcher
+
+    patch.setattr(PauseLedger, "_gates_after", open_at_once)
+
+
+def owners_obey_no_group_hold(patch: pytest.MonkeyPatch) -> None:
+    """G1: what the control topics say reaches nobody."""
+    patch.setattr(PauseLedger, "follow", lambda *_, **__: None)
+
+
+def a_worker_commits_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    """W4: a commit is one record ahead of what is done."""
+    offsets = client._offsets
+
+    def ahead(marks: Mapping[TopicPartition, Watermark]) -> Offsets:
+        return {
+            tp: one._replace(offset=one.offset + 1)
+            for tp, one in offsets(marks).items()
+        }
+
+    patch.setattr(client, "_offsets", ahead)
+
+
+def a_worker_begins_what_is_held(patch: pytest.MonkeyPatch) -> None:
+    """W10: what is queued is handled, though a hold covers it by now."""
+    patch.setattr(queue, "covers", lambda view, tp: not view.owns(tp))
+
+
+OF_CONSUMERS, OF_GROUPS, OF_WORKERS = "consumers", "groups", "workers"
+_KINDS: dict[str, tuple[Plant, ...]] = {
+    OF_CONSUMERS: (
+        nothing_is_purged,
+        pauses_end_with_their_partition,
+        holds_count_from_the_next_poll,
+        a_kept_partition_begins_again,
+        wide_holds_cover_no_gained_partition,
+        what_a_late_hold_takes_back_is_gone,
+        holds_expire_early,
+        held_partitions_are_fetched,
+        commits_take_in_what_is_not_delivered,
+    ),
+    OF_GROUPS: (new_owners_wait_for_no_group_hold, owners_obey_no_group_hold),
+    OF_WORKERS: (a_worker_commits_one_too_many, a_worker_begins_what_is_held),
+}
+PLANTS: dict[str, tuple[Plant, str]] = {
+    plant.__name__: (plant, kind) for kind, plants in _KINDS.items() for plant in plants
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Break the product for the length of a block; with None it stays as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        if name is not None:
+            plant, _ = PLANTS[name]
+            plant(patch)
+        yield

@@ -1,0 +1,47 @@
+"""Plays a churn by its seed, and says how to play it again."""
+
+import gc
+import logging
+import sys
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.sim.churn.judge import Judge
+from tests.sim.churn.nemesis import NODES, Churn, churn
+from tests.sim.lab import play
+
+
+def played(what: Churn, seed: int, *, preempt: float = 0.0) -> Judge:
+    """
+    Play one churn; return the judge.
+
+    Raises:
+        ViolationError: a promise was broken; a note has the line that plays it again.
+    """
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # each line looks at the clock, which moves it
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KafkaProducer, "__del__", lambda _: None)
+            return play(churn, seed, nodes=NODES, preempt=preempt, what=what)
+    except BaseException as error:
+        line = f"python -m tests.sim.churn --seeds {seed} --minutes {what.minutes:g}"
+        line += " --workers" * what.are_workers
+        line += " --operators" * bool(what.is_controlled)
+        line += f" --preempt {preempt:g}" * bool(preempt)
+        if sys.flags.hash_randomization:
+            line += "  # if it fails so; this run had an order of hashes of its own"
+        error.add_note(line)
+        raise
+    finally:
+        logging.disable(logged)
+        _forget_producers()
+
+
+def _forget_producers() -> None:
+    """Let no producer of a world that has ended try to close when it is freed."""
+    for one in gc.get_objects():
+        if type(one) is KafkaProducer and not getattr(one, "_closed", True):
+            one._closed = True
+            one.close()  # forgets its hook at the interpreter's exit, and that is all

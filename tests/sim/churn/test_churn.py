@@ -1,0 +1,80 @@
+"""Random members of a group under a judge; each seed is a history that can be replayed."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.sim.churn.judge import ViolationError
+from tests.sim.churn.nemesis import Churn
+from tests.sim.churn.planted import OF_GROUPS, OF_WORKERS, PLANTS, planted
+from tests.sim.churn.playing import played
+
+SHORT = Churn(minutes=8)
+LONG = Churn(
+    minutes=30,
+    wanted={"delivered": 200, "gained": 10, "held with records waiting": 1},
+)
+WORKERS = Churn(minutes=4, are_workers=True, wanted={"delivered": 20, "committed": 1})
+CONTROLLED = Churn(minutes=30, is_controlled=True)
+SEEDS = 20  # a planted fault must be found within so many
+
+
+# Of about a second each. Seeds 2 and 4 cost many: their members ask brokers without a
+# pause, see test_found.py.
+USUAL = (0, 1, 3, 25, 29, 30, 31, 50, 51, 75)
+
+
+def with_seeds(seeds: Iterable[int]) -> pytest.MarkDecorator:
+    """Play a test once for each seed, called ``seed=N``."""
+    seeds = list(seeds)
+    return pytest.mark.parametrize("seed", seeds, ids=[f"seed={n}" for n in seeds])
+
+
+def _marked(plant: str) -> object:
+    """Return a plant for parametrize; two were looked for in vain."""
+    vain = {"new_owners_wait_for_no_group_hold", "what_a_late_hold_takes_back_is_gone"}
+    why = "the churn does not meet what would show it, in the seeds that are played"
+    mark = pytest.mark.xfail(reason=why, raises=AssertionError, strict=True)
+    return pytest.param(plant, marks=[mark] if plant in vain else [])
+
+
+@pytest.mark.contract("P1", "P7", "P8", "P9", "P11", "G2")
+@with_seeds(USUAL)
+def test_a_churn_breaks_no_promise(seed: int) -> None:
+    """P1, P7 to P9, P11 and G2 hold whatever happens to members and brokers."""
+    played(SHORT, seed)
+
+
+@pytest.mark.nightly
+@with_seeds(range(200))
+def test_a_long_churn_breaks_no_promise(seed: int) -> None:
+    """The same for 30 virtual minutes."""
+    played(LONG, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.contract("W3", "W4", "W5", "W10")
+@with_seeds(range(50))
+def test_a_churn_of_workers_breaks_no_promise(seed: int) -> None:
+    """W3 to W5 and W10 hold whatever happens to Workers and brokers."""
+    played(WORKERS, seed)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("plant", map(_marked, PLANTS))
+def test_a_planted_fault_is_found(plant: str) -> None:
+    """The judge is worth something: each of these faults breaks a promise that it sees."""
+    what = {OF_WORKERS: WORKERS, OF_GROUPS: CONTROLLED}.get(PLANTS[plant][1], LONG)
+    with planted(plant):
+        seed = next((one for one in range(SEEDS) if is_found(what, one)), None)
+    assert seed is not None, f"{plant} is not found in {SEEDS} seeds"
+    print(f"{plant} is found by seed {seed}")  # noqa: T201 - for -rP
+
+
+def is_found(what: Churn, seed: int) -> bool:
+    """Tell whether the judge finds a violation."""
+    try:
+        played(what, seed)
+    except ViolationError:
+        return True
+    return False
