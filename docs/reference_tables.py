@@ -403,7 +403,7 @@ def compatibility_page() -> str:
 
 
 _EXTRA = re.compile(r"""(.+?) ?; (?:\((.+)\) and )?extra == ['"]([\w-]+)['"]""")
-_OUR_OWN = frozenset({"coverage", "docs", "fuzz", "lint", "mutation", "test"})
+_OUR_OWN = frozenset({"ci", "coverage", "docs", "fuzz", "lint", "mutation", "test"})
 
 
 def _extras(requirements: list[str]) -> Iterator[str]:
