@@ -61,7 +61,7 @@ def test_a_churn_of_workers_breaks_no_promise(seed: int) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("plant", map(_marked, PLANTS))
+@pytest.mark.parametrize("plant", list(map(_marked, PLANTS)))
 def test_a_planted_fault_is_found(plant: str) -> None:
     """The judge is worth something: each of these faults breaks a promise that it sees."""
     what = {OF_WORKERS: WORKERS, OF_GROUPS: CONTROLLED}.get(PLANTS[plant][1], LONG)
