@@ -50,10 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kafka")
     group.addoption(
         "--kafka",
-        default="auto",
+        default="embedded",
         choices=["auto", *choice.Kind],
-        help="the broker to test against (auto: the first that is to be had of "
-        "bootstrap, java, embedded)",
+        help="the broker to test against (default: embedded; auto: the first that is to "
+        "be had of bootstrap, java, embedded)",
     )
     group.addoption(
         "--results-file",
