@@ -240,14 +240,17 @@ def test_the_time_of_the_broker_is_that_of_all() -> None:
 
 @pytest.fixture
 def callback() -> Iterator[Callable[[Any], None]]:
-    """Have the collector call something each time that it has started."""
+    """Have the collector start often, and call something each time that it has."""
     added: list[Any] = []
+    thresholds = gc.get_threshold()
+    gc.set_threshold(100)
 
     def add(called: Any) -> None:
         added.append(lambda *_: called())
         gc.callbacks.extend(added)
 
     yield add
+    gc.set_threshold(*thresholds)
     for one in added:
         gc.callbacks.remove(one)
 
