@@ -139,6 +139,12 @@ def test_an_added_partition_begins_at_its_start(lab: Lab, *, pattern: bool) -> N
     handling = Handling()
     running = lab.run(handling, consumer)
     wait_positioned(consumer, 1)
+    cluster = consumer._client.cluster
+    # Its first answer may have come before the topic: then it asks once more.
+    wait_for(
+        lambda: not cluster.metadata_refresh_in_progress and cluster.ttl() > 60_000,
+        "metadata that is good for an hour",
+    )
     lab.add_partitions(3)
     lab.produce({0: ["old"], 1: numbers(3), 2: numbers(3, 10)})
     running.wait_done(1)

@@ -19,7 +19,7 @@ from safeconsumer.spark.auditing import SparkPacks, _said
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
-from tests.unit.audit.test_packs import packed, written
+from tests.system.audit.test_packs import packed, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
