@@ -158,6 +158,34 @@ def test_the_loop_of_kafka_13463(lab: Lab, kind: type[KafkaConsumer], how: str) 
     reader.reads(tp, range(5, 10))
 
 
+@pytest.mark.contract("P7")
+@stock_fails("what a poll gains was not assigned when the loop paused")
+@simulated()
+def test_what_the_loop_never_had_is_gated_until_its_poll_returns(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """P7: no pause covers what another member had from the start; its gain is quiet."""
+    first, second = lab.topic("t", 2, records=10)
+    other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
+    other.owns(2)
+    reader = Reader(lab, kind, "t", client_id="z")
+    reader.owns([second], each=5, limit=1)
+    reader.take(5 - len(reader.log))
+
+    def pausing() -> bool:
+        assigned = reader.consumer.assignment()
+        reader.consumer.pause(*assigned)
+        return first in assigned
+
+    pausing()
+    other.leave()
+    reader.until(pausing, each=5, seconds=60)
+    reader.is_silent()
+    assert reader.offsets(first) == []
+    reader.consumer.resume(first)
+    reader.until(lambda: reader.consumer.position(first) == 10)
+
+
 LEVELS: dict[str, Any] = {
     "topic": lambda consumer: consumer.pause("t"),
     "pattern": lambda consumer: consumer.pause(re.compile("t.*")),
