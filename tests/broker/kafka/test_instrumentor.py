@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from opentelemetry.instrumentation.kafka import KafkaInstrumentor
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tests.broker.kafka.test_spans import instrumented, names
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 
@@ -23,20 +21,8 @@ Exported = InMemorySpanExporter
 @pytest.fixture
 def exported() -> Iterator[Exported]:
     """Have kafka-python instrumented, and return what is recorded."""
-    found = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(found))
-    instrumentor = KafkaInstrumentor()
-    instrumentor.instrument(tracer_provider=provider)
-    try:
+    with instrumented() as found:
         yield found
-    finally:
-        instrumentor.uninstrument()
-
-
-def names(exported: Exported) -> list[str]:
-    """Return the last word of each span's name."""
-    return [span.name.split()[-1] for span in exported.get_finished_spans()]
 
 
 _BEFORE = """
