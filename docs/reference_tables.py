@@ -2,16 +2,17 @@
 
 import inspect
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from importlib.metadata import metadata
 from textwrap import dedent
 
 import attrs
+from kafka import TopicPartition
 
 import safeconsumer
-from safeconsumer._kafka import installed
-from safeconsumer._kafka.handover import envelope, marks
+from safeconsumer._kafka import handover, installed
 from safeconsumer.console import api
 from safeconsumer.group import report_wire, settings, wire
 from safeconsumer.spark import hold_file, options, platforms
@@ -175,15 +176,11 @@ A dead letter has the key, the value and the headers of its record as bytes, and
 _MARKS = """
 ## Marks of a hand-over
 
-With `pause_handover="offsets"` a mark stands before the user's metadata of a committed offset, which has at most {most} bytes. `\\x1f` is the unit separator; the owner is eight hexadecimal digits that tell members apart. This is a mark of generation 42, with the metadata `mine` behind it:
+With `pause_handover="assignor"` a member's marks travel behind the assignor's user data: the data, then a payload (JSON, deflated by zlib), then a trailer of {trailer} bytes. It ends in `{magic}`; before that stand, big-endian, the length of the payload (4 bytes) and its CRC-32 (4). Whoever reads the data from its beginning does not see what follows it. This is the JSON of a member that paused `orders:0` and `orders:1` in generation 42:
 
 ```text
-{mark}
+{marks}
 ```
-
-{fields}
-
-With `pause_handover="assignor"` marks travel behind the assignor's user data: the data, then a payload (deflated by zlib where that is shorter) of at most {payload} KiB, then a trailer of {trailer} bytes. It ends in `{magic}`; before that stand, big-endian, the length of the payload (4 bytes), a CRC-32 (4), the version (1), the direction (1: {directions}), flags (2) and 4 bytes that are 0. Whoever reads the data from its beginning does not see what follows it.
 """  # noqa: E501 - one sentence, one line
 
 
@@ -251,17 +248,13 @@ def _letters() -> str:
 
 
 def _of_marks() -> str:
-    mark = marks.attach(marks.Mark(42, "1f2e3d4c"), "mine") or ""
+    mark = handover.Mark(42, is_own=True, is_paused=True)
+    marks = {TopicPartition("orders", number): mark for number in range(2)}
+    written = handover.wrap(b"", marks, handover.MEMBER)
     return _MARKS.format(
-        most=marks.MAX_METADATA_BYTES,
-        mark=_visible(mark.encode()),
-        fields=_fields(marks.Mark),
-        payload=envelope.MAX_PAYLOAD_BYTES // 1024,
-        trailer=envelope.TRAILER_BYTES,
-        magic=envelope.MAGIC.decode(),
-        directions=", ".join(
-            f"{one:d} {one.name.lower()}" for one in envelope.Direction
-        ),
+        marks=zlib.decompressobj().decompress(written).decode(),
+        trailer=handover.TRAILER_BYTES,
+        magic=handover.MAGIC.decode(),
     )
 
 

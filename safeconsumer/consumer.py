@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kafka import KafkaConsumer as UpstreamConsumer
 from kafka.errors import KafkaConfigurationError
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import compat, fork
 from safeconsumer._kafka.adopt import adopt
@@ -25,7 +24,6 @@ from safeconsumer._kafka.errors import (
 from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
-from safeconsumer._kafka.handover.carrying import checked_handover
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
     GATING_STEP_MS,
@@ -111,9 +109,8 @@ class SafeConsumer(UpstreamConsumer):
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. With None there is no control thread.
         pause_handover: whether a partition that is paused here stays paused at its next
-            owner (KAFKA-13463). ``offsets`` writes a mark beside its committed offset,
-            ``assignor`` sends the pause to the group at its next join, ``off`` hands
-            nothing over.
+            owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
+            ``off`` hands nothing over.
         journal: a folder in which this consumer keeps a journal of what it does, for
             ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter``
             that is used for this consumer only. With None nothing is written and the
@@ -168,7 +165,7 @@ class SafeConsumer(UpstreamConsumer):
         _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
         self._safe_strict = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
-        handover = checked_handover(pause_handover, configs.get("group_id"))
+        _check_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
         _check_reset(settings["auto_offset_reset"])
@@ -191,7 +188,13 @@ class SafeConsumer(UpstreamConsumer):
                 super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
             fork.watch(self, _ForkedConsumer)
-            adopt(self, self._safe_ledger, parked_max_bytes, chosen.records, handover)
+            adopt(
+                self,
+                self._safe_ledger,
+                parked_max_bytes,
+                chosen.records,
+                hands_over=pause_handover != "off",
+            )
             self._safe_facade = Facade(self)
             self._safe_facade.report_figures()
             self._safe_iteration = Iteration(self)
@@ -503,18 +506,6 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_facade.refuse_in_listener("resume_group")
         return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
-    def marked_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """
-        Return offsets as a producer's transaction must commit them.
-
-        With ``pause_handover="offsets"`` pass it what you would give to
-        ``send_offsets_to_transaction``: the consumer's own commits keep the marks of
-        paused partitions by themselves, a producer's do not go through it.
-        """
-        return self._safe_facade.marked_offsets(offsets)
-
     def paused(self) -> set[TopicPartition]:
         """
         Return the quiet partitions, and those paused by ``pause(tp)`` but not assigned.
@@ -728,7 +719,6 @@ class SafeConsumer(UpstreamConsumer):
             lifetime=lifetime,
             known_topics=self._safe_facade.known_topics,
         )
-        self._safe_facade.hand_over()
         if not self._safe_facade.consumes_anything():
             self._safe_early.add((scope, owner) for scope in found)
 
@@ -739,13 +729,8 @@ class SafeConsumer(UpstreamConsumer):
             keys
         )  # first: a hold placed meanwhile is noted again after it
         if all_of is not None:
-            remaining = self._safe_ledger.remove_owner(all_of)
-        elif keys:
-            remaining = self._safe_ledger.remove(keys)
-        else:
-            return ()
-        self._safe_facade.hand_over()
-        return remaining
+            return self._safe_ledger.remove_owner(all_of)
+        return self._safe_ledger.remove(keys) if keys else ()
 
     def _safe_check_targets(self, found: tuple[Scope, ...]) -> None:
         self._safe_facade.check_consumed(found)
@@ -834,6 +819,15 @@ def _check_flags(**flags: object) -> None:
         if not isinstance(value, bool):  # "false", out of a file, would be true
             message = f"{name} must be True or False, not {value!r}"
             raise HoldSettingError(message)
+
+
+def _check_handover(value: object, group_id: object) -> None:
+    if value not in {"off", "assignor"}:
+        message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
+        raise HoldSettingError(message)
+    if value == "assignor" and not group_id:
+        message = "pause_handover needs a group_id: only a group has a next owner"
+        raise HoldSettingError(message)
 
 
 def _check_parked_max_bytes(value: object) -> None:

@@ -17,7 +17,6 @@ from kafka.net.selector import NetworkSelector
 from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
-from safeconsumer._kafka.handover.carrying import Handover
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -29,7 +28,8 @@ def adopt(
     ledger: PauseLedger,
     parked_max_bytes: int,
     records: type = Fetcher.PartitionRecords,
-    handover: Handover = Handover.OFF,
+    *,
+    hands_over: bool = False,
 ) -> None:
     """
     Give the parts of a new consumer our classes; doing it twice changes nothing more.
@@ -60,15 +60,8 @@ def adopt(
     coordinator = consumer._coordinator
     coordinator.__class__ = PauseSafeCoordinator
     coordinator.prepare()
-    # Imported when they are used: most consumers hand nothing over.
-    if handover is Handover.OFFSETS:
-        from safeconsumer._kafka.handover.offsets import MarksOnOffsets  # noqa: PLC0415
+    if hands_over:  # imported when it is used: most consumers hand nothing over
+        from safeconsumer._kafka.handover import HandOverInJoins  # noqa: PLC0415
 
-        coordinator.handover = MarksOnOffsets(
-            coordinator, consumer._subscription, consumer.config["client_id"]
-        )
-    elif handover is Handover.ASSIGNOR:
-        from safeconsumer._kafka.handover.assignor import MarksInJoins  # noqa: PLC0415
-
-        coordinator.handover = MarksInJoins(coordinator, consumer._subscription)
+        coordinator.handover = HandOverInJoins(coordinator, consumer._subscription)
     ledger.wakers = [consumer._fetcher.wake]

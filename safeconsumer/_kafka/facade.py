@@ -184,20 +184,11 @@ class Facade:
             return pattern.match(topic) is not None
         return topic in (self._subscription.subscription or ())
 
-    # ------------------------------------------------------------ leaving, handing over
+    # ------------------------------------------------------------ leaving
 
     def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
         """Warn of quiet partitions that departed uncommitted and that no join reported."""
         self._coordinator.tell_departed(quiet_before)
-
-    def hand_over(self) -> None:
-        """Write marks for the partitions just paused or resumed, if marks are handed over."""
-        self._coordinator.handover.changed()
-
-    def marked_offsets(self, offsets: Any) -> dict[TopicPartition, Any]:  # noqa: ANN401 - upstream's
-        """Return offsets with the marks that a commit of them must have."""
-        found: dict[TopicPartition, Any] = self._coordinator.marked_offsets(offsets)
-        return found
 
     def clear_buffers(self) -> None:
         """Throw away the buffered data of a closed consumer; nobody may be polling."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from safeconsumer import events
 from safeconsumer._kafka.errors import BlockingCallInListenerError
-from safeconsumer._kafka.handover.carrying import ARRIVED
+from safeconsumer._kafka.handover import ARRIVED
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.journal import ENDED, EXPIRED

@@ -129,10 +129,8 @@ class PauseNotHandedOver(PartitionEvent):
     """
     A paused partition departed and its pause was not handed over; it stays paused here.
 
-    With ``pause_handover="offsets"`` its mark could not be written in time. With
-    ``"assignor"`` the join that took it away did not name it: it was paused after that
-    join's request was sent, the leader does not use safeconsumer, or the group had too
-    many marks.
+    The join that took it away did not name it: it was paused after that join's request
+    was sent, the leader does not use safeconsumer, or the group had too many pauses.
 
     Attributes:
         partitions: the paused partitions.

@@ -14,10 +14,28 @@ from attrs import frozen
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.wire import ControlHold, ControlKey
-from safeconsumer.holds.merge import Register
 
 # The time of a record without one: old clients write such, and producers may.
 NO_TIME_MS = -1
+
+
+@frozen(order=True)
+class Register:
+    """
+    The latest record about one hold. The order of the fields decides which is later.
+
+    Attributes:
+        stamp: the topic's incarnation and the record's offset.
+        is_held: of two with the same stamp, the one that is held wins.
+        at_ms: the broker's time of the record, milliseconds since the epoch.
+        body: the other fields, as they were written.
+    """
+
+    stamp: tuple[int, int]
+    is_held: bool
+    at_ms: int = 0
+    body: bytes = b""
+
 
 _NEVER_HEARD = Register((-1, -1), is_held=False)
 

@@ -277,7 +277,6 @@ DEPARTURES: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
 }
 KNOWN: dict[str, Callable[[SafeConsumer, TopicPartition], object]] = {
     "committed": lambda consumer, tp: consumer.commit({tp: at(5)}),
-    "marked_offsets": lambda consumer, tp: consumer.marked_offsets({tp: at(5)}),
     "group_metadata": lambda consumer, _: consumer.group_metadata(),
 }
 
@@ -312,13 +311,10 @@ def test_a_quiet_partition_that_departs_uncommitted_is_told(
 
 
 @pytest.mark.parametrize("name", [*KNOWN, "never asked"])
-@pytest.mark.parametrize("handover", ["off", "offsets"])
 @simulated(seeds=1)
-def test_nothing_is_told_where_something_may_be_committed(
-    lab: Lab, name: str, handover: str
-) -> None:
+def test_nothing_is_told_where_something_may_be_committed(lab: Lab, name: str) -> None:
     """By this consumer, or by a producer that it does not see; or nobody knows."""
-    reader, told = assigned_at_latest(lab, pause_handover=handover)
+    reader, told = assigned_at_latest(lab)
     (p0, *_) = lab.partitions("t")
     reader.consumer.pause(p0)
     if name in KNOWN:

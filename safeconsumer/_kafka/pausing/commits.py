@@ -1,11 +1,9 @@
-"""Keeps what a coordinator knows of commits: missing ones, and those in flight."""
+"""Keeps what a coordinator knows of commits: which partitions have none."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 
-from kafka.future import Future
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 Partitions = frozenset[TopicPartition]
 
@@ -18,48 +16,24 @@ class KnownCommits:
     has changed since the request; upstream 3.0.12 keeps it, and may start from it hours
     and generations later.
 
-    Thread rules: the coroutines on the IO thread; :meth:`given_to_producer`,
-    :meth:`elsewhere`, :meth:`without`, :meth:`forget_all_but`, :meth:`floor` and
-    :meth:`is_in_flight` on any thread.
+    Thread rules: :meth:`elsewhere`, :meth:`without` and :meth:`forget_all_but` on any
+    thread, the rest on the IO thread.
     """
 
     def __init__(self) -> None:
         self._without: set[TopicPartition] = set()
         self._answered: Counter[TopicPartition] = Counter()
         self._begun: Counter[TopicPartition] = Counter()
-        self._in_flight: Counter[TopicPartition] = Counter()
-        self._settled = Future()
         self._asked: dict[Partitions, tuple[object, ...]] = {}
-        self._given: dict[TopicPartition, int] = {}
         self._is_elsewhere = False
 
-    # ------------------------------------------------------------ in flight
-
-    @contextmanager
-    def sending(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Count a commit as in flight while the block runs."""
-        keys = tuple(partitions)  # with a mapping a Counter would add up the values
-        self._begun.update(keys)
-        self._in_flight.update(keys)
-        try:
-            yield
-        finally:
-            self._in_flight.subtract(keys)
-            settled, self._settled = self._settled, Future()
-            settled.success(None)
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note that a commit is sent."""
+        self._begun.update(tuple(partitions))  # of a mapping it would add up the values
 
     def begun(self, tp: TopicPartition) -> int:
         """Return how many commits of the partition were begun so far."""
         return self._begun[tp]
-
-    def is_in_flight(self, tp: TopicPartition) -> bool:
-        """Tell whether a commit of the partition is in flight."""
-        return self._in_flight[tp] > 0
-
-    async def none_in_flight(self, partitions: Collection[TopicPartition]) -> None:
-        """Return once no commit of any of the partitions is in flight."""
-        while any(map(self.is_in_flight, partitions)):
-            await self._settled
 
     # ------------------------------------------------------------ who has none
 
@@ -75,26 +49,15 @@ class KnownCommits:
         """Note that, by the broker's answer, these partitions have no committed offset."""
         self._without.update(partitions)
 
-    def given_to_producer(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
-        """Note offsets that a producer may commit at any time from now on."""
-        for tp, one in offsets.items():
-            self._given[tp] = max(one.offset, self._given.get(tp, 0))
-
     def elsewhere(self) -> None:
         """Note that offsets may be committed by somebody other than this consumer."""
         self._is_elsewhere = True
-
-    def floor(self, tp: TopicPartition) -> int:
-        """Return the highest offset of the partition given to a producer; -1 if none was."""
-        return self._given.get(tp, -1)
 
     def without(self, partitions: Partitions) -> Partitions:
         """Return those that certainly have no committed offset."""
         if self._is_elsewhere:
             return frozenset()
-        return partitions & self._without - self._given.keys()
+        return partitions & self._without
 
     def forget_all_but(self, partitions: Collection[TopicPartition]) -> None:
         """Forget what is known of all other partitions: their next owners commit."""

@@ -26,9 +26,8 @@ from kafka.protocol.consumer.metadata import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.handover.carrying import HandOver
 from safeconsumer._kafka.pausing.commits import KnownCommits
-from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
 
@@ -70,7 +69,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     Attributes:
         commits: what is known of commits.
-        handover: attaches marks to commits or joins, and obeys those it finds.
+        handover: passes pauses on in joins, and takes them over.
         journal: gets every commit; None: there is no journal.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
@@ -113,7 +112,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             FencedInstanceIdError: on every call, once another member took over this
                 one's ``group_instance_id``.
         """
-        self.handover.polled()
         if self._fenced is not None:
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
         try:
@@ -201,11 +199,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         self.losses += 1
         super().reset_generation(*args, **kwargs)
-
-    def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
-        """Write marks that are not written yet; then leave the group as upstream does."""
-        self.handover.closing(timeout_ms)
-        super().close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     # ------------------------------------------------------------ joining (IO thread)
 
@@ -310,7 +303,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
-        await self.handover.before_join()
+        self.handover.before_join()
         self._watch.prepared()
         try:
             await super()._on_join_prepare_async(generation, member_id, timeout_ms)
@@ -319,7 +312,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 # Upstream empties the assignment here only when membership is lost.
                 self._watch.lost()
             else:
-                await self.handover.revoked()
+                self.handover.before_join()
             self.handover.reassigned()
             self._deliver()
 
@@ -404,10 +397,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_offset_commit_request(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> Any:  # noqa: ANN401 - upstream's
-        # Every commit passes here: manual, automatic, in a listener, at the end, and
-        # those of marks.
-        offsets = self.handover.outgoing(offsets)
-        with self._journaled(offsets), self.commits.sending(offsets):
+        # Every commit passes here: manual, automatic, in a listener, at the end.
+        self.commits.begin(offsets)
+        with self._journaled(offsets):
             kind, member = (
                 self._subscription.subscription_type,
                 self._generation.member_id,
@@ -415,15 +407,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             try:
                 return await super()._send_offset_commit_request(offsets)
             except FencedInstanceIdError as error:
-                self.handover.failed(offsets)
                 is_over = member != self._generation.member_id
                 if is_over or kind == SubscriptionType.NONE:
                     # It was sent by a former member, or by no member. Upstream would
                     # raise at every later poll that this member is fenced.
                     raise CommitFailedError from error
-                raise
-            except Exception:
-                self.handover.failed(offsets)
                 raise
 
     def maybe_auto_commit_offsets_now(self) -> None:
@@ -452,26 +440,23 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
         self.commits.answered(offsets)
-        accepted = {
-            tp: offsets[tp]
+        self.commits.has(
+            TopicPartition(topic, number)
             for topic, partitions in response.topics
             for number, error in partitions
-            if not error and (tp := TopicPartition(topic, number)) in offsets
-        }
-        self.commits.has(accepted)
-        self.handover.committed(accepted)
+            if not error
+        )
         super()._handle_offset_commit_response(offsets, send_time, response)
 
     async def fetch_committed_offsets_async(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Fetch committed offsets as the user wrote them, and remember which are missing."""
+        """Fetch committed offsets, and remember which are missing."""
         asked = frozenset(partitions)
         states = self._states(asked)
         since = (self._generation, *states.items())
         if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
             self._offset_fetch_futures.pop(asked, None)
-        question = self.handover.asking(asked)
         begun = {tp: self.commits.begun(tp) for tp in asked}
         offsets: dict[TopicPartition, OffsetAndMetadata]
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
@@ -485,7 +470,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             and state is states[tp]
             and self.commits.begun(tp) == begun[tp]
         )
-        return self.handover.fetched(offsets, question)
+        return offsets
 
     async def refresh_committed_offsets_if_needed_async(
         self, timeout_ms: float | None = None
@@ -518,13 +503,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Upstream makes a new object for every ownership.
         assigned = self._subscription.assignment
         return {tp: assigned.get(tp) for tp in partitions}
-
-    def marked_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return offsets with the marks that a producer's commit of them must have."""
-        self.commits.given_to_producer(offsets)
-        return self.handover.given(dict(offsets))
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """Return what a producer needs to commit for this member, as it may from now on."""

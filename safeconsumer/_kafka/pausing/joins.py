@@ -53,6 +53,23 @@ class Joined:
         return again
 
 
+class HandOver:
+    """
+    Hands no pause over; with ``pause_handover="assignor"`` a child of it does.
+
+    Thread rules: :meth:`reassigned` on any thread, the rest on the IO thread.
+    """
+
+    def before_join(self) -> None:
+        """Fix what the join tells; called before it begins, and after the listener."""
+
+    def joined(self, assignment: bytes) -> None:
+        """Note the answer to a join; the partitions that it takes away depart after this."""
+
+    def reassigned(self) -> None:
+        """Note which partitions have departed since the last call."""
+
+
 class RebalanceWatch:
     """
     Takes a snapshot when a join is prepared, and compares when it has completed.

@@ -41,11 +41,6 @@ class OwnedPartitionState(TopicPartitionState):
     The position that the last of these moves set.
     """
 
-    began_at: int | None = None
-    """
-    The lowest offset at which reading began in this ownership, however it was set.
-    """
-
     reset_number: int = 0
     """
     The number of its last reset, among all resets of this process.
@@ -66,8 +61,6 @@ class OwnedPartitionState(TopicPartitionState):
             self.moves += 1
             super().seek(offset)
             self.moved_to, self.before = self._position, None
-            at = offset.offset if isinstance(offset, OffsetAndMetadata) else offset
-            self.began_at = at if self.began_at is None else min(self.began_at, at)
 
     def reset(self, strategy: int) -> None:
         """

@@ -83,7 +83,7 @@ class Adapter:
     def _carrying(self) -> dict[str, str]:
         if "pause_handover" not in inspect.signature(self._make).parameters:
             raise AbsentError(ONE_CONSUMER)
-        return {"pause_handover": "offsets"}
+        return {"pause_handover": "assignor"}
 
     def close(self) -> None:
         """Close it as the client does by default."""

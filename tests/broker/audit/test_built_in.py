@@ -442,9 +442,8 @@ def test_without_a_journal_nothing_of_it_is_loaded() -> None:
 
 
 @pytest.mark.any_broker
-@pytest.mark.parametrize("handover", ["off", "offsets"])
 def test_transactions_and_commits_by_themselves_are_no_gaps(
-    clients: Clients, tmp_path: Path, handover: str
+    clients: Clients, tmp_path: Path
 ) -> None:
     """Markers and aborted records are passed over; the next begins behind them."""
     topic, group = clients.topic(2), uuid4().hex
@@ -468,7 +467,6 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
             enable_auto_commit=True,
             auto_commit_interval_ms=50,
             max_poll_records=1,
-            pause_handover=handover,
         )
         ends = ends_of(consumer, topic)
         poll_until(

@@ -57,15 +57,19 @@ def a_group_hold_reaches_members_of_now_and_of_later(s: Stage) -> None:
     s.facts["after"] = sum(len(one.records) for one in members) - before
 
 
-def _handed_over(s: Stage, how: str) -> None:
+@ours
+def a_pause_is_handed_over_in_a_join(s: Stage) -> None:
+    """G7: what its owner paused is paused at the next one, who may lift it."""
     (tp,) = s.topic(records=5)
-    a = s.member("t", pause_handover=how)
+    a = s.member("t", pause_handover="assignor")
     a.owns(1)
     a.settle()
     a.call(lambda consumer: consumer.commit())
     a.call(lambda consumer: consumer.pause(tp))
+    b = s.member("t", pause_handover="assignor")
+    first = a.generation()
+    s.until(lambda: b.generation() > first, "both have joined")
     a.close()
-    b = s.member("t", pause_handover=how)
     b.owns(1)
     s.append(5, tp)
     b.settle()
@@ -74,12 +78,6 @@ def _handed_over(s: Stage, how: str) -> None:
     b.call(lambda consumer: consumer.resume(tp))
     b.settle()
     s.facts["after"] = b.values(tp)
-
-
-@ours
-def a_pause_is_handed_over_by_offsets(s: Stage) -> None:
-    """G7: what its owner paused is paused at the next one, who may lift it."""
-    _handed_over(s, "offsets")
 
 
 @ours

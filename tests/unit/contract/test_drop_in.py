@@ -134,7 +134,6 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         "held",
         "holds",
         "hook_failures",
-        "marked_offsets",
         "pause_all",
         "pause_group",
         "resume_all",

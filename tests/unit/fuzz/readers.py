@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from safeconsumer._kafka.handover import envelope, marks
+from safeconsumer._kafka import handover
 from safeconsumer.audit import journal
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.timeline import plan
@@ -79,32 +79,14 @@ def report(data: bytes) -> None:
             assert reports.count_of(ranges) >= 0
 
 
-def mark(data: bytes) -> None:
-    """A mark and the user's metadata are what was there; a repeated one as well."""
-    text = _text(data)
-    found, user = marks.split(text)
-    assert text.endswith(user)
-    again = marks.attach(found or marks.Mark(), user)
-    if again is not None and found is not None and found.version == marks.VERSION:
-        assert marks.split(again) == (found, user)
-
-
-def carried(data: bytes) -> None:
+def handed_over(data: bytes) -> None:
     """What is taken off the tail leaves the inner assignor's bytes."""
-    inner, found = envelope.unwrap(data)
-    assert data.startswith(inner)
-    assert found is None or len(found.marks) <= envelope.MAX_PARTITIONS
+    assert data.startswith(handover.unwrap(data)[0])
     # The same behind a valid checksum: no fuzzer guesses one.
-    envelope.unwrap(_enveloped(data))
-
-
-def _enveloped(payload: bytes) -> bytes:
-    flags, payload = (payload[0] & 1, payload[1:]) if payload else (0, payload)
-    header = envelope._HEADER
-    fields = (envelope.VERSION, envelope.Direction.ASSIGNMENT, flags, 0)
-    bare = header.pack(len(payload), 0, *fields)
-    crc = zlib.crc32(bare, zlib.crc32(payload))
-    return payload + header.pack(len(payload), crc, *fields) + envelope.MAGIC
+    for payload in (data, zlib.compress(data)):
+        check = zlib.crc32(payload)
+        trailer = handover._TRAILER.pack(len(payload), check, handover.MAGIC)
+        assert handover.unwrap(b"inner" + payload + trailer)[0] == b"inner"
 
 
 def control_records(data: bytes) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from attrs import frozen
+from kafka import TopicPartition
 
-from safeconsumer._kafka.handover import envelope
+from safeconsumer._kafka import handover
 from safeconsumer.group import report_wire as reports
 from tests.harness.audit import bad
 from tests.unit.fuzz import readers
@@ -89,19 +90,18 @@ TARGETS = (
         ),
     ),
     Target(
-        name="mark",
-        feed=readers.mark,
-        seeds=(b"\x1fsc1:2a:0badcafe;mine", b"\x1fsc7:what:more;mine"),
-    ),
-    Target(
-        name="envelope",
-        feed=readers.carried,
+        name="handover",
+        feed=readers.handed_over,
         seeds=(
-            b"\0\x01\x01\x02\x01\x06orders\x01\x00\x03",
-            envelope.wrap(
+            b'{"version":1,"by":"member","marks":[["orders",3,true,[0,1]]]}',
+            handover.wrap(
                 b"inner",
-                {("orders", 1): envelope.Register((3, 0), is_held=True)},
-                envelope.Direction.SUBSCRIPTION,
+                {
+                    TopicPartition("orders", 1): handover.Mark(
+                        3, is_own=True, is_paused=True
+                    )
+                },
+                handover.MEMBER,
             ),
         ),
     ),

@@ -1,13 +1,11 @@
 """What is known of commits, and a join that waits to be applied: the objects alone."""
 
 import time
-from contextlib import suppress
 
 from kafka import TopicPartition
 from kafka.consumer.subscription_state import OffsetResetStrategy
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer._kafka.handover.carrying import Question
 from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -22,45 +20,8 @@ def at(offset: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset, "", -1)
 
 
-def waits(commits: KnownCommits) -> bool:
-    """Tell whether somebody who needs no commit in flight has to wait."""
-    waiting = commits.none_in_flight([A])
-    try:
-        waiting.send(None)
-    except StopIteration:
-        return False
-    waiting.close()
-    return True
-
-
-def test_commits_in_flight_are_waited_for() -> None:
-    """Of that partition, all of them, however they end."""
-    commits = KnownCommits()
-    with commits.sending([B]):
-        assert not waits(commits)
-        with commits.sending({A: at(1)}):
-            with suppress(ValueError), commits.sending([A]):
-                raise ValueError
-            assert waits(commits)
-        assert not waits(commits)
-
-
-def test_a_question_knows_what_was_begun_since() -> None:
-    """An answer to it may be older than that commit."""
-    commits = KnownCommits()
-    question = Question({A: 1, B: 1}, commits)
-    with commits.sending([A]):
-        assert [question.is_current(tp) for tp in (A, B)] == [False, True]
-    assert not question.is_current(A)
-    assert Question({A: 1}, commits).is_current(A)
-
-
 def test_what_has_no_committed_offset_for_sure() -> None:
-    """
-    Only what the broker said, in this ownership.
-
-    Not what a producer was given, and nothing if one may commit without a word.
-    """
+    """Only what the broker said, in this ownership; nothing if a producer may commit."""
     commits = KnownCommits()
     assert commits.without(frozenset({A, B})) == frozenset()
     commits.lack([A, B])
@@ -70,19 +31,8 @@ def test_what_has_no_committed_offset_for_sure() -> None:
     commits.forget_all_but([A])
     assert commits.without(frozenset({A, B})) == frozenset()
     commits.lack([A, B])
-    commits.given_to_producer({B: at(5)})
-    assert commits.without(frozenset({A, B})) == {A}
     commits.elsewhere()
     assert commits.without(frozenset({A, B})) == frozenset()
-
-
-def test_the_highest_offset_that_a_producer_was_given_counts() -> None:
-    """An aborted transaction may be worked on again from before."""
-    commits = KnownCommits()
-    assert commits.floor(A) == -1
-    commits.given_to_producer({A: at(5)})
-    commits.given_to_producer({A: at(3)})
-    assert commits.floor(A) == 5
 
 
 def test_a_question_is_asked_anew_after_a_commit_or_in_another_ownership() -> None:

@@ -82,7 +82,7 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
-@pytest.mark.parametrize("handover", ["off", "offsets", "assignor"])
+@pytest.mark.parametrize("handover", ["off", "assignor"])
 def test_a_handler_waits_for_no_lock(
     safe: Maker, consumes: Callable[[SafeConsumer], None], handover: str
 ) -> None:

@@ -104,7 +104,7 @@ def construct() -> None:
     SafeConsumer(group_id="g", control=Control(clock_skew=timedelta(seconds=5)))
     SafeConsumer(group_id="g", control=Control.prefixed("payments_", clock_skew=5))
     SafeConsumer(group_id="g", control=Control(unavailable="run", trust_topic=True))
-    SafeConsumer(group_id="g", pause_handover="offsets")
+    SafeConsumer(group_id="g", pause_handover="assignor")
     SafeConsumer(journal="journals")
     SafeConsumer(journal=Path("journals"))
     SafeConsumer(journal=JournalWriter("journals", member="a"))

@@ -1,0 +1,264 @@
+"""A partition that its owner paused stays paused at the next owner, if that is wanted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from safeconsumer import SafeConsumer
+from safeconsumer._kafka import handover
+from safeconsumer.events import PauseNotHandedOver
+from safeconsumer.testing._faults import Fault
+from tests.sim.lab import Lab, Member
+from tests.sim.playing import simulated
+from tests.sim.reading import COOPERATIVE, EAGER, Listener
+
+ASSIGNORS = [EAGER, RoundRobinPartitionAssignor, StickyPartitionAssignor, COOPERATIVE]
+
+
+class Team:
+    """Members of a group that share a topic of four partitions with five records each."""
+
+    def __init__(self, lab: Lab, partitions: int = 4) -> None:
+        self.lab = lab
+        self.tps = lab.topic("t", partitions, records=5)
+        self.told: dict[str, list[Any]] = {}
+
+    def joins(
+        self,
+        name: str,
+        kind: Any = SafeConsumer,  # noqa: ANN401 - either client
+        assignor: type = RangePartitionAssignor,
+        listener: Listener | None = None,
+        **more: Any,  # noqa: ANN401 - upstream's
+    ) -> Member:
+        """Start a member that hands pauses over; a plain one if it is kafka-python's."""
+        if kind is SafeConsumer:
+            told = self.told[name] = []
+            more = {"pause_handover": "assignor", "hooks": [told.append], **more}
+
+        def make(**settings: Any) -> Any:  # noqa: ANN401 - either client
+            consumer = kind(**settings)
+            consumer.subscribe(["t"], listener=listener)
+            return consumer
+
+        settings = {"partition_assignment_strategy": [assignor], **more}
+        return self.lab.member(make, name=name, **settings)
+
+    def left_behind(self, name: str) -> list[set[TopicPartition]]:
+        """Return the partitions of each report of pauses that stayed at their owner."""
+        told = self.told[name]
+        return [set(e.partitions) for e in told if isinstance(e, PauseNotHandedOver)]
+
+
+def paused_all(team: Team, member: Member) -> None:
+    member.call(lambda consumer: consumer.pause(*team.tps))
+
+
+def held(member: Member) -> set[str]:
+    return {str(hold.scope) for hold in member.consumer.holds()}
+
+
+def values(team: Team, *members: Member) -> int:
+    return sum(len(one.values(tp)) for one in members for tp in team.tps)
+
+
+@pytest.mark.contract("G7")
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@simulated(seeds=2)
+def test_a_moved_partition_stays_paused_until_its_owner_resumes(
+    lab: Lab, assignor: type
+) -> None:
+    """G7: through two more owners; plain resume() lifts it; it does not come back."""
+    team = Team(lab)
+    first = team.joins("a", assignor=assignor)
+    first.owns(4)
+    lab.until(lambda: values(team, first) == 20)
+    paused_all(team, first)
+    second = team.joins("b", assignor=assignor)
+    second.owns(2)
+    first.owns(2)
+    for tp in team.tps:
+        lab.append(tp, 5, first=5)
+    lab.sleep(10)
+    assert values(team, second) == 0
+    assert second.consumer.paused() == second.consumer.assignment()
+    first.stop()
+    second.owns(4)
+    lab.sleep(10)
+    assert (values(team, second), len(second.consumer.paused())) == (0, 4)
+    second.call(lambda consumer: consumer.resume(*team.tps))
+    lab.until(lambda: values(team, second) >= 20)
+    third = team.joins("c", assignor=assignor)
+    third.owns(2)
+    second.owns(2)
+    lab.sleep(10)
+    assert third.consumer.paused() == second.consumer.paused() == set()
+    assert team.left_behind("a") == team.left_behind("b") == []
+    second.stop()
+    third.stop()
+
+
+@pytest.mark.contract("G7")
+@simulated(seeds=2)
+def test_only_the_applications_own_pauses_travel(lab: Lab) -> None:
+    """G7: not those of other owners, of topics, or with a limit."""
+    team = Team(lab, 2)
+    first = team.joins("a")
+    first.owns(2)
+    first.call(lambda consumer: consumer.pause(team.tps[0], owner="other"))
+    first.call(lambda consumer: consumer.pause(team.tps[1], for_=3600))
+    first.call(lambda consumer: consumer.pause("t", owner="third"))
+    second = team.joins("b")
+    second.owns(1)
+    first.stop()
+    second.owns(2)
+    lab.sleep(10)
+    assert held(second) == set()
+    second.stop()
+
+
+@pytest.mark.contract("G7")
+@simulated(seeds=1)
+def test_off_hands_nothing_over(lab: Lab) -> None:
+    """G7: a slow worker's backpressure must not stop its successor."""
+    team = Team(lab, 2)
+    first = team.joins("a", pause_handover="off")
+    first.owns(2)
+    lab.until(lambda: values(team, first) == 10)
+    paused_all(team, first)
+    second = team.joins("b", pause_handover="off")
+    second.owns(1)
+    lab.until(lambda: values(team, second) == 5)
+    first.stop()
+    second.stop()
+
+
+@pytest.mark.parametrize("what", ["pause", "resume"])
+@simulated(seeds=2)
+def test_what_a_listener_does_before_the_join_travels(lab: Lab, what: str) -> None:
+    """The join tells what is so when JoinGroup is sent, not what was so before."""
+    team = Team(lab, 2)
+    acts: list[Callable[[], object]] = []
+    revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
+    first = team.joins("a", listener=revoked)
+    first.owns(2)
+    if what == "resume":
+        paused_all(team, first)
+    acts.append(lambda: getattr(first.consumer, what)(*team.tps))
+    second = team.joins("b")
+    second.owns(1)
+    first.owns(1)
+    lab.sleep(5)
+    count = 1 if what == "pause" else 0
+    assert [len(one.consumer.paused()) for one in (first, second)] == [count, count]
+    assert team.left_behind("a") == []
+    first.stop()
+    second.stop()
+
+
+def behind_joingroup(lab: Lab, team: Team) -> tuple[Member, Member]:
+    """Let a member pause while its JoinGroup is on its way."""
+    first = team.joins("a")
+    first.owns(2)
+    late: Fault = lab.cluster.fail("JoinGroup", is_held=True, origin="a")
+    second = team.joins("b")
+    lab.until(lambda: late.kept)
+    first.consumer.pause(*team.tps)
+    late.end()
+    return first, second
+
+
+@simulated(seeds=2)
+def test_a_pause_behind_joingroup_stays_with_its_owner(lab: Lab) -> None:
+    """It is in no join: the partition is quiet when it returns, and it is told."""
+    team = Team(lab, 2)
+    first, second = behind_joingroup(lab, team)
+    second.owns(1)
+    first.owns(1)
+    lab.sleep(1)
+    assert team.left_behind("a") == [second.consumer.assignment()]
+    second.stop()
+    first.owns(2)
+    for tp in team.tps:
+        lab.append(tp, 5, first=5)
+    before = values(team, first)
+    lab.sleep(10)
+    assert first.consumer.paused() == set(team.tps)
+    assert values(team, first) == before
+    first.stop()
+
+
+@simulated(seeds=2)
+def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab: Lab) -> None:
+    """It merges nothing, and is not stopped by what members of ours tell."""
+    team = Team(lab)
+    plain = team.joins("plain", KafkaConsumer)
+    plain.owns(4)
+    first = team.joins("b")
+    first.owns(2)
+    plain.owns(2)
+    owned = first.consumer.assignment()
+    first.call(lambda consumer: consumer.pause(*owned))
+    third = team.joins("a")
+    lab.until(lambda: third.consumer.assignment() and first.consumer.assignment())
+    lab.until(lambda: owned - first.consumer.assignment())
+    lab.sleep(5)
+    gone = owned - first.consumer.assignment()
+    assert team.left_behind("b") == [gone]
+    assert held(first) == {f"{tp.topic}:{tp.partition}" for tp in owned}
+    assert third.consumer.paused() == set()
+    for one in (plain, first, third):
+        one.stop()
+
+
+@simulated(seeds=1)
+def test_marks_that_were_left_out_stay_with_their_owner(lab: Lab) -> None:
+    """The leader tells none if all of them are too many."""
+    team = Team(lab, 2)
+    most, handover.MOST_BYTES_OF_A_GENERATION = handover.MOST_BYTES_OF_A_GENERATION, 1
+    try:
+        first = team.joins("a")
+        first.owns(2)
+        paused_all(team, first)
+        second = team.joins("b")
+        second.owns(1)
+        first.owns(1)
+        lab.sleep(1)
+        assert team.left_behind("a") == [second.consumer.assignment()]
+        assert len(held(first)) == 2
+        first.stop()
+        second.stop()
+    finally:
+        handover.MOST_BYTES_OF_A_GENERATION = most
+
+
+LEAVING: dict[str, Callable[[SafeConsumer, list[TopicPartition]], object]] = {
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
+    "assign": lambda consumer, tps: (consumer.unsubscribe(), consumer.assign(tps)),
+}
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
+@simulated(seeds=1)
+def test_unsubscribing_leaves_pauses_where_they_are(
+    lab: Lab, leave: Callable[..., object], *, is_known: bool
+) -> None:
+    """No join carries them, and assign() would ask for none."""
+    team = Team(lab, 2)
+    first = team.joins("a")
+    first.owns(2)
+    paused_all(team, first)
+    if is_known:  # to the group, by another join
+        generation = lab.generation()
+        lab.cluster.fail("Heartbeat", error=27, count=1)
+        lab.until(lambda: lab.generation() > generation)
+        lab.sleep(5)
+    first.call(lambda consumer: leave(consumer, team.tps))
+    assert len(held(first)) == 2
+    first.stop()

@@ -1,0 +1,265 @@
+"""Pauses that travel in joins: the bytes, what a member knows, and the wrapped assignor."""
+
+import json
+import zlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import TopicPartition
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+
+from safeconsumer import HoldSettingError
+from safeconsumer._kafka import handover
+from safeconsumer._kafka.handover import (
+    LEADER,
+    MEMBER,
+    Mark,
+    MarkBook,
+    PauseCarryingAssignor,
+    merge,
+    unwrap,
+    wrap,
+)
+from tests.harness.kafka.fixtures import Maker
+
+ASSIGNORS = [
+    RangePartitionAssignor,
+    RoundRobinPartitionAssignor,
+    StickyPartitionAssignor,
+    CooperativeStickyAssignor,
+]
+ORDERS_1 = TopicPartition("orders", 1)
+
+marks = st.builds(
+    lambda generation, is_paused: Mark(generation, is_own=False, is_paused=is_paused),
+    st.integers(0, 2**31 - 1),
+    st.booleans(),
+)
+maps = st.dictionaries(
+    st.builds(
+        TopicPartition,
+        st.sampled_from(["orders", "audit", "a.b-c_d"]),
+        st.integers(0, 40),
+    ),
+    marks,
+    min_size=1,
+)
+
+
+def paused(generation: int) -> Mark:
+    return Mark(generation, is_own=False, is_paused=True)
+
+
+# The bytes
+
+
+@given(st.binary(max_size=60), maps, st.sampled_from([MEMBER, LEADER]))
+def test_marks_are_read_as_written(
+    inner: bytes, told: dict[TopicPartition, Mark], writer: str
+) -> None:
+    whole = wrap(inner, told, writer)
+    assert whole.startswith(inner)
+    assert unwrap(whole) == (inner, writer, told)
+
+
+@given(st.binary(max_size=60))
+def test_without_marks_bytes_are_a_plain_clients(inner: bytes) -> None:
+    """KIP-848 upgrades stay possible."""
+    assert wrap(inner, {}, MEMBER) == inner
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_random_bytes_never_raise(data: bytes, has_magic: bool) -> None:  # noqa: FBT001 - drawn
+    unwrap(data + handover.MAGIC if has_magic else data)
+
+
+@given(st.binary(max_size=60), maps, st.data())
+def test_mutated_bytes_are_refused_or_intact(
+    inner: bytes, told: dict[TopicPartition, Mark], data: st.DataObject
+) -> None:
+    whole = bytearray(wrap(inner, told, LEADER))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at : at + 1] = data.draw(st.binary(max_size=2))
+    _, writer, found = unwrap(bytes(whole))
+    assert writer is None or found == told
+
+
+def sealed(payload: bytes) -> bytes:
+    trailer = handover._TRAILER
+    return payload + trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["version", "by", "marks"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_any_json_with_a_good_checksum_is_taken_off_without_a_word(
+    said: object,
+) -> None:
+    """The inner assignor must not see it."""
+    whole = b"inner" + sealed(zlib.compress(json.dumps(said).encode()))
+    assert unwrap(whole)[0] == b"inner"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"no deflated data",
+        zlib.compress(b"\0" * 50_000_000, 9),
+        zlib.compress(b"[" * 100_000),
+        zlib.compress(b'{"version": 9, "by": "member", "marks": []}'),
+        zlib.compress(b'{"version": 1, "by": "both", "marks": []}'),
+        zlib.compress(b'{"version":1,"by":"member","marks":[["t",-1,true,[0]]]}'),
+        zlib.compress(b'{"version":1,"by":"member","marks":[["t",1,true,[true]]]}'),
+        zlib.compress(b'{"version":1,"by":"member","marks":[[7,1,true,[0]]]}'),
+    ],
+)
+def test_what_is_no_list_of_marks_says_nothing(payload: bytes) -> None:
+    """Fifty megabytes in fifty kilobytes, a hundred thousand lists, a later version."""
+    assert unwrap(b"inner" + sealed(payload)) == (b"inner", None, {})
+
+
+@given(maps, maps, maps)
+def test_merging_knows_no_order_and_no_repetition(
+    a: dict[TopicPartition, Mark],
+    b: dict[TopicPartition, Mark],
+    c: dict[TopicPartition, Mark],
+) -> None:
+    assert merge(a, merge(b, c)) == merge(merge(c, a), b) == merge(merge(a, b), {**c})
+    assert merge(a, a) == a
+
+
+def test_of_two_that_speak_at_once_the_one_that_is_paused_counts() -> None:
+    free = Mark(3, is_own=False, is_paused=False)
+    assert merge({ORDERS_1: free}, {ORDERS_1: paused(3)}) == {ORDERS_1: paused(3)}
+    assert merge({ORDERS_1: paused(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
+
+
+# What a member knows
+
+
+def rebalanced(book: MarkBook, generation: int, *topics: str) -> int:
+    """Play one round of a group whose leader is this very member."""
+    book.freeze()
+    assignor = PauseCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
+    data = assignor.metadata(set(topics)).user_data or b""
+    _, _, told = unwrap(data)
+    book.hear(wrap(b"", told, LEADER), generation)
+    return len(data)
+
+
+def test_a_leader_that_echoes_is_no_leader_of_ours() -> None:
+    """Librdkafka sends a member's own subscription back as its assignment."""
+    book = MarkBook(lambda _: False, list)
+    assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, MEMBER), 5) == set()
+    assert book.hear(wrap(b"", {ORDERS_1: paused(4)}, LEADER), 5) == {ORDERS_1}
+
+
+def test_marks_of_topics_that_are_gone_leave_the_joins() -> None:
+    """Topics come, are paused and go, hundred times: a join grows no more."""
+    owned: list[TopicPartition] = []
+    book = MarkBook(lambda _: True, lambda: owned)
+    sizes = []
+    for generation in range(1, 101):
+        owned[:] = [TopicPartition(f"short-{generation}", n) for n in range(100)]
+        sizes.append(rebalanced(book, generation, f"short-{generation}"))
+    assert max(sizes[50:]) <= 1.2 * max(sizes[:50])
+    assert set(book.known()) >= set(owned)
+
+
+def test_marks_of_a_member_that_is_away_for_a_while_stay() -> None:
+    """Nobody subscribes to its topic meanwhile; a rolling restart is as long."""
+    away = TopicPartition("audit", 0)
+    owned = [away]
+    book = MarkBook(lambda _: True, lambda: owned)
+    rebalanced(book, 1, "audit", "orders")
+    owned.clear()
+    for generation in range(2, 12):
+        rebalanced(book, generation, "orders")
+    assert book.hear(b"", 12) == {away}
+
+
+def test_marks_of_what_is_subscribed_stay_however_old() -> None:
+    """Its owner obeys no mark, say, and repeats none."""
+    owned = [ORDERS_1]
+    book = MarkBook(lambda _: True, lambda: owned)
+    rebalanced(book, 1, "orders")
+    owned.clear()
+    for generation in range(2, 100):
+        rebalanced(book, generation, "orders")
+    assert book.hear(b"", 100) == {ORDERS_1}
+
+
+# The wrapped assignor
+
+
+def test_wrapped_assignors_are_what_they_wrap(safe: Maker) -> None:
+    """Name, version, protocols; bytes are a plain client's while nothing is paused."""
+    strategies = [RangePartitionAssignor, RoundRobinPartitionAssignor]
+    consumer = safe(
+        group_id="g",
+        pause_handover="assignor",
+        partition_assignment_strategy=strategies,
+    )
+    for inner in strategies:
+        wrapped = consumer._coordinator._assignors[inner.name]
+        assert (wrapped.name, wrapped.version) == (inner.name, inner.version)
+        assert wrapped.supported_protocols() == [RebalanceProtocol.EAGER]
+        expected = inner.metadata({"orders"}).encode()
+        assert wrapped.metadata({"orders"}).encode() == expected
+
+
+@pytest.mark.parametrize("kind", ASSIGNORS)
+def test_the_inner_user_data_stays_in_front(kind: type) -> None:
+    """Readers that decode from the front see what the inner assignor wrote."""
+    inner: Any = kind()
+    inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)
+    book = MarkBook(lambda _: True, lambda: [ORDERS_1])
+    book.freeze()
+    ours = PauseCarryingAssignor(inner, book, lambda _: None).metadata({"orders"})
+    plain = inner.metadata({"orders"}).user_data
+    plain = plain if isinstance(plain, bytes) else plain.encode()
+    front, _, told = unwrap(ours.user_data)
+    assert front == plain or (not plain and not front.strip(b"\0\xff"))
+    assert set(told) == {ORDERS_1}
+
+
+def test_too_many_marks_for_one_generation_are_left_out() -> None:
+    """A group whose metadata does not fit can never rebalance again."""
+    many = [TopicPartition(f"topic-{n:05d}", n * 7 % 1000) for n in range(9000)]
+    book = MarkBook(lambda _: True, lambda: many)
+    book.freeze()
+    assignor = PauseCarryingAssignor(RangePartitionAssignor, book, lambda _: None)
+    members = [
+        SimpleNamespace(
+            member_id=str(n),
+            group_instance_id=None,
+            metadata=assignor.metadata({"orders"}),
+        )
+        for n in range(4)
+    ]
+    cluster = SimpleNamespace(partitions_for_topic=lambda _: {0, 1, 2, 3})
+    assigned = assignor.assign(cluster, members)
+    assert {one.user_data for one in assigned.values()} == {b""}
+
+
+def test_settings_that_cannot_work_are_refused(safe: Maker) -> None:
+    with pytest.raises(HoldSettingError, match="pause_handover must be 'off' or"):
+        safe(group_id="g", pause_handover="offsets")
+    with pytest.raises(HoldSettingError, match="group_id"):
+        safe(group_id=None, pause_handover="assignor")
