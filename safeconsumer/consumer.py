@@ -8,21 +8,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka import KafkaConsumer as UpstreamConsumer
 from kafka.errors import KafkaConfigurationError
 
-from safeconsumer._kafka import compat, fork
+from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoding.decoders import choose, log_once
 from safeconsumer._kafka.errors import (
     ConcurrentPollError,
-    ForkedConsumerError,
     IllegalTargetError,
 )
 from safeconsumer._kafka.facade import Facade
-from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -40,7 +38,8 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.events.dispatch import Hook, LazyHook
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.events.log import log_event
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.early import (
     EarlyHolds,
@@ -66,9 +65,6 @@ from safeconsumer.holds.scope import ALL, Everything, Scope, Target
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
-
-LOG = LazyHook("safeconsumer.events.log:log_event")
-"""The hook that writes structlog lines."""
 
 _held_numbers = itertools.count(1)
 
@@ -122,9 +118,7 @@ class SafeConsumer(UpstreamConsumer):
             have had the event.
         log: whether events become structlog lines, or lines of the standard logger
             ``safeconsumer`` where structlog is not configured.
-        configs: kafka-python's settings, all of them. If there is a password or token
-            among them, kafka-python's DEBUG lines are filtered from then on so that
-            they do not show it; nothing else about logging is changed.
+        configs: kafka-python's settings, all of them.
 
     Raises:
         UnsupportedKafkaPythonError: the installed kafka-python is not a supported
@@ -160,7 +154,7 @@ class SafeConsumer(UpstreamConsumer):
         log: bool = True,
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
-        compat.require_supported()
+        installed.require_supported()
         self._safe_lifetime = checked_lifetime(default_lifetime)
         _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
         self._safe_strict = strict_pause
@@ -169,10 +163,9 @@ class SafeConsumer(UpstreamConsumer):
         chosen = choose(decoder)
         settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
         _check_reset(settings["auto_offset_reset"])
-        hide_logins_of(configs)
         if control is not None:
             _check_control(control)
-        hooks = (*([LOG] if log else ()), *_checked_hooks(hooks))
+        hooks = (*([log_event] if log else ()), *_checked_hooks(hooks))
         self._safe_is_logged = log
         self._safe_early = EarlyHolds()
         self._safe_control: Attached | None = None
@@ -187,7 +180,6 @@ class SafeConsumer(UpstreamConsumer):
             with ended_if_unmade(self):
                 super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
-            fork.watch(self, _ForkedConsumer)
             adopt(
                 self,
                 self._safe_ledger,
@@ -658,6 +650,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         self._safe_facade.refuse_in_listener("close")
+        self._safe_iteration.refuse_if_in_child()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         if self._safe_control is not None:
             # The other half of the time is for leaving the group.
@@ -746,30 +739,6 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
-
-
-class _ForkedConsumer(SafeConsumer):
-    """The class of a consumer in a forked child: all public names and iteration raise."""
-
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - whatever is there
-        if not name.startswith("_") and name != "config":
-            _refuse_forked()
-        return super().__getattribute__(name)
-
-    def __iter__(self) -> NoReturn:
-        _refuse_forked()
-
-    def __next__(self) -> NoReturn:
-        # Without this, a generator that the parent began would go on yielding here.
-        _refuse_forked()
-
-
-def _refuse_forked() -> NoReturn:
-    message = (
-        "this consumer was made before the process was forked and its threads "
-        "stayed behind; make a consumer in the child process"
-    )
-    raise ForkedConsumerError(message)
 
 
 KafkaConsumer = SafeConsumer

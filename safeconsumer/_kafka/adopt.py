@@ -10,11 +10,7 @@ happen before the first ``subscribe``, while no join and no fetch can be under w
 from kafka import KafkaConsumer
 from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.net.selector import NetworkSelector
 
-from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
@@ -31,23 +27,10 @@ def adopt(
     *,
     hands_over: bool = False,
 ) -> None:
-    """
-    Give the parts of a new consumer our classes; doing it twice changes nothing more.
-
-    Raises:
-        UnsupportedKafkaPythonError: if a part lacks an attribute that we use; the
-            consumer is still upstream's then.
-    """
+    """Give the parts of a new consumer our classes; doing it twice changes nothing more."""
     if isinstance(consumer._subscription, LedgerSubscription):
         return
-    compat.require_attributes(consumer, KafkaConsumer)
-    compat.require_attributes(consumer._subscription, SubscriptionState)
-    compat.require_attributes(TopicPartitionState(), TopicPartitionState)
-    compat.require_attributes(consumer._fetcher, Fetcher)
-    compat.require_attributes(consumer._coordinator, ConsumerCoordinator)
-    compat.require_attributes(consumer._net, NetworkSelector)
     if type(consumer._cluster) is ClusterMetadata:  # not of a user's own client
-        compat.require_attributes(consumer._cluster, ClusterMetadata)
         consumer._cluster.__class__ = PauseSafeCluster
     adopt_manager(consumer._manager)
     consumer._subscription.__class__ = LedgerSubscription

@@ -1,6 +1,7 @@
 """Knows which kafka-python is supported, and explains one that cannot be imported."""
 
 import re
+from functools import cache
 from importlib import import_module
 
 from safeconsumer.errors import UnsupportedKafkaPythonError
@@ -17,6 +18,21 @@ def is_supported(version: str) -> bool:
     """Tell whether a version of kafka-python is in the supported range."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     return OLDEST <= numbers < FIRST_UNSUPPORTED
+
+
+@cache
+def require_supported() -> None:
+    """
+    Refuse an unsupported kafka-python; it costs nothing after the first time.
+
+    Raises:
+        UnsupportedKafkaPythonError: the message names the version found and the
+            supported range.
+    """
+    version = str(import_module("kafka").__version__)
+    if not is_supported(version):
+        found = f"kafka-python {version}"
+        raise not_supported(found, "its private parts may differ")
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:

@@ -11,7 +11,6 @@ from attrs import frozen
 from click.core import ParameterSource
 
 from safeconsumer._kafka import login
-from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer.cli import profiles
 from safeconsumer.cli.errors import FIRST_TROUBLE, CommandError, status_of
 from safeconsumer.group.durations import seconds_of
@@ -233,7 +232,6 @@ def _check_values(configs: Mapping[str, Any]) -> None:
 
 
 def _check_login(configs: Mapping[str, Any]) -> None:
-    hide_logins_of(configs)
     # On another thread: kafka-python's loop swallows an interrupt between two tasks.
     asking = Errand(lambda: login.trouble(configs, _LOGIN_SECONDS))
     try:

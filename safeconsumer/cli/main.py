@@ -5,7 +5,6 @@ import os
 import sys
 import traceback
 
-from safeconsumer._kafka.fixes.secrets import hide_logins
 from safeconsumer._kafka.installed import explain_failed_import
 
 # Of Status, but that is imported with what needs Kafka.
@@ -30,7 +29,6 @@ def main() -> None:
     command foresees is one line and status 70, which no outcome has; with
     ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
     """
-    hide_logins()  # our own program: for all of its clients
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()

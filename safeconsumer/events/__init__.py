@@ -2,9 +2,8 @@
 Defines the events of consumers, workers and group control, which hooks get.
 
 A hook is called with one event at a time: ``SafeConsumer(hooks=[...])``. Every class is
-a child of :class:`Event`, and of the one for its subject: :class:`HoldEvent`,
-:class:`PartitionEvent`, :class:`FetchEvent`, :class:`JoinEvent`, :class:`PatternEvent`,
-:class:`ControlEvent` or :class:`WorkerEvent`. An event never changes; ``name`` is the
+a child of :class:`Event`; those of group control and of workers also of
+:class:`ControlEvent` and :class:`WorkerEvent`. An event never changes; ``name`` is the
 name of its log line, ``as_dict`` turns it into plain JSON values::
 
     from safeconsumer import events
@@ -13,8 +12,8 @@ name of its log line, ``as_dict`` turns it into plain JSON values::
         match event:
             case events.HoldsPlaced(holds, quiet):
                 print("held:", *(hold.scope for hold in holds), len(quiet), "quiet")
-            case events.HoldEvent(holds=holds):
-                print(event.name, *(hold.owner for hold in holds))
+            case events.HoldsExpired(holds):
+                print("expired:", *(hold.owner for hold in holds))
             case events.Event(name="rebalance_completed", gained=gained):
                 print("gained", len(gained))
 
@@ -22,38 +21,30 @@ Every hook gets every event once, in the order in which things happened, under n
 One thread at a time calls the hooks, so a slow hook delays the other hooks and later
 events, but no ``poll``, ``pause`` or ``resume`` on another thread. These may return
 before the hooks have their events; a ``poll`` may return records of partitions while
-hooks still handle their ``assignment_changed``. A hook may pause, resume and ask; the
-events of that come after the event that it handles. Its exceptions are counted, logged
-once, and break nothing.
+hooks still handle the ``rebalance_completed`` that brought them. A hook may pause,
+resume and ask; the events of that come after the event that it handles. Its exceptions
+are counted, logged once, and break nothing.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from safeconsumer.events.consumer import (
-    AssignmentChanged,
     Event,
     FetchesPurged,
-    FetchEvent,
     GatesChanged,
     HeldPartitionUncommitted,
-    HoldEvent,
     HoldsBit,
     HoldsEnded,
     HoldsExpired,
     HoldsPlaced,
-    HoldsRemain,
     HoldsRemoved,
     HoldsStayBehind,
-    JoinEvent,
     ParkedDataDropped,
-    PartitionEvent,
     Partitions,
     PatternCoversNothing,
-    PatternEvent,
     PatternFailed,
     PatternIsSlow,
-    PauseForgotten,
     RebalanceCompleted,
     StaleJoinDropped,
     sorted_partitions,
@@ -94,7 +85,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AssignmentChanged",
     "BreakerClosed",
     "BreakerOpened",
     "CommitRejected",
@@ -109,32 +99,25 @@ __all__ = [
     "DeadLetterRefused",
     "DeadLetterSlow",
     "Event",
-    "FetchEvent",
     "FetchesPurged",
     "GatesChanged",
     "GatesOpenedUnread",
     "HandlerStalled",
     "HeldPartitionUncommitted",
-    "HoldEvent",
     "HoldsBit",
     "HoldsEnded",
     "HoldsExpired",
     "HoldsPlaced",
-    "HoldsRemain",
     "HoldsRemoved",
     "HoldsStayBehind",
     "Hook",
-    "JoinEvent",
     "NothingConsumed",
     "ParkedDataDropped",
-    "PartitionEvent",
     "PartitionStarted",
     "Partitions",
     "PatternCoversNothing",
-    "PatternEvent",
     "PatternFailed",
     "PatternIsSlow",
-    "PauseForgotten",
     "PauseNotHandedOver",
     "RebalanceCompleted",
     "RecordExhausted",

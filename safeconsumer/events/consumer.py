@@ -51,8 +51,10 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """The level of its log line; that of its class, unless the event is routine."""
-        return self.level
+        """The level of its log line; debug, if it is about a worker's own holds only."""
+        holds = getattr(self, "holds", ())
+        is_routine = holds and all(one.is_routine for one in holds)
+        return "debug" if is_routine else self.level
 
     @property
     def advice(self) -> str | None:
@@ -87,69 +89,7 @@ class Event:
 
 
 @event
-class HoldEvent(Event):
-    """
-    Parent of events about holds; those of a worker's own holds have level debug.
-
-    Attributes:
-        holds: the holds.
-    """
-
-    __match_args__ = ("holds",)
-    name: ClassVar[str] = "hold"
-
-    holds: tuple[Hold, ...]
-
-    @property
-    def severity(self) -> str:
-        """The level of its log line."""
-        is_routine = self.holds and all(one.is_routine for one in self.holds)
-        return "debug" if is_routine else self.level
-
-
-@event
-class PartitionEvent(Event):
-    """Parent of events about assigned partitions: who owns them, and whether they flow."""
-
-    __match_args__ = ("name",)
-    name: ClassVar[str] = "partition"
-
-
-@event
-class FetchEvent(Event):
-    """
-    Parent of events about fetched data.
-
-    Attributes:
-        partitions: the partitions of the data.
-        bytes: the size of the data, as it came from the broker.
-    """
-
-    __match_args__ = ("partitions", "bytes")
-    name: ClassVar[str] = "fetch"
-
-    partitions: Partitions
-    bytes: int
-
-
-@event
-class JoinEvent(Event):
-    """Parent of events about joins of the consumer group."""
-
-    __match_args__ = ("name",)
-    name: ClassVar[str] = "join"
-
-
-@event
-class PatternEvent(Event):
-    """Parent of events about asking patterns whether they match topic names."""
-
-    __match_args__ = ("name",)
-    name: ClassVar[str] = "pattern"
-
-
-@event
-class HoldsPlaced(HoldEvent):
+class HoldsPlaced(Event):
     """
     One call placed or changed holds.
 
@@ -162,6 +102,7 @@ class HoldsPlaced(HoldEvent):
     __match_args__ = ("holds", "quiet")
     name: ClassVar[str] = "hold_placed"
 
+    holds: tuple[Hold, ...]
     quiet: Partitions = ()
     topics: tuple[str, ...] | None = None
 
@@ -172,28 +113,7 @@ class HoldsPlaced(HoldEvent):
 
 
 @event
-class HoldsRemain(HoldEvent):
-    """
-    One call tried to lift holds that do not exist, and others cover its targets.
-
-    Attributes:
-        holds: the holds that cover the targets.
-        targets: the scopes that were to be lifted.
-    """
-
-    __match_args__ = ("holds", "targets")
-    name: ClassVar[str] = "hold_remains"
-
-    targets: tuple[str, ...]
-
-    @property
-    def remaining(self) -> tuple[Hold, ...]:
-        """The same holds, under the name that :class:`HoldsRemoved` uses."""
-        return self.holds
-
-
-@event
-class PatternCoversNothing(PatternEvent):
+class PatternCoversNothing(Event):
     """A pattern was placed that no known topic matches now."""
 
     __match_args__ = ("holds",)
@@ -204,7 +124,7 @@ class PatternCoversNothing(PatternEvent):
 
 
 @event
-class PatternIsSlow(PatternEvent):
+class PatternIsSlow(Event):
     """
     Matching a pattern against one topic name took long, and stopped every thread.
 
@@ -224,7 +144,7 @@ class PatternIsSlow(PatternEvent):
 
 
 @event
-class PatternFailed(PatternEvent):
+class PatternFailed(Event):
     """
     A pattern raised when it was asked about a topic name; the topic counts as covered.
 
@@ -244,12 +164,12 @@ class PatternFailed(PatternEvent):
 
 
 @event
-class HoldsRemoved(HoldEvent):
+class HoldsRemoved(Event):
     """
-    One call lifted holds.
+    One call lifted holds, or tried to, and others cover its targets.
 
     Attributes:
-        holds: the holds that were lifted.
+        holds: the holds that were lifted; empty if there were none to lift.
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
     """
@@ -257,6 +177,7 @@ class HoldsRemoved(HoldEvent):
     __match_args__ = ("holds", "flowing")
     name: ClassVar[str] = "hold_removed"
 
+    holds: tuple[Hold, ...]
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
 
@@ -272,17 +193,18 @@ class HoldsRemoved(HoldEvent):
 
 
 @event
-class HoldsExpired(HoldEvent):
+class HoldsExpired(Event):
     """Holds reached their time limit."""
 
     __match_args__ = ("holds", "flowing")
     name: ClassVar[str] = "hold_expired"
 
+    holds: tuple[Hold, ...]
     flowing: Partitions = ()
 
 
 @event
-class HoldsEnded(HoldEvent):
+class HoldsEnded(Event):
     """
     Holds ended with the assignment they were bound to.
 
@@ -294,31 +216,12 @@ class HoldsEnded(HoldEvent):
     __match_args__ = ("holds", "departed")
     name: ClassVar[str] = "hold_ended"
 
+    holds: tuple[Hold, ...]
     departed: Partitions
 
 
 @event
-class AssignmentChanged(PartitionEvent):
-    """
-    The assignment changed, by a join, ``assign``, ``unsubscribe`` or ``close``.
-
-    Attributes:
-        gained: partitions owned from now on.
-        departed: partitions no longer owned.
-        quiet: the gained partitions that are quiet from their first instant.
-    """
-
-    __match_args__ = ("gained", "departed")
-    name: ClassVar[str] = "assignment_changed"
-    level: ClassVar[str] = "debug"
-
-    gained: Partitions
-    departed: Partitions
-    quiet: Partitions
-
-
-@event
-class HoldsStayBehind(HoldEvent):
+class HoldsStayBehind(Event):
     """
     Partitions departed that the application has paused one by one, and not resumed.
 
@@ -334,6 +237,7 @@ class HoldsStayBehind(HoldEvent):
     __match_args__ = ("holds", "partitions")
     name: ClassVar[str] = "hold_stays_behind"
 
+    holds: tuple[Hold, ...]
     partitions: Partitions
 
     @property
@@ -343,7 +247,7 @@ class HoldsStayBehind(HoldEvent):
 
 
 @event
-class HoldsBit(HoldEvent):
+class HoldsBit(Event):
     """
     Holds from before took effect on partitions that were gained.
 
@@ -356,6 +260,7 @@ class HoldsBit(HoldEvent):
     name: ClassVar[str] = "hold_bit_on_assignment"
     level: ClassVar[str] = "warning"
 
+    holds: tuple[Hold, ...]
     partitions: Partitions
 
     @property
@@ -365,7 +270,7 @@ class HoldsBit(HoldEvent):
 
 
 @event
-class GatesChanged(PartitionEvent):
+class GatesChanged(Event):
     """
     The consumer itself, and not a hold, made partitions quiet or let them flow.
 
@@ -385,7 +290,7 @@ class GatesChanged(PartitionEvent):
 
 
 @event
-class RebalanceCompleted(JoinEvent):
+class RebalanceCompleted(Event):
     """
     A join of the consumer group completed and its assignment is in force.
 
@@ -414,22 +319,7 @@ class RebalanceCompleted(JoinEvent):
 
 
 @event
-class PauseForgotten(JoinEvent):
-    """
-    A kept partition flowed after a rebalance though nobody lifted its hold.
-
-    It never happens; if it does, it is a defect of this package.
-    """
-
-    __match_args__ = ("partitions",)
-    name: ClassVar[str] = "pause_forgotten"
-    level: ClassVar[str] = "error"
-
-    partitions: Partitions
-
-
-@event
-class StaleJoinDropped(JoinEvent):
+class StaleJoinDropped(Event):
     """
     A join assigned topics that are no longer subscribed.
 
@@ -443,11 +333,13 @@ class StaleJoinDropped(JoinEvent):
 
 
 @event
-class FetchesPurged(FetchEvent):
+class FetchesPurged(Event):
     """
     Fetched data of an ended ownership was thrown away.
 
     Attributes:
+        partitions: the partitions of the data.
+        bytes: the size of the data, as it came from the broker.
         fetches: how many answers or parts of answers.
         records: how many records; None if the record format does not say.
     """
@@ -455,20 +347,31 @@ class FetchesPurged(FetchEvent):
     __match_args__ = ("partitions", "fetches", "records", "bytes")
     name: ClassVar[str] = "fetches_purged"
 
+    partitions: Partitions
+    bytes: int
     fetches: int
     records: int | None
 
 
 @event
-class ParkedDataDropped(FetchEvent):
-    """Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again."""
+class ParkedDataDropped(Event):
+    """
+    Parked data exceeded ``parked_max_bytes``; the oldest will be fetched again.
+
+    Attributes:
+        partitions: the partitions of the data.
+        bytes: the size of the data, as it came from the broker.
+    """
 
     __match_args__ = ("partitions", "bytes")
     name: ClassVar[str] = "parked_data_dropped"
 
+    partitions: Partitions
+    bytes: int
+
 
 @event
-class HeldPartitionUncommitted(PartitionEvent):
+class HeldPartitionUncommitted(Event):
     """
     A quiet partition departed without any committed offset, and the policy is latest.
 

@@ -6,7 +6,10 @@ from itertools import product
 from safeconsumer.events.consumer import (
     Event,
     FetchesPurged,
-    HoldEvent,
+    HoldsEnded,
+    HoldsExpired,
+    HoldsPlaced,
+    HoldsRemoved,
     ParkedDataDropped,
     RebalanceCompleted,
 )
@@ -15,7 +18,7 @@ from safeconsumer.events.group import (
     ControlTopicReset,
     GatesOpenedUnread,
 )
-from safeconsumer.holds.hold import KINDS, kind_of
+from safeconsumer.holds.hold import KINDS, Hold, kind_of
 
 # A worker changes its own holds many times a second, and reports their seconds.
 WISHES = tuple(kind for kind in KINDS if kind != "worker")
@@ -30,7 +33,6 @@ ALARMS = (
     "pattern_covers_nothing",
     "pattern_failed",
     "pattern_is_slow",
-    "pause_forgotten",
     "pause_not_handed_over",
 )
 """
@@ -49,9 +51,6 @@ WORKER_ALARMS = (
 """
 The same for a worker. A breaker that closes ends what its opening counted.
 """
-
-# The change that each event about holds reports, by the name of the event.
-_CHANGES = {f"hold_{change}": change for change in CHANGES}
 
 
 class Counts:
@@ -92,8 +91,8 @@ class Counts:
         if event.name in self.alarms:
             self.alarms[event.name] += 1
         match event:
-            case HoldEvent():
-                self._count_holds(event)
+            case HoldsPlaced() | HoldsRemoved() | HoldsExpired() | HoldsEnded():
+                self._count_holds(event.name, event.holds)
             case RebalanceCompleted():
                 self.rebalances += 1
                 for how in MOVES:
@@ -112,12 +111,9 @@ class Counts:
     def __repr__(self) -> str:
         return "<what counts events for metrics>"
 
-    def _count_holds(self, event: HoldEvent) -> None:
-        change = _CHANGES.get(event.name)
-        if change is not None:
-            # One call may have ten thousand holds, of few owners.
-            owners = Counter(hold.owner for hold in event.holds)
-            for owner, count in owners.items():
-                key = kind_of(owner), change
-                if key in self.hold_changes:
-                    self.hold_changes[key] += count
+    def _count_holds(self, name: str, holds: tuple[Hold, ...]) -> None:
+        # One call may have ten thousand holds, of few owners.
+        for owner, count in Counter(hold.owner for hold in holds).items():
+            key = kind_of(owner), name.removeprefix("hold_")
+            if key in self.hold_changes:
+                self.hold_changes[key] += count

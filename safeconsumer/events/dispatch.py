@@ -1,7 +1,6 @@
 """Hands events to hooks, in order and under no lock, and survives hooks that raise."""
 
 import contextlib
-import importlib
 import logging
 import threading
 from collections import deque
@@ -17,29 +16,6 @@ are counted, and the first one of each hook is logged.
 """
 
 log = logging.getLogger("safeconsumer")
-
-
-class LazyHook:
-    """
-    A hook that is imported at the first event, so that importing this package is quick.
-
-    Args:
-        path: ``package.module:function``.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._hook: Hook | None = None
-
-    def __call__(self, event: Event) -> None:
-        """Pass the event on."""
-        if self._hook is None:
-            module, _, name = self._path.partition(":")
-            self._hook = getattr(importlib.import_module(module), name)
-        self._hook(event)
-
-    def __repr__(self) -> str:
-        return f"LazyHook({self._path!r})"
 
 
 class Dispatcher:
@@ -59,19 +35,13 @@ class Dispatcher:
                 message = f"a hook must be callable with one event, not {hook!r}"
                 raise HookTypeError(message)
 
-    def dispatch(self, event: Event) -> None:
-        """Call every hook with the event; never raises an ``Exception``."""
-        stop = self.hand_out(event)
-        if stop is not None:
-            raise stop
-
-    def hand_out(self, event: Event) -> BaseException | None:
+    def dispatch(self, event: Event) -> BaseException | None:
         """
         Call every hook with the event, whatever those before it raise.
 
         Returns:
             The first exception that shall end the program, such as
-            ``KeyboardInterrupt``.
+            ``KeyboardInterrupt``; the caller raises it.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
@@ -177,22 +147,12 @@ class Outbox:
         while self.waiting and count < limit:
             # An event leaves the queue after it was handed out: after an interrupt in
             # between it is handed out again rather than lost.
-            stop = self._dispatcher.hand_out(self.waiting[0])
+            stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1
             if stop is not None:
                 raise stop
         return count
-
-    def after_fork(self) -> None:
-        """In a forked child, drop the parent's events and free the turn."""
-        at_work = self._turn.get("at work")
-        is_ours = at_work is not None and at_work[0] == threading.get_ident()
-        if not is_ours:
-            self._turn.clear()
-        kept = 1 if is_ours else 0  # a hook that forked still has its event
-        while len(self.waiting) > kept:
-            self.waiting.pop()
 
 
 def _name_of(hook: Hook) -> str:

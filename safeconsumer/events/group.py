@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from safeconsumer.events.consumer import Event, PartitionEvent, Partitions, event
+from safeconsumer.events.consumer import Event, Partitions, event
 
 
 @event
@@ -125,7 +125,7 @@ class ControlNotUnderstood(ControlEvent):
 
 
 @event
-class PauseNotHandedOver(PartitionEvent):
+class PauseNotHandedOver(Event):
     """
     A paused partition departed and its pause was not handed over; it stays paused here.
 

@@ -8,7 +8,6 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
-from safeconsumer._kafka.fixes.secrets import hide_logins_of
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group.client_settings import WRITING
@@ -45,7 +44,6 @@ def connection(
         more: settings that differ for control clients, as ``Control`` has checked them.
         name: the suffix of the ``client_id``.
     """
-    hide_logins_of({**configs, **more})
     known = KafkaConsumer.DEFAULT_CONFIG
     kept = {
         key: value

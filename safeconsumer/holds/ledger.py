@@ -11,10 +11,8 @@ design/0013 has the proofs.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -66,8 +64,6 @@ _HANDLERS_EVERY = 1.0
 _NEVER = math.inf
 
 _CONTROL_GATE = "waits until the control topics are read"
-
-_alive: weakref.WeakSet[PauseLedger] = weakref.WeakSet()
 
 
 class PauseLedger:
@@ -129,7 +125,6 @@ class PauseLedger:
         self._watcher: Watcher | None = None
         self._handlers_due = -math.inf
         self._polled_at: float | None = None
-        _alive.add(self)
 
     # ------------------------------------------------------------ reading
 
@@ -702,10 +697,7 @@ class PauseLedger:
                 )
             )
         elif remaining:
-            targets = tuple(map(str, change.scopes()))
-            told.append(
-                self._event(events.HoldsRemain, targets=targets, holds=remaining)
-            )
+            told.append(self._event(events.HoldsRemoved, holds=(), remaining=remaining))
         self._commit(view, told, gates)
 
     def _expire(self) -> None:
@@ -856,23 +848,15 @@ class PauseLedger:
         self, what: rebalance.Reassignment, view: PauseView
     ) -> list[events.Event]:
         quiet = events.sorted_partitions(tp for tp in what.gained if tp in view.quiet)
-        told = [
+        back = self._departed_quiet.returned(quiet, view.state)
+        if not back:
+            return []
+        holds = {hold.key: hold for found in back.values() for hold in found}
+        return [
             self._event(
-                events.AssignmentChanged,
-                gained=events.sorted_partitions(what.gained),
-                departed=events.sorted_partitions(what.departed),
-                quiet=quiet,
+                events.HoldsBit, partitions=tuple(back), holds=tuple(holds.values())
             )
         ]
-        back = self._departed_quiet.returned(quiet, view.state)
-        if back:
-            holds = {hold.key: hold for found in back.values() for hold in found}
-            told.append(
-                self._event(
-                    events.HoldsBit, partitions=tuple(back), holds=tuple(holds.values())
-                )
-            )
-        return told
 
     # ------------------------------------------------------------ inside
 
@@ -880,13 +864,6 @@ class PauseLedger:
         # mypy cannot check the fields of a class that is only known as a type; each
         # call is covered by a test of the event that it makes.
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
-
-    def _after_fork(self) -> None:
-        # Another thread may have had the lock; that thread is not in the child. A fork
-        # in the middle of a change goes on with the change there.
-        self._lock = threading.RLock()
-        self._is_changing = False
-        self._outbox.after_fork()
 
 
 def _is_routine(keys: Collection[HoldKey]) -> bool:
@@ -896,12 +873,3 @@ def _is_routine(keys: Collection[HoldKey]) -> bool:
 
 def _no_member() -> tuple[str, int]:
     return "", -1
-
-
-def _mend_in_child() -> None:
-    for one in tuple(_alive):
-        one._after_fork()  # noqa: SLF001 - of this module
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_mend_in_child)

@@ -116,18 +116,6 @@ ALERTS = (
         'flow, use `unavailable="hold"`, which is the default.',
     ),
     Alert(
-        name="PauseForgotten",
-        expr='increase({p}alarms_total{event="pause_forgotten"}[1h]) > 0',
-        for_="0m",
-        severity="critical",
-        summary="{{ $labels.instance }} resumed a partition that nobody had asked to "
-        "resume",
-        meaning="A pause ended in a rebalance although nobody lifted it. This should "
-        "never happen; if it does, it is a defect in safeconsumer.",
-        action="Pause the partition again. Report the defect with the lines around "
-        "`pause_forgotten` in the log, and the delivery journal if there is one.",
-    ),
-    Alert(
         name="HeldRecordsHandedOver",
         expr="increase({p}worker_leaked_total[1h]) > 0",
         for_="0m",

@@ -16,7 +16,8 @@ from safeconsumer.errors import (
     NotQuietError,
     SparkSetupError,
 )
-from safeconsumer.events.dispatch import Hook, LazyHook
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.events.log import log_event
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
@@ -36,7 +37,6 @@ from safeconsumer.spark.queries import Queries
 _LOOK_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
 log = logging.getLogger("safeconsumer.spark")
-_LOG = LazyHook("safeconsumer.events.log:log_event")
 
 
 class Controller:
@@ -384,7 +384,7 @@ def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     if callable(hooks) or not isinstance(hooks, Iterable | None):
         message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
         raise HookTypeError(message)
-    return PauseLedger((_LOG,) if hooks is None else hooks, client_id="spark")
+    return PauseLedger((log_event,) if hooks is None else hooks, client_id="spark")
 
 
 def _overlap(one: Scope, other: Scope) -> bool:

@@ -11,7 +11,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer._kafka.facade import Facade
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.counts import WORKER_ALARMS, Counts
-from safeconsumer.events.dispatch import Dispatcher, Hook, LazyHook
+from safeconsumer.events.dispatch import Dispatcher, Hook
+from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
@@ -32,8 +33,7 @@ class Emitter:
         *,
         is_logged: bool = True,
     ) -> None:
-        structlog = LazyHook("safeconsumer.events.log:log_event")
-        hooks: tuple[Hook, ...] = (structlog,) if is_logged else ()
+        hooks: tuple[Hook, ...] = (log_event,) if is_logged else ()
         hooks = hooks if on_event is None else (*hooks, on_event)
         self.counts = Counts(WORKER_ALARMS)
         self._dispatcher = Dispatcher((self.counts, *hooks))
@@ -42,7 +42,10 @@ class Emitter:
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
         """Make the event and hand it on."""
-        self._dispatcher.dispatch(kind(at=self._wall(), **self._ids, **fields))
+        event = kind(at=self._wall(), **self._ids, **fields)
+        stop = self._dispatcher.dispatch(event)
+        if stop is not None:
+            raise stop
 
     @property
     def failures(self) -> dict[str, int]:

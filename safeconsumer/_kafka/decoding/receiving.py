@@ -3,14 +3,12 @@
 import logging
 import ssl
 import time
-from functools import cache
 from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from safeconsumer._kafka import compat
 from safeconsumer._kafka.decoding.frames import FrameParser
 
 log = logging.getLogger(KafkaTCPTransport.__module__)
@@ -124,19 +122,7 @@ def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
     Let the connections of a client receive this way, from the next one on.
 
-    If upstream's names differ from those known here, nothing changes and the log says
-    why: this only makes it faster. A client of the user's own is left as it is.
+    A client of the user's own is left as it is.
     """
-    if type(manager) is not KafkaConnectionManager:
-        return
-    problems = _problems()
-    if not problems:
+    if type(manager) is KafkaConnectionManager:
         manager.__class__ = ReceivingManager
-
-
-@cache
-def _problems() -> tuple[str, ...]:
-    problems = tuple(compat.receiving_problems())
-    if problems:
-        ours.info("receiving as kafka-python does: %s", "; ".join(problems))
-    return problems

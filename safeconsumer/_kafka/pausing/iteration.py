@@ -2,13 +2,15 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.errors import ConcurrentPollError
+from safeconsumer._kafka.errors import ConcurrentPollError, ForkedConsumerError
+from safeconsumer._kafka.fork import run_in_child
 from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
@@ -20,6 +22,8 @@ GATING_STEP_MS = 500
 _Taken = tuple[
     TopicPartition, list[ConsumerRecord], OwnedPartitionState, OffsetAndMetadata
 ]
+
+_alive: "weakref.WeakSet[Iteration]" = weakref.WeakSet()
 
 _new = tuple.__new__  # what a named tuple's own __new__ calls, without the frame
 
@@ -44,6 +48,9 @@ class Iteration:
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream's attributes
         self._consumer = consumer
+        # Where it was forked off; its threads are not in a child.
+        self._is_in_child = False
+        _alive.add(self)
         # It has at most one entry, of the thread that polls. ``setdefault`` takes it in
         # one step that neither a thread nor a signal can interrupt.
         self._guard: dict[str, object] = {}
@@ -87,10 +94,12 @@ class Iteration:
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
+            ForkedConsumerError: the consumer was made in another process.
         """
         # The records of an iteration are put back first, so that this poll finds them.
         # A step needs no lock against that: its generator cannot be closed while it
         # runs, and yields no more once it is closed.
+        self.refuse_if_in_child()
         mine = object()
         try:
             if self._guard.setdefault("polls", mine) is not mine:
@@ -118,6 +127,24 @@ class Iteration:
             refuse_if_executing(error)
             raise
         self._consumer._iterator = None
+
+    def note_child(self) -> None:
+        """In a forked child, refuse every poll from now on, and end the iteration."""
+        self._is_in_child, self._consumer._iterator = True, None
+
+    def refuse_if_in_child(self) -> None:
+        """
+        Raise if the consumer was made in another process.
+
+        Raises:
+            ForkedConsumerError: in that case.
+        """
+        if self._is_in_child:
+            message = (
+                "this consumer was made before the process was forked and its threads "
+                "stayed behind; make a consumer in the child process"
+            )
+            raise ForkedConsumerError(message)
 
     def is_over(self, iterator: object) -> None:
         """Forget an iterator that has nothing more to yield."""
@@ -238,3 +265,11 @@ def refuse_second_poll() -> NoReturn:
         "of a poll; use one thread, and poll after the call has returned"
     )
     raise ConcurrentPollError(message)
+
+
+def _note_child() -> None:
+    for one in tuple(_alive):
+        one.note_child()
+
+
+run_in_child(_note_child)

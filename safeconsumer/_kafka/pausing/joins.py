@@ -6,11 +6,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
-from safeconsumer.holds import ownership as rebalance
 from safeconsumer.holds.ledger import PauseLedger
 
 if TYPE_CHECKING:
@@ -85,27 +84,25 @@ class RebalanceWatch:
 
     def __init__(self, ledger: PauseLedger | None) -> None:
         self._ledger = ledger
-        self._snapshot: rebalance.Snapshot | None = None
+        self._before: _Owned | None = None
         self._lost: frozenset[TopicPartition] = frozenset()
         self._returned: frozenset[TopicPartition] = frozenset()
 
     def prepared(self) -> None:
         """Remember what is owned and quiet before anything is given up."""
         if self._ledger is not None:
-            ledger = self._ledger
-            now = rebalance.snapshot(ledger.view(), ledger.ownership())
-            earlier = self._snapshot
+            now = _owned(self._ledger)
+            earlier = self._before
             if earlier is not None:  # no join has reported what left since that one
                 gone = earlier.quiet.difference(now.epochs)
-                epochs = {**earlier.epochs, **now.epochs}
-                now = evolve(now, epochs=epochs, quiet=now.quiet | gone)
-            self._snapshot = now
+                now = _Owned({**earlier.epochs, **now.epochs}, now.quiet | gone)
+            self._before = now
 
     def lost(self) -> None:
         """Count partitions that have left the assignment since then as lost."""
-        if self._ledger is not None and self._snapshot is not None:
+        if self._ledger is not None and self._before is not None:
             owned = self._ledger.ownership().epochs
-            self._lost |= self._snapshot.epochs.keys() - owned.keys()
+            self._lost |= self._before.epochs.keys() - owned.keys()
 
     def also_lost(self, partitions: frozenset[TopicPartition]) -> None:
         """Count these as lost, too."""
@@ -123,10 +120,10 @@ class RebalanceWatch:
         if self._ledger is None:
             return frozenset()
         # It is not upstream's assignment, which stays as it was after close().
-        snapshot, owned = self._snapshot, self._ledger.ownership().epochs
-        if snapshot is None:
+        before, owned = self._before, self._ledger.ownership().epochs
+        if before is None:
             return quiet_before.difference(owned)
-        untold = snapshot.quiet - self._returned
+        untold = before.quiet - self._returned
         gone = (quiet_before | untold).difference(owned)
         self._returned |= gone
         return gone
@@ -137,43 +134,42 @@ class RebalanceWatch:
 
         Return the partitions that were quiet and have departed.
         """
-        snapshot, self._snapshot = self._snapshot, None
+        before, self._before = self._before, None
         lost, self._lost = self._lost, frozenset()
         returned, self._returned = self._returned, frozenset()
         ledger = self._ledger
-        if ledger is None or snapshot is None:
+        if ledger is None or before is None:
             return frozenset()
-        outcome = rebalance.compare(snapshot, ledger.view(), ledger.ownership(), lost)
+        now, view = ledger.ownership().epochs, ledger.view()
+        kept = {tp for tp in now if before.epochs.get(tp) == now[tp]}
+        gained, gone = now.keys() - kept, before.epochs.keys() - now.keys()
+        bit = {
+            hold.key: hold
+            for tp in gained
+            if tp in view.quiet
+            for hold in view.state.covering(tp)
+        }
         ledger.emit(
             events.RebalanceCompleted,
             generation=generation,
             member_id=member_id,
-            **_what_changed(outcome, ledger),
+            kept=events.sorted_partitions(kept),
+            gained=events.sorted_partitions(gained),
+            revoked=events.sorted_partitions(gone - lost),
+            lost=events.sorted_partitions(lost),
+            quiet=events.sorted_partitions(view.quiet),
+            bit=tuple(bit.values()),
         )
         ledger.on_joined()
-        if outcome.woken:
-            ledger.emit(
-                events.PauseForgotten,
-                partitions=events.sorted_partitions(outcome.woken),
-            )
-        return (outcome.revoked | outcome.lost) & snapshot.quiet - returned
+        return frozenset(gone | lost) & before.quiet - returned
 
 
-def _what_changed(
-    outcome: rebalance.Outcome, ledger: PauseLedger
-) -> Mapping[str, object]:
-    view = ledger.view()
-    bit = {
-        hold.key: hold
-        for tp in outcome.gained
-        if tp in view.quiet
-        for hold in view.state.covering(tp)
-    }
-    return {
-        "kept": events.sorted_partitions(outcome.kept),
-        "gained": events.sorted_partitions(outcome.gained),
-        "revoked": events.sorted_partitions(outcome.revoked),
-        "lost": events.sorted_partitions(outcome.lost),
-        "quiet": events.sorted_partitions(view.quiet),
-        "bit": tuple(bit.values()),
-    }
+@frozen
+class _Owned:
+    # What was owned, by epoch, and what of it was quiet.
+    epochs: Mapping[TopicPartition, int]
+    quiet: frozenset[TopicPartition]
+
+
+def _owned(ledger: PauseLedger) -> _Owned:
+    return _Owned(ledger.ownership().epochs, frozenset(ledger.view().quiet))

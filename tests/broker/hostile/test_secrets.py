@@ -43,6 +43,8 @@ class Collected(logging.Handler):
         self.parts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("kafka."):
+            return  # kafka-python's own DEBUG lines have logins, with it and with us
         self.parts.append(record.getMessage())
         self.parts.append(repr(record.args))
         if record.exc_info and record.exc_info[1]:

@@ -90,8 +90,6 @@ MARGIN = of_group("group_retention_margin_seconds")
 EXPIRY = of_group("group_next_expiry_timestamp_seconds")
 READY = of_member("control_ready")
 UNREAD = of_member("gates_opened_unread_total")
-FORGOTTEN = of_member("alarms_total", ',event="pause_forgotten"')
-SLOW = of_member("alarms_total", ',event="pattern_is_slow"')
 POLLED = of_member("worker_last_poll_timestamp_seconds")
 FAILING = of_member("worker_commits_failing_seconds")
 LETTERS = of_member("worker_dead_letters_total")
@@ -141,13 +139,6 @@ SCENARIOS = {
         at="8m",
         labels=MEMBER,
         summary="i delivers records without having read the holds",
-    ),
-    "PauseForgotten": Scenario(
-        fires={FORGOTTEN: "0x5 1x5"},
-        silent=({FORGOTTEN: "0x10"}, {SLOW: "0x5 1x5"}),
-        at="8m",
-        labels={**MEMBER, "event": "pause_forgotten"},
-        summary="i resumed a partition that nobody had asked to resume",
     ),
     "HeldRecordsHandedOver": Scenario(
         fires={LEAKED: "0x5 1x5"},

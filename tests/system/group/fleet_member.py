@@ -18,7 +18,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import Control, SafeConsumer
-from safeconsumer.events.consumer import AssignmentChanged, Event, RebalanceCompleted
+from safeconsumer.events.consumer import Event, RebalanceCompleted
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
 
@@ -36,12 +36,13 @@ class Teller:
             assert self._told.wait_for(lambda: tp in self._owned_since, 30.0), tp
             return self._owned_since[tp]
 
+    def reassigned(self, change: Any) -> None:  # noqa: ANN401 - the ledger's own
+        with self._told:
+            for tp in change.gained:
+                self._owned_since[TopicPartition(*tp)] = time.time()
+            self._told.notify_all()
+
     def __call__(self, event: Event) -> None:
-        if isinstance(event, AssignmentChanged):
-            with self._told:
-                for tp in event.gained:
-                    self._owned_since[TopicPartition(*tp)] = event.at
-                self._told.notify_all()
         if isinstance(event, RebalanceCompleted):
             self.say(generation=event.generation)
 
@@ -94,6 +95,7 @@ def main() -> None:
         hooks=(teller,),
         **options["client"],
     )
+    consumer._safe_ledger.on_reassigned = teller.reassigned
     teller.say(started=options["name"])
     was: tuple[int, int] = (0, 0)
     while not over.is_set():

@@ -1,170 +1,197 @@
-"""Each name of kafka-python's inside that we rely on is there, listed and really used."""
+"""
+Each name of kafka-python's inside that we rely on is there, in the version that is installed.
 
+The nightly run plays this for every version that is supported, and for the newest.
+"""
+
+import ast
 import inspect
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-import pytest
-from kafka import KafkaConsumer
-from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
-from kafka.coordinator.base import Generation
-from kafka.coordinator.heartbeat import Heartbeat
-from kafka.net.manager import KafkaConnectionManager
-from kafka.record import MemoryRecords
-from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.structs import TopicPartition
+import kafka
+from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord, ExceptionMetadata
 
-from safeconsumer._kafka import compat
-from safeconsumer._kafka.decoding.records import CompiledRecords
-from tests.harness.kafka.offline import offline
+import safeconsumer
 from tests.harness.listing import each
-from tests.unit.contract.upstream_names import (
-    ELSEWHERE,
-    Use,
-    held_by,
-    is_listed,
-    is_private,
-    listed,
-    must_be_listed,
-    own_names,
-    upstreams,
-    used_names,
-    uses,
+
+# The parts of kafka-python that a consumer is made of, and the face of a producer.
+# Messages are not among them: the names of their fields are those of Kafka's protocol.
+PARTS = (
+    "cluster.py",
+    "consumer",
+    "coordinator",
+    "future.py",
+    "net",
+    "producer/future.py",
+    "producer/kafka.py",
+    "protocol/frame.py",
+    "protocol/parser.py",
+    "record",
+    "structs.py",
 )
 
-BATCH = bytes(DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1024).build())
+FIELDS: dict[Any, tuple[str, ...]] = {
+    CompletedFetch: (
+        "topic_partition",
+        "fetched_offset",
+        "response_version",
+        "partition_data",
+        "metric_aggregator",
+    ),
+    ConsumerRecord: (
+        "topic",
+        "partition",
+        "leader_epoch",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "checksum",
+        "serialized_key_size",
+        "serialized_value_size",
+        "serialized_header_size",
+    ),
+    ExceptionMetadata: ("partition", "fetched_offset", "exception"),
+}
 
 
-@pytest.fixture(scope="module")
-def stock() -> Iterator[KafkaConsumer]:
-    """Make a live consumer of upstream's."""
-    with offline(KafkaConsumer) as consumer:
-        yield consumer
+def paths(root: Path) -> list[Path]:
+    return [root] if root.is_file() else sorted(root.rglob("*.py"))
 
 
-@each(
-    ("owner", "name", "parameters"),
-    [*compat.METHODS, *compat.RECEIVING_METHODS],
-)
-def test_a_method_is_there_with_its_parameters(
-    owner: type, name: str, parameters: tuple[str, ...]
-) -> None:
-    """We call it, or override it and are called with them."""
-    found = tuple(inspect.signature(getattr(owner, name)).parameters)
-    assert found[: len(parameters)] == parameters
-
-
-@each(("owner", "name"), [*compat.COROUTINES, *compat.RECEIVING_COROUTINES])
-def test_a_coroutine_is_one(owner: type, name: str) -> None:
-    """We await it on the IO thread."""
-    assert inspect.iscoroutinefunction(getattr(owner, name))
-
-
-@each("kind", compat.ATTRIBUTES)
-def test_attributes_are_there_on_live_objects(kind: type, stock: KafkaConsumer) -> None:
-    """On those that a real constructor made."""
-    parts = [
-        stock,
-        stock._subscription,
-        stock._fetcher,
-        stock._coordinator,
-        stock._net,
-        stock._manager,
-        stock._cluster,
-        TopicPartitionState(),
-        Fetcher.PartitionRecords(0, TopicPartition("t", 0), MemoryRecords(BATCH)),
-        MemoryRecords(BATCH).next_batch(),
+def ours() -> list[tuple[str, ast.Module]]:
+    """Return our modules that know kafka-python's inside, by name, with their source."""
+    (folder,) = map(Path, safeconsumer.__path__)
+    found = [*paths(folder / "consumer.py"), *paths(folder / "_kafka")]
+    names = [
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+        for path in found
     ]
-    live = [part for part in parts if type(part) is kind] or [compat.SAMPLES[kind]()]
-    missing = [name for name in compat.ATTRIBUTES[kind] if not hasattr(live[0], name)]
-    assert missing == []
+    sources = [ast.parse(path.read_text(encoding="utf-8")) for path in found]
+    return list(zip(names, sources, strict=True))
 
 
-@each("kind", compat.FIELDS)
-def test_fields_are_those_that_we_give(kind: type) -> None:
-    """And in this order: we make such tuples, too."""
-    assert kind._fields == compat.FIELDS[kind]  # type: ignore[attr-defined]  # a namedtuple
+def defined(node: ast.AST) -> Iterator[str]:  # noqa: C901 - one case for each shape
+    """Yield the methods, attributes and fields that a class or a namedtuple defines."""
+    match node:
+        case ast.ClassDef(body=body):
+            for statement in body:
+                match statement:
+                    case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                        yield name
+                    case ast.AnnAssign(target=ast.Name(id=name)):
+                        yield name
+                    case ast.Assign(targets=[ast.Name(id=name)]):
+                        yield name
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Attribute(
+                        value=ast.Name(id="self"), attr=name, ctx=ast.Store()
+                    ):
+                        yield name
+        case ast.Call(func=func) if ast.unparse(func).endswith("namedtuple"):
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Constant(value=str(name)):
+                        yield name
 
 
-def test_every_listed_name_is_used() -> None:
-    """No entry is stale: the guard refuses no kafka-python for nothing."""
-    assert {name for _, name in listed()} - used_names() == set()
+@cache
+def upstreams() -> frozenset[str]:
+    """Return every name that a class of upstream's parts of a consumer defines."""
+    (root,) = map(Path, kafka.__path__)
+    return frozenset(
+        name
+        for part in PARTS
+        for path in paths(root / part)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in defined(node)
+    )
 
 
-def test_every_name_of_upstreams_is_listed(stock: KafkaConsumer) -> None:
-    """
-    Else a kafka-python without it would fail in ``poll`` and not at construction.
-
-    List what is found here in ``compat``; or in ``ELSEWHERE`` of ``upstream_names``, if
-    it is an attribute of something of ours that is only called the same.
-    """
-    held = held_by(stock)
-    unlisted = {
-        (use.name, kind and kind.__name__): use.place
-        for use in uses()
-        for kind in must_be_listed(use, held)
-        if not is_listed(use.name, kind)
-    }
-    assert unlisted == {}
-
-
-@each(
-    ("of", "name", "kind"),
-    [
-        ("self._generation", "is_lost", Generation),
-        ("self.heartbeat", "poll", Heartbeat),
-        ("self._subscription", "assign_from_subscribed", SubscriptionState),
-        ("consumer._manager", "wait_for", KafkaConnectionManager),
-        ("consumer", "_fetcher", KafkaConsumer),
-        ("part", "next_fetch_offset", None),
-        ("completed", "fetched_offset", None),
-        ("state", "has_valid_position", None),
-    ],
-)
-def test_a_name_that_looks_public_is_found(
-    of: str, name: str, kind: type | None, stock: KafkaConsumer
-) -> None:
-    """By what it is an attribute of, or, where that says nothing, by itself."""
-    use = Use(name=name, place="", of=of, within=None)
-    assert must_be_listed(use, held_by(stock)) == {kind}
-
-
-@each(
-    ("name", "kinds"),
-    [
-        ("next_fetch_offset", {CompiledRecords}),
-        ("records_left", set()),
-        ("_append", set()),
-    ],
-)
-def test_a_name_of_our_own_class_is_looked_up_in_its_parents(
-    name: str, kinds: set[type], stock: KafkaConsumer
-) -> None:
-    """It must be listed if upstream's part of the class has it."""
-    use = Use(name=name, place="", of="self", within=CompiledRecords)
-    assert must_be_listed(use, held_by(stock)) == kinds
-
-
-def test_a_documented_call_need_not_be_listed(stock: KafkaConsumer) -> None:
-    """Of a consumer; the same name of a part inside is not documented."""
-    held = held_by(stock)
-    documented = Use(name="position", place="", of="consumer", within=None)
-    inside = Use(name="position", place="", of="consumer._subscription", within=None)
-    assert must_be_listed(documented, held) == set()
-    assert must_be_listed(inside, held) == {SubscriptionState}
-
-
-def test_names_that_mean_something_else_are_used_and_upstreams() -> None:
-    """No exception is stale, and none hides a name that is listed."""
-    assert ELSEWHERE.keys() - (upstreams() & used_names()) == set()
-    assert set(filter(is_listed, ELSEWHERE)) == set()
+def private_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each private name that is an attribute of something, with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name, lineno=line):
+                pass
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+                lineno=line,
+            ):
+                pass
+            case _:
+                continue
+        if name.startswith("_") and not name.endswith("__"):
+            yield name, line
 
 
 def test_every_private_name_is_upstreams_or_ours() -> None:
     """Neither means: misspelt, or gone."""
-    unknown = {
-        use.name: use.place
-        for use in uses()
-        if is_private(use.name) and use.name not in upstreams() | own_names()
+    own = {
+        name
+        for _, tree in ours()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for name in defined(node)
     }
-    assert unknown == {}
+    used = {
+        name: f"{module}:{line}"
+        for module, tree in ours()
+        for name, line in private_names(tree)
+    }
+    assert len(used) > 100
+    unknown = used.keys() - upstreams() - own
+    assert {name: used[name] for name in unknown} == {}
+
+
+def overridden() -> Iterator[tuple[str, Any, Any]]:
+    """Yield each method of upstream's that a class of ours overrides, with both."""
+    modules: list[ModuleType] = [import_module(name) for name, _ in ours()]
+    for module in modules:
+        for kind in vars(module).values():
+            if not isinstance(kind, type) or kind.__module__ != module.__name__:
+                continue
+            for name, method in vars(kind).items():
+                theirs = next(
+                    (
+                        vars(parent)[name]
+                        for parent in kind.__mro__[1:]
+                        if parent.__module__.startswith("kafka.")
+                        and name in vars(parent)
+                    ),
+                    None,
+                )
+                if inspect.isfunction(method) and inspect.isfunction(theirs):
+                    yield f"{kind.__qualname__}.{name}", method, theirs
+
+
+@each("name", [name for name, _, _ in overridden() if "__" not in name])
+def test_an_override_takes_what_upstream_gives(name: str) -> None:
+    """The same parameters first, in the same order; a coroutine where upstream has one."""
+    method, theirs = next(pair for at, *pair in overridden() if at == name)
+    taken = inspect.signature(method).parameters.values()
+    given = inspect.signature(theirs).parameters
+    assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(theirs)
+    if any(one.kind is one.VAR_POSITIONAL for one in taken):
+        return
+    names = [one.name for one in taken if one.kind is not one.KEYWORD_ONLY]
+    own = set(names) - set(given)
+    assert [one for one in names if one in given] == list(given)[: len(given)]
+    assert all(one.default is not one.empty for one in taken if one.name in own), (
+        "upstream does not give it"
+    )
+
+
+@each("kind", FIELDS)
+def test_fields_are_those_that_we_give(kind: Any) -> None:  # noqa: ANN401 - a namedtuple
+    """And in this order: we make such tuples, too."""
+    assert kind._fields == FIELDS[kind]

@@ -3,20 +3,17 @@ from collections.abc import Iterator
 
 import kafka
 import pytest
-from kafka.consumer.fetcher import ExceptionMetadata, Fetcher
-from kafka.coordinator.base import BaseCoordinator, Generation
-from kafka.coordinator.heartbeat import Heartbeat
 
 from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
-from safeconsumer._kafka import compat
+from safeconsumer._kafka import installed
 from tests.harness.listing import each
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    compat.require_supported.cache_clear()
+    installed.require_supported.cache_clear()
     yield
-    compat.require_supported.cache_clear()
+    installed.require_supported.cache_clear()
 
 
 def _refused() -> str:
@@ -45,57 +42,4 @@ def test_a_supported_version_is_accepted(
 ) -> None:
     """The whole line from the first that keeps its partitions alive."""
     monkeypatch.setattr(kafka, "__version__", version)
-    compat.require_supported()
-
-
-def test_a_missing_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the version says: names decide."""
-    monkeypatch.delattr(Fetcher, "_append")
-    assert "Fetcher._append is gone" in _refused()
-
-
-def test_a_changed_signature_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our override would be called in another way."""
-    monkeypatch.setattr(Fetcher, "_append", lambda self, part: part)  # noqa: ARG005 - a signature
-    assert "Fetcher._append takes self, part" in _refused()
-
-
-def test_a_name_that_looks_public_is_missed_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Upstream promises nothing of what its documented classes are made of."""
-    monkeypatch.delattr(Generation, "is_lost")
-    assert "Generation.is_lost is gone" in _refused()
-
-
-def test_an_attribute_that_no_new_object_has_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One of each is made and looked at, where that opens nothing."""
-    monkeypatch.setattr(Heartbeat, "__init__", lambda self: None)  # noqa: ARG005 - a signature
-    assert "Heartbeat has no config; Heartbeat has no last_receive" in _refused()
-
-
-def test_fields_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """We make such tuples ourselves."""
-    monkeypatch.setattr(ExceptionMetadata, "_fields", ("partition", "exception"))
-    expected = "ExceptionMetadata has the fields partition, exception"
-    assert expected in _refused()
-
-
-def test_a_coroutine_that_is_none_any_more_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Awaiting its result would fail in the middle of a join."""
-    monkeypatch.setattr(
-        BaseCoordinator,
-        "join_group_async",
-        lambda self, timeout_ms=None: True,  # noqa: ARG005 - a signature
-    )
-    assert "BaseCoordinator.join_group_async is not a coroutine" in _refused()
-
-
-def test_a_missing_attribute_is_named() -> None:
-    """Live objects are asked before they are adopted."""
-    with pytest.raises(UnsupportedKafkaPythonError, match="Fetcher has no _"):
-        compat.require_attributes(object(), Fetcher)
+    installed.require_supported()

@@ -85,7 +85,7 @@ def test_what_the_application_pauses_itself_is_no_news(
         log_event(events.HoldsPlaced(holds=(other,)))
         log_event(events.HoldsRemoved(holds=(other,)))
         log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
-        log_event(events.HoldsRemain(targets=("orders",), holds=(other,)))
+        log_event(events.HoldsRemoved(holds=(), remaining=(other,)))
         log_event(events.HoldsExpired(holds=(own,)))
         log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
     levels = [record.levelno for record in caplog.records]
@@ -101,7 +101,7 @@ def test_a_line_names_the_first_few_and_how_many_more(
     holds = tuple(Hold(scope=scopes.partition(*tp)) for tp in many)
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
         log_event(events.HoldsPlaced(holds=holds, quiet=many))
-        log_event(events.AssignmentChanged(gained=many, departed=(), quiet=many))
+        log_event(events.HeldPartitionUncommitted(partitions=many))
     for record in caplog.records:
         assert "... 195 more" in record.getMessage()
         assert len(record.getMessage()) < 1500
@@ -126,15 +126,14 @@ def test_a_configured_structlog_gets_the_fields(
 _PROGRAM = """
 import sys
 import safeconsumer
-from safeconsumer.consumer import LOG
-from safeconsumer.events.consumer import AssignmentChanged, HoldsBit, PauseForgotten
+from safeconsumer.events.consumer import GatesChanged, HoldsBit
+from safeconsumer.events.log import log_event
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
-dispatcher = Dispatcher([LOG])
-quiet_one = AssignmentChanged(gained=(("orders", 0),), departed=(), quiet=())
+dispatcher = Dispatcher([log_event])
+quiet_one = GatesChanged(quiet=(("orders", 0),), flowing=(), reason="")
 dispatcher.dispatch(quiet_one)
 assert "structlog" not in sys.modules, "imported for a line that nobody sees"
-dispatcher.dispatch(PauseForgotten(partitions=(("orders", 0),)))
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))
 assert "structlog" in sys.modules
 assert not dispatcher.failures, dispatcher.failures

@@ -1,4 +1,4 @@
-"""A consumer that was made before a fork says so in the child, whatever is called (P12)."""
+"""A consumer that was made before a fork says so in the child when it is polled (P12)."""
 
 import os
 import signal
@@ -38,17 +38,7 @@ class Listening(SafeConsumer):
 CALLS = {
     "poll": lambda consumer: consumer.poll(0),
     "iterate": next,
-    "iterate anew": iter,
-    "commit": lambda consumer: consumer.commit(),
-    "subscribe": lambda consumer: consumer.subscribe(["orders"]),
-    "assign": lambda consumer: consumer.assign([A]),
-    "unsubscribe": lambda consumer: consumer.unsubscribe(),
     "close": lambda consumer: consumer.close(autocommit=False),
-    "commit_async": lambda consumer: consumer.commit_async(),
-    "committed": lambda consumer: consumer.committed(A),
-    "position": lambda consumer: consumer.position(A),
-    "topics": lambda consumer: consumer.topics(),
-    "end_offsets": lambda consumer: consumer.end_offsets([A]),
 }
 
 

@@ -10,7 +10,7 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
-from safeconsumer import SafeConsumer, UnsupportedKafkaPythonError
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
@@ -143,19 +143,6 @@ def test_adopting_twice_changes_nothing_more() -> None:
         assert consumer.paused() == {A}
         consumer.resume(A)
         assert offsets(consumer.poll(0)) == {0: [0, 1]}
-
-
-def test_a_part_that_lacks_something_is_not_adopted() -> None:
-    """The consumer is still upstream's then, in all its parts."""
-    with offline(KafkaConsumer) as stock:
-        kept = stock._coordinator._join_task
-        del stock._coordinator._join_task
-        with pytest.raises(UnsupportedKafkaPythonError, match="_join_task"):
-            adopt(stock, PauseLedger(), 1000)
-        stock._coordinator._join_task = kept
-        assert type(stock._subscription) is SubscriptionState
-        assert type(stock._fetcher) is Fetcher
-        assert type(stock._coordinator) is ConsumerCoordinator
 
 
 def test_upstreams_pause_of_a_subscription_is_the_applications_hold() -> None:
