@@ -2,8 +2,16 @@
 
 import itertools
 import os
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -30,7 +38,12 @@ from safeconsumer._kafka.pausing.iteration import (
     refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import not_in_listener
-from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
+from safeconsumer._kafka.structs import (
+    AssignedPartition,
+    ConsumerRecord,
+    Edition,
+    TopicPartition,
+)
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
@@ -41,13 +54,6 @@ from safeconsumer.errors import (
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.early import (
-    EarlyHolds,
-    Fits,
-    first_unfit,
-    fits_assignment,
-    fits_subscription,
-)
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
     APP,
@@ -61,7 +67,7 @@ from safeconsumer.holds.hold import (
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Everything, Scope, Target
+from safeconsumer.holds.scope import ALL, Everything, Partition, Scope, Target, Topic
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
@@ -90,9 +96,13 @@ class SafeConsumer(UpstreamConsumer):
         topics: the topics to subscribe to; as for kafka-python.
         start_paused: place a hold on the whole consumer before the first poll; lift
             it with :meth:`resume_all`.
-        default_lifetime: the lifetime of holds that are placed without one.
-            ``Lifetime.WHILE_ASSIGNED`` behaves most as kafka-python does: a pause ends
-            when its partition is really revoked or lost.
+        default_lifetime: the lifetime of holds that are placed without one. With None
+            a plain ``pause`` lasts until a join leaves its partition out, and a plain
+            pause of all that :meth:`assignment` returned of a topic until the next
+            ``resume``; all other holds until they are resumed.
+            ``Lifetime.UNTIL_RESUMED`` makes every pause last until it is resumed;
+            with ``Lifetime.WHILE_ASSIGNED`` it ends when its partition is really
+            revoked or lost, as in kafka-python.
         strict_pause: refuse to pause partitions, topics and patterns that cover nothing
             that is assigned at that moment.
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
@@ -143,7 +153,7 @@ class SafeConsumer(UpstreamConsumer):
         self,
         *topics: str,
         start_paused: bool = False,
-        default_lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+        default_lifetime: Lifetime | None = None,
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
@@ -155,7 +165,7 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        self._safe_lifetime = checked_lifetime(default_lifetime)
+        self._safe_lifetime = default_lifetime and checked_lifetime(default_lifetime)
         _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
         self._safe_strict = strict_pause
         _check_parked_max_bytes(parked_max_bytes)
@@ -167,7 +177,8 @@ class SafeConsumer(UpstreamConsumer):
             _check_control(control)
         hooks = (*([log_event] if log else ()), *_checked_hooks(hooks))
         self._safe_is_logged = log
-        self._safe_early = EarlyHolds()
+        self._safe_early: dict[HoldKey, None] = {}  # not checked yet
+        self._safe_edition = Edition({})
         self._safe_control: Attached | None = None
         with ExitStack() as undo:
             journaling = None if journal is None else _journaling(journal, settings)
@@ -349,7 +360,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._safe_place(
-            tuple(dict.fromkeys(map(_scope, targets))),
+            dict(zip(map(_scope, targets), targets, strict=True)),
             owner=owner,
             reason=reason,
             for_=for_,
@@ -382,7 +393,8 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        return self._safe_lift([(_scope(target), owner) for target in targets])
+        keys = [(_scope(target), owner) for target in targets]
+        return self._safe_lift(keys, owner=owner, by_application=owner == APP)
 
     def pause_all(
         self,
@@ -398,7 +410,7 @@ class SafeConsumer(UpstreamConsumer):
         Args and errors as :meth:`pause`.
         """
         self._safe_place(
-            (ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime
+            {ALL: ALL}, owner=owner, reason=reason, for_=for_, lifetime=lifetime
         )
 
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
@@ -413,9 +425,9 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        state = self._safe_ledger.view().state
-        keys = [hold.key for hold in state if hold.owner == owner]
-        self._safe_lift(keys, all_of=owner)
+        holds = self._safe_ledger.view().holds
+        keys = [hold.key for hold in holds if hold.owner == owner]
+        self._safe_lift(keys, owner=owner, all_of_owner=True)
         return self.holds()
 
     @contextmanager
@@ -448,8 +460,8 @@ class SafeConsumer(UpstreamConsumer):
         self.pause(*targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime)
         try:
             yield
-        finally:
-            self.resume(*targets, owner=owner)
+        finally:  # whole pauses of the application go on
+            self._safe_lift([(_scope(one), owner) for one in targets], owner=owner)
 
     def pause_group(
         self,
@@ -500,19 +512,18 @@ class SafeConsumer(UpstreamConsumer):
 
     def paused(self) -> set[TopicPartition]:
         """
-        Return the quiet partitions, and those paused by ``pause(tp)`` but not assigned.
+        Return the assigned partitions that a hold or a closed gate covers.
 
-        These are the assigned partitions that a hold or a closed gate covers, and the
-        partitions that the owner ``app`` paused one by one and that are not assigned
-        here now. So after ``resume(*paused())`` no partition hold of the application is
-        left. Partitions that merely wait for a position, or are being revoked, are not
-        in it.
+        Partitions that merely wait for a position, or are being revoked, are not in it.
+        After ``resume(*paused())`` no plain pause of the application is left.
         """
-        return {TopicPartition(*tp) for tp in self._safe_ledger.view().paused()}
+        view = self._safe_ledger.view()
+        handed = self._safe_handed(view.assigned)
+        return {handed[tp] for tp in view.quiet}
 
     def holds(self) -> tuple[Hold, ...]:
         """Return every hold, also those that cover nothing assigned here now."""
-        return tuple(sorted(self._safe_ledger.view().state, key=_by_scope_and_owner))
+        return tuple(sorted(self._safe_ledger.view().holds, key=_by_scope_and_owner))
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
@@ -524,7 +535,7 @@ class SafeConsumer(UpstreamConsumer):
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
             raise TargetTypeError(message)
-        view = self._safe_ledger.view_about(scope.topic)
+        view = self._safe_ledger.view()
         return explain_lines(view, (scope.topic, scope.partition))
 
     # ------------------------------------------------------------ what is consumed
@@ -544,7 +555,8 @@ class SafeConsumer(UpstreamConsumer):
             return
         for one in partitions:
             _check_assignable(one)
-        fits = fits_assignment(set(partitions))
+        partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
+        fits = _fits_assignment(set(partitions))
         with self._safe_checking_early(fits, "assign()"), self._safe_reassigning():
             super().assign(partitions)
 
@@ -561,7 +573,7 @@ class SafeConsumer(UpstreamConsumer):
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
-        fits = fits_subscription(topics, pattern)
+        fits = _fits_subscription(topics, pattern)
         with self._safe_checking_early(fits, "subscribe()"):
             super().subscribe(topics=topics, pattern=pattern, listener=listener)
         self._safe_ledger.choose_anew()
@@ -583,13 +595,12 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the partitions assigned now.
 
-        It takes no lock, so signal handlers may call it.
+        A ``pause`` of all of them, as they are returned here, is one of their topics:
+        see :meth:`pause`. It takes no lock, so signal handlers may call it.
         """
         if self._closed:  # upstream leaves it as it was
             return self._safe_facade.assigned()
-        # They are upstream's values already; below the adapter their type is a plain
-        # tuple.
-        return set(self._safe_ledger.view().partitions())  # type: ignore[arg-type]
+        return set(self._safe_handed(self._safe_ledger.view().assigned).values())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """
@@ -669,13 +680,27 @@ class SafeConsumer(UpstreamConsumer):
     # ------------------------------------------------------------ inside
 
     @contextmanager
-    def _safe_checking_early(self, fits: Fits, call: str) -> Iterator[None]:
-        keys = self._safe_early.keys()
-        unfit = first_unfit(keys, self._safe_ledger.view().state, fits)
-        if unfit is not None:
-            self._safe_facade.refuse_early_hold(unfit, call)
+    def _safe_checking_early(self, fits: "Fits", call: str) -> Iterator[None]:
+        # Holds that were placed while nothing was consumed; each is checked once.
+        keys, holds = tuple(self._safe_early), self._safe_ledger.view().holds
+        for key in keys:
+            hold = holds.get(key)
+            if hold is not None and not fits(hold.scope):
+                self._safe_facade.refuse_early_hold(hold, call)
         yield
-        self._safe_early.forget(keys)  # not if upstream refused
+        self._safe_forget_early(keys)  # not if upstream refused
+
+    def _safe_forget_early(self, keys: Iterable[HoldKey]) -> None:
+        for key in keys:
+            self._safe_early.pop(key, None)
+
+    def _safe_handed(
+        self, assigned: Mapping[str, Any]
+    ) -> dict[tuple[str, int], TopicPartition]:
+        edition = self._safe_edition
+        if edition.assigned is not assigned:
+            self._safe_edition = edition = Edition(assigned)
+        return edition.partitions
 
     @contextmanager
     def _safe_reassigning(self) -> Iterator[None]:
@@ -688,7 +713,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _safe_place(
         self,
-        found: tuple[Scope, ...],
+        found: Mapping[Scope, object],
         *,
         owner: str,
         reason: str | None,
@@ -698,12 +723,18 @@ class SafeConsumer(UpstreamConsumer):
         checked_placer(owner)
         reason = checked_reason(reason)
         seconds = checked_duration(for_)
-        if lifetime is None:
-            lifetime = self._safe_lifetime
-        checked_lifetime(lifetime)
+        lifetime = self._safe_lifetime_of(owner, lifetime)
+        is_plain = lifetime is Lifetime.PLAIN
         if not found:
             return
-        self._safe_check_targets(found)
+        named = {
+            scope: target.edition
+            for scope, target in found.items()
+            if isinstance(target, AssignedPartition) and target.edition is not None
+        }
+        self._safe_facade.check_consumed(one for one in found if one not in named)
+        if self._safe_strict:
+            self._safe_check_assigned(found)
         self._safe_ledger.place(
             found,
             owner=owner,
@@ -711,28 +742,38 @@ class SafeConsumer(UpstreamConsumer):
             for_=seconds,
             lifetime=lifetime,
             known_topics=self._safe_facade.known_topics,
+            named=list(named.items()) if is_plain else (),
         )
         if not self._safe_facade.consumes_anything():
-            self._safe_early.add((scope, owner) for scope in found)
+            self._safe_early.update(((scope, owner), None) for scope in found)
+
+    def _safe_lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
+        if lifetime is not None:
+            return checked_lifetime(lifetime)
+        if self._safe_lifetime is not None:
+            return self._safe_lifetime
+        return Lifetime.PLAIN if owner == APP else Lifetime.UNTIL_RESUMED
 
     def _safe_lift(
-        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+        self,
+        keys: Sequence[HoldKey],
+        *,
+        owner: str,
+        by_application: bool = False,
+        all_of_owner: bool = False,
     ) -> tuple[Hold, ...]:
-        self._safe_early.forget(
-            keys
-        )  # first: a hold placed meanwhile is noted again after it
-        if all_of is not None:
-            return self._safe_ledger.remove_owner(all_of)
-        return self._safe_ledger.remove(keys) if keys else ()
+        # First: a hold placed meanwhile is noted again after it.
+        self._safe_forget_early(keys)
+        if all_of_owner:
+            return self._safe_ledger.remove_owner(owner)
+        return self._safe_ledger.remove(keys, by_application=by_application)
 
-    def _safe_check_targets(self, found: tuple[Scope, ...]) -> None:
-        self._safe_facade.check_consumed(found)
-        if self._safe_strict:
-            view = self._safe_ledger.view()
-            for scope in self._safe_ledger.asked(found):
-                is_empty = not any(True for _ in view.affected_by(scope))
-                if is_empty and not isinstance(scope, Everything):
-                    self._safe_facade.refuse_unassigned(scope)
+    def _safe_check_assigned(self, found: Iterable[Scope]) -> None:
+        view = self._safe_ledger.view()
+        for scope in found:
+            is_empty = not any(True for _ in view.affected_by(scope))
+            if is_empty and not isinstance(scope, Everything):
+                self._safe_facade.refuse_unassigned(scope)
 
     def _safe_need_control(self, call: str) -> "Attached":
         if self._safe_control is None:
@@ -864,6 +905,36 @@ def _scope(target: object) -> Scope:
         if is_pattern or isinstance(error, IllegalTargetError):
             raise
         raise IllegalTargetError(*error.args) from error
+
+
+Fits = Callable[[Scope], bool]
+
+
+def _fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
+    # The rule of assign(): a held partition, or one of a held topic, is assigned.
+    def fits(scope: Scope) -> bool:
+        if not isinstance(scope, Partition | Topic):
+            return True
+        return any(scope.covers(tp) for tp in partitions)
+
+    return fits
+
+
+def _fits_subscription(topics: object, pattern: str | None) -> Fits:
+    # The rule of subscribe(): the topic is named, or the pattern finds it. Every hold
+    # fits a subscription that upstream will refuse: its error says more.
+    is_legal = bool(pattern) != bool(topics) and (
+        bool(pattern) or (isinstance(topics, Sequence) and not isinstance(topics, str))
+    )
+
+    def fits(scope: Scope) -> bool:
+        if not is_legal or not isinstance(scope, Partition | Topic):
+            return True
+        if pattern:
+            return re.match(pattern, scope.topic) is not None
+        return isinstance(topics, Sequence) and scope.topic in topics
+
+    return fits
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:

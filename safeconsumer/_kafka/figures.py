@@ -10,8 +10,7 @@ from kafka.metrics import AnonMeasurable
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.state import LedgerState
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import Holds, View
 
 log = logging.getLogger("safeconsumer.metrics")
 
@@ -94,18 +93,14 @@ class Figures:
 
         return total
 
-    def _view(self) -> PauseView:
-        return self._ledger.applied()
+    def _view(self) -> View:
+        return self._ledger.view()
 
     def _counts(self) -> Counts:
         return self._ledger.counts
 
     def _parked(self) -> float:
         return self._parked_bytes()
-
-    def _paused(self) -> float:
-        view = self._view()
-        return len(view.quiet) + len(view.away)  # no partition is in both
 
     def _caught_up(self) -> float | None:
         if self._is_closed():  # it stopped reading on purpose: that is no outage
@@ -126,16 +121,16 @@ class Figures:
 
     def _summed(self) -> "_Summed":
         # There may be ten thousand holds, which seldom change between two scrapes.
-        state, known = self._ledger.applied().state, self._last
+        state, known = self._view().holds, self._last
         if known is None or known[0] is not state:
             self._last = known = _summed(state)
         return known
 
 
-_Summed: TypeAlias = tuple[LedgerState, dict[str, float], dict[str, float]]
+_Summed: TypeAlias = tuple[Holds, dict[str, float], dict[str, float]]
 
 
-def _summed(state: LedgerState) -> _Summed:
+def _summed(state: Holds) -> _Summed:
     counts: Counter[str] = Counter()
     oldest: dict[str, float] = {}
     for hold in state:
@@ -157,7 +152,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
         map(len, one._view().assigned.values())
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
-    "consumer_paused_partitions": Figures._paused,
+    "consumer_paused_partitions": lambda one: len(one._view().quiet),
     "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,

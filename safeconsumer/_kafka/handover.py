@@ -27,9 +27,9 @@ from safeconsumer import events
 from safeconsumer._kafka.pausing.joins import HandOver
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.events import group as control_events
-from safeconsumer.holds.hold import APP, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Partition
+from safeconsumer.holds.scope import Partition, Topic
 
 ARRIVED = "paused by its previous owner"
 """The reason of a pause that was taken over."""
@@ -322,6 +322,9 @@ class HandOverInJoins(HandOver):
         self._ledger = subscription.ledger
         self._ledger.is_carried = self._is_carried
         self._in_group: frozenset[TopicPartition] = frozenset()  # as its leader said
+        self._paused: frozenset[TopicPartition] = (
+            frozenset()
+        )  # before a join is applied
         self._owned: Mapping[TopicPartition, int] = {}
         self._arrived: dict[TopicPartition, int] = {}  # by ownership epoch
         self._book = MarkBook(
@@ -348,17 +351,20 @@ class HandOverInJoins(HandOver):
         _, writer, marks = unwrap(data or b"")
         told = marks if writer == LEADER else {}
         self._in_group = frozenset(tp for tp, one in told.items() if one.is_paused)
+        owned = self._ledger.ownership().epochs
+        self._paused = frozenset(tp for tp in owned if is_handed_over(self._ledger, tp))
 
     def reassigned(self) -> None:
         """Report which pauses were left behind."""
         owned = self._ledger.ownership().epochs
         before, self._owned = self._owned, owned
+        paused, self._paused = self._paused, frozenset()
         left = [
             tp
             for tp, epoch in before.items()
             if owned.get(tp) != epoch
             and tp not in self._in_group
-            and is_handed_over(self._ledger, tp)
+            and (tp in paused or is_handed_over(self._ledger, tp))
         ]
         if left:
             self._ledger.emit(
@@ -390,7 +396,7 @@ def is_handed_over(ledger: PauseLedger, tp: TopicPartition) -> bool:
     """Tell whether a pause is handed over: the application's own, without a time limit."""
     return any(
         hold.owner == APP
-        and hold.lifetime is Lifetime.UNTIL_RESUMED
+        and hold.lifetime is not Lifetime.WHILE_ASSIGNED
         and hold.expires_at is None
-        for hold in ledger.view().state.of(Partition(tp[0], tp[1]))
-    )
+        for hold in ledger.view().holds.of(Partition(tp[0], tp[1]))
+    ) and not ledger.view().holds.get((Topic(tp[0]), WHOLE))

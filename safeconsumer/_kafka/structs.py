@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, NamedTuple
 
     class TopicPartition(NamedTuple):
@@ -33,4 +33,42 @@ else:
     from kafka.consumer.fetcher import ConsumerRecord
     from kafka.structs import TopicPartition
 
-__all__ = ["ConsumerRecord", "TopicPartition"]
+
+class AssignedPartition(TopicPartition):
+    """
+    A ``TopicPartition`` as ``assignment()`` returns it, which knows what else it returned.
+
+    It is equal to, hashed and shown as any other; a copy, pickled or made of its values,
+    is a plain one.
+    """
+
+    edition: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
+
+    def __reduce__(self) -> "tuple[type[TopicPartition], tuple[str, int]]":
+        return TopicPartition, (self.topic, self.partition)
+
+    def __repr__(self) -> str:
+        return repr(TopicPartition(self.topic, self.partition))
+
+
+class Edition:
+    """
+    What ``assignment()`` returns until the assignment changes.
+
+    Attributes:
+        assigned: the assignment that it is of, told by identity.
+        partitions: the partitions, each with all of them by topic.
+    """
+
+    def __init__(self, assigned: "Mapping[str, Iterable[tuple[str, int]]]") -> None:
+        self.assigned = assigned
+        everything = {topic: frozenset(tps) for topic, tps in assigned.items()}
+        self.partitions: dict[tuple[str, int], TopicPartition] = {}
+        for tps in everything.values():
+            for tp in tps:
+                one = AssignedPartition(*tp)
+                one.edition = everything
+                self.partitions[tp] = one
+
+
+__all__ = ["AssignedPartition", "ConsumerRecord", "Edition", "TopicPartition"]

@@ -10,7 +10,8 @@ own state:
   of a failed ``resume`` it is in force again;
 - an entry that such a hold ended with an ownership is accepted if the hold was placed
   for as long as something is owned, or may move with its partition (hand-over), and if
-  an ownership that it covers has really ended since the hold was asked for;
+  an ownership that it covers has really ended since the hold was asked for; of a plain
+  pause it is accepted, since a resume of anything ends it while it is not owned;
 - a hold that was placed elsewhere is in force from the entry that reports it to the
   moment at which, by a later entry, it was lifted or expired.
 """
@@ -26,7 +27,7 @@ from safeconsumer.audit.reading import is_partition
 
 # The owner of holds by plain calls, which may move with a partition (hand-over).
 _APP = "app"
-_UNTIL_RESUMED = "until_resumed"
+_UNTIL_RESUMED, _PLAIN = "until_resumed", "plain"
 
 Key = tuple[str, str]
 """
@@ -47,6 +48,8 @@ class Placed:
         at: the time of that entry, seconds since the epoch, by the member's clock.
         until: when it ends at the latest.
         is_for_good: whether no end of an ownership ends it.
+        is_plain: whether a join that leaves it out ends it, and, while it is not owned,
+            any resume of the application.
         is_remote: whether it was placed elsewhere.
         running: offsets that handlers were working on when it came into force.
     """
@@ -58,6 +61,7 @@ class Placed:
     at: float
     until: float = math.inf
     is_for_good: bool = False
+    is_plain: bool = False
     is_remote: bool = False
     running: Sequence[int] = ()
 
@@ -72,20 +76,23 @@ class Placed:
             return True
         if lift["why"] == EXPIRED or self.is_for_good:  # when it expires is known
             return False
+        if self.is_plain:  # any resume may end it, and the join that leaves it out
+            return ended_at(lift) >= self.at
         return lift["departed"] is not None and lift["departed"] > self.asked
 
     def ended(self, fact: Fact) -> "Placed":
         """Return it with the moment at which a resume or a reported end ended it."""
         end = fact.at
         if fact.event == "lift":
-            end = ended_at(fact) if self.is_remote else float(fact["departed_at"])
+            departed = None if self.is_remote else fact["departed_at"]
+            end = ended_at(fact) if departed is None else float(departed)
         return evolve(self, until=min(self.until, end))
 
     def is_over(self, lift: Fact, fact: Fact) -> bool:
         """Return whether an earlier fact comes after the end that is reported now."""
         if not self.is_ended_by(lift):
             return False
-        if self.is_remote:
+        if self.is_remote or lift["departed"] is None:
             return fact.at >= ended_at(lift)
         return fact.number > int(lift["departed"])
 
@@ -220,6 +227,7 @@ def _placed(fact: Fact, asked: int) -> Iterator[Placed]:
             at=fact.at,
             until=fact["until"] or math.inf,
             is_for_good=fact["lifetime"] == _UNTIL_RESUMED and not is_carried,
+            is_plain=fact["lifetime"] == _PLAIN,
             is_remote=fact.event == "hold",
             running=fact["running"] or (),
         )

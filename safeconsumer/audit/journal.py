@@ -10,7 +10,7 @@ fields:
   is written if a consumer is given the writer;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, poll), ``id``, the same
   for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause that expires),
-  ``lifetime`` (pause: until_resumed or while_assigned, where it is known), ``offsets``
+  ``lifetime`` (pause: until_resumed, while_assigned or plain, where it is known), ``offsets``
   (commit; seek, null: the first or the next), ``ok`` false if it failed; ``paused``,
   ``gated`` and ``assigned`` after it (pause, resume; ``gated`` is null if it is not
   known), ``seen``, the last entry before these were read, and ``seen_at``, when;

@@ -26,7 +26,6 @@ from safeconsumer.holds.hold import (
     HoldKey,
     Lifetime,
     checked_duration,
-    checked_lifetime,
 )
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Scope
@@ -359,7 +358,7 @@ class JournalingConsumer(SafeConsumer):
 
     def _safe_place(
         self,
-        found: tuple[Scope, ...],
+        found: Mapping[Scope, object],
         *,
         owner: str,
         reason: str | None,
@@ -370,7 +369,7 @@ class JournalingConsumer(SafeConsumer):
         journal = self._safe_journaling
         said: dict[str, object] = {"scopes": [scope_text(one) for one in found]}
         said["owner"] = owner
-        said["lifetime"] = checked_lifetime(lifetime or self._safe_lifetime).value
+        said["lifetime"] = self._safe_lifetime_of(owner, lifetime).value
         if seconds is not None:
             said["until"] = journal.writer.now() + seconds
         with journal.around("pause", said, lambda: self._safe_seen(found)):
@@ -380,14 +379,23 @@ class JournalingConsumer(SafeConsumer):
             journal.tell_running()
 
     def _safe_lift(
-        self, keys: Sequence[HoldKey], *, all_of: str | None = None
+        self,
+        keys: Sequence[HoldKey],
+        *,
+        owner: str,
+        by_application: bool = False,
+        all_of_owner: bool = False,
     ) -> tuple[Hold, ...]:
-        owner = all_of or (keys[0][1] if keys else APP)
         said = {"scopes": [scope_text(scope) for scope, _ in keys], "owner": owner}
         scopes = tuple(scope for scope, _ in keys)
         around = self._safe_journaling.around
         with around("resume", said, lambda: self._safe_seen(scopes)):
-            return super()._safe_lift(keys, all_of=all_of)
+            return super()._safe_lift(
+                keys,
+                owner=owner,
+                by_application=by_application,
+                all_of_owner=all_of_owner,
+            )
 
     def _safe_seen(self, named: Iterable[Scope]) -> Mapping[str, object]:
         # Other threads go on meanwhile: the number of the last entry before the look
@@ -400,6 +408,6 @@ class JournalingConsumer(SafeConsumer):
             "seen": number,
             "seen_at": at,
             "assigned": sorted(map(tp_text, here)),
-            "paused": sorted(map(tp_text, here & view.paused())),
+            "paused": sorted(map(tp_text, here & view.quiet)),
             "gated": sorted(map(tp_text, here & set(view.gates))),
         }

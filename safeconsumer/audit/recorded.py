@@ -14,7 +14,7 @@ from safeconsumer.audit.reading import covered, scope_text, tp_of, tp_text
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 
 
 class Recorded:
@@ -274,22 +274,25 @@ def holds_hook(journal: JournalWriter) -> Hook:
     Make a hook for ``SafeConsumer(hooks=...)`` that journals holds from elsewhere.
 
     These are holds that no call of this process places: those of operators and of the
-    group, and those that arrived with a partition. It also journals that a hold of any
-    owner expired or ended.
+    group, those that arrived with a partition, and whole pauses. It also journals that
+    a hold of any owner expired or ended, and that a plain pause did with a resume.
     """
 
     def write(event: events.Event) -> None:
         match event:
             case events.HoldsPlaced():
                 for hold in event.holds:
-                    if hold.is_remote or hold.reason == ARRIVED:
+                    if hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE:
                         journal.write_running()
                         journal.write("hold", _named(hold))
             case events.HoldsRemoved():
+                since = journal.time_of(event.at)
                 for hold in event.holds:
-                    if hold.is_remote:
-                        since = journal.time_of(event.at)
+                    if hold.is_remote or hold.owner == WHOLE:
                         journal.write("lift", {**_named(hold), "since": since})
+                    elif hold.lifetime is Lifetime.PLAIN:  # perhaps of nothing named
+                        said = {"since": since, "why": ENDED}
+                        journal.write("lift", {**_named(hold), **said})
             case events.HoldsExpired() | events.HoldsEnded():
                 why = EXPIRED if isinstance(event, events.HoldsExpired) else ENDED
                 said = {"since": journal.time_of(event.at), "why": why}

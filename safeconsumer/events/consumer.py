@@ -5,7 +5,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from attrs import fields, frozen
 
-from safeconsumer.holds.hold import APP, Hold
+from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
 from safeconsumer.holds.scope import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]
@@ -124,26 +124,6 @@ class PatternCoversNothing(Event):
 
 
 @event
-class PatternIsSlow(Event):
-    """
-    Matching a pattern against one topic name took long, and stopped every thread.
-
-    Attributes:
-        pattern: the expression, in the notation of scopes.
-        topic: the name it was matched with.
-        seconds: how long it took.
-    """
-
-    __match_args__ = ("pattern", "topic", "seconds")
-    name: ClassVar[str] = "pattern_is_slow"
-    level: ClassVar[str] = "warning"
-
-    pattern: str
-    topic: str
-    seconds: float
-
-
-@event
 class PatternFailed(Event):
     """
     A pattern raised when it was asked about a topic name; the topic counts as covered.
@@ -206,7 +186,7 @@ class HoldsExpired(Event):
 @event
 class HoldsEnded(Event):
     """
-    Holds ended with the assignment they were bound to.
+    Holds ended with the assignment they were bound to; plain pauses are such.
 
     Attributes:
         holds: the holds that ended.
@@ -219,31 +199,12 @@ class HoldsEnded(Event):
     holds: tuple[Hold, ...]
     departed: Partitions
 
-
-@event
-class HoldsStayBehind(Event):
-    """
-    Partitions departed that the application has paused one by one, and not resumed.
-
-    They will be quiet when they come back. ``paused()`` names them meanwhile, so that
-    ``resume(*paused())`` lifts these holds too; holds with the lifetime
-    ``WHILE_ASSIGNED`` end with the ownership instead.
-
-    Attributes:
-        holds: the holds on them.
-        partitions: the partitions that departed.
-    """
-
-    __match_args__ = ("holds", "partitions")
-    name: ClassVar[str] = "hold_stays_behind"
-
-    holds: tuple[Hold, ...]
-    partitions: Partitions
-
     @property
     def advice(self) -> str | None:
-        """How to lift the holds."""
-        return _how_to_lift(self.holds, self.group_id)
+        """How to keep such a pause, if a plain one is among them."""
+        if any(one.lifetime is Lifetime.PLAIN for one in self.holds):
+            return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) outlives its partition"
+        return None
 
 
 @event
@@ -251,9 +212,15 @@ class HoldsBit(Event):
     """
     Holds from before took effect on partitions that were gained.
 
+    They left quiet and are back, or they came under a pause of all that was assigned of
+    their topic. Of those alone the level is info; but a warning, where no partition is
+    left that the application paused by name.
+
     Attributes:
         holds: the holds that keep them quiet.
         partitions: the gained partitions that are quiet.
+        is_left_alone: whether, of a topic that was paused as a whole, nothing is left
+            that was paused by name; told once.
     """
 
     __match_args__ = ("holds", "partitions")
@@ -262,6 +229,13 @@ class HoldsBit(Event):
 
     holds: tuple[Hold, ...]
     partitions: Partitions
+    is_left_alone: bool = False
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line."""
+        is_whole = bool(self.holds) and all(one.owner == WHOLE for one in self.holds)
+        return "info" if is_whole and not self.is_left_alone else super().severity
 
     @property
     def advice(self) -> str | None:
@@ -392,7 +366,7 @@ def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
 
 def _is_own(holds: Iterable[Hold]) -> bool:
     # A program that pauses and resumes ten times a second needs no log lines about it.
-    return all(one.owner == APP or one.is_routine for one in holds)
+    return all(one.owner in {APP, WHOLE} or one.is_routine for one in holds)
 
 
 def _how_to_lift(holds: tuple[Hold, ...], group_id: str | None) -> str | None:

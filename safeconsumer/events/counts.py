@@ -32,7 +32,6 @@ ALARMS = (
     "hold_bit_on_assignment",
     "pattern_covers_nothing",
     "pattern_failed",
-    "pattern_is_slow",
     "pause_not_handed_over",
 )
 """

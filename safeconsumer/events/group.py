@@ -127,7 +127,9 @@ class ControlNotUnderstood(ControlEvent):
 @event
 class PauseNotHandedOver(Event):
     """
-    A paused partition departed and its pause was not handed over; it stays paused here.
+    A paused partition departed and its pause was not handed over.
+
+    A pause that lasts until it is resumed stays here; a plain one has ended.
 
     The join that took it away did not name it: it was paused after that join's request
     was sent, the leader does not use safeconsumer, or the group had too many pauses.

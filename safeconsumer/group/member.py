@@ -159,7 +159,7 @@ class GroupControl:
         found = tuple(patterns.target(one) for one in targets)
         wanted = changes(self._group, owner, map(str, found), None)
         self._write(wanted)
-        state = self._ledger.view().state
+        state = self._ledger.view().holds
         remaining = {
             hold.key: hold for scope in found for hold in state.overlapping(scope)
         }
@@ -193,7 +193,7 @@ class GroupControl:
 
     def _longer(self, holds: Iterable[Hold]) -> list[Hold]:
         # An existing hold is not made shorter before that is acknowledged.
-        there = {hold.key: hold for hold in self._ledger.view().state}
+        there = {hold.key: hold for hold in self._ledger.view().holds}
         return [
             one
             for one in holds
@@ -206,7 +206,7 @@ class GroupControl:
 
     def _held_since(self, change: Change) -> Change:
         # A hold that is renewed again and again may be held for longer than retention.
-        there = {hold.key: hold.placed_at for hold in self._ledger.view().state}
+        there = {hold.key: hold.placed_at for hold in self._ledger.view().holds}
         key = _key_of(change)
         return change.held_since(None if key is None else there.get(key))
 

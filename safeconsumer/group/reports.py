@@ -202,7 +202,7 @@ class MemberReports:
             state=state or seen.state,
             at_ms=int(wall * 1000),
             applied={tp[0]: offset for tp, offset in seen.applied.items()},
-            holds=sum(hold.is_remote for hold in view.state),
+            holds=sum(hold.is_remote for hold in view.holds),
             skipped=seen.skipped,
             assigned=ranges(view.partitions()) if state is None else {},
             quiet=ranges(set(view.quiet) - set(busy)) if state is None else {},
@@ -213,7 +213,7 @@ class MemberReports:
             skew=self._skew,
             gated=len(self._ledger.control_gates()),
             outages=tuple(
-                hold_line(hold) for hold in view.state if hold.owner in OUTAGES
+                hold_line(hold) for hold in view.holds if hold.owner in OUTAGES
             ),
         )
 

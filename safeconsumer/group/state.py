@@ -97,11 +97,11 @@ class ControlState:
             }
         if not keys:
             return ()
-        return tuple(one for one in self._ledger.view().state if one.key in keys)
+        return tuple(one for one in self._ledger.view().holds if one.key in keys)
 
     def count(self) -> int:
         """Return how many operator and group holds are in force."""
-        return sum(hold.is_remote for hold in self._ledger.view().state)
+        return sum(hold.is_remote for hold in self._ledger.view().holds)
 
     # ------------------------------------------------------------ telling
 
@@ -155,7 +155,7 @@ class ControlState:
         """
         with self._lock:
             moment = self._ledger.now()
-            there = {hold.key for hold in self._ledger.view().state if hold.is_remote}
+            there = {hold.key for hold in self._ledger.view().holds if hold.is_remote}
             timed = [
                 hold
                 for one in self._fold.held()

@@ -2,21 +2,21 @@
 
 from datetime import UTC, datetime
 
-from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 
 # datetime ends with the year 9999; one day less keeps clear of time zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
-def explain_lines(view: PauseView, tp: TopicPartition) -> tuple[str, ...]:
+def explain_lines(view: View, tp: TopicPartition) -> tuple[str, ...]:
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
     A closed gate is not a hold but has a line too.
     """
-    lines = [hold_line(hold) for hold in view.state.covering(tp)]
+    lines = [hold_line(hold) for hold in view.holds.covering(tp)]
     if tp in view.gates:
         lines.append(f"gate: {view.gates[tp]}")
     return tuple(lines)
@@ -37,11 +37,16 @@ def hold_line(hold: Hold) -> str:
 
 
 def _until(hold: Hold) -> str:
-    is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
+    if hold.owner == WHOLE:
+        lasts = "until the application's next resume"
+    elif hold.lifetime is Lifetime.UNTIL_RESUMED:
+        lasts = "until resumed" if hold.expires_at is None else ""
+    else:
+        lasts = "while assigned here"
     if hold.expires_at is None:
-        return "while assigned here" if is_bound else "until resumed"
+        return lasts
     limit = f"until {utc(hold.expires_at)}"
-    return f"while assigned here, at most {limit}" if is_bound else limit
+    return f"{lasts}, at most {limit}" if lasts else limit
 
 
 def utc(seconds: float) -> str:

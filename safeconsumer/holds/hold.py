@@ -21,6 +21,9 @@ _BREAK = re.compile(r"\s*[^\S ]\s*")
 # The owner of holds that the drop-in ``pause()`` places.
 APP = "app"
 
+# The owner of the hold of a topic that a plain pause of all that is assigned of it means.
+WHOLE = "app (all)"
+
 # Owners of holds from control topics begin with these; no local call may use them.
 OPERATOR = "operator:"
 GROUP = "group:"
@@ -50,6 +53,12 @@ class Lifetime(enum.Enum):
 
     WHILE_ASSIGNED = "while_assigned"
     """It ends when the last partition it covered here is really revoked or lost."""
+
+    PLAIN = "plain"
+    """
+    A plain pause's: it ends when a completed join, or an ``assign``, leaves its
+    partition out. It cannot be asked for.
+    """
 
 
 HoldKey = tuple[Scope, str]
@@ -103,6 +112,8 @@ class Hold:
             if scope.startswith("-"):  # a topic may be called so; it is no option
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
+        if self.owner == WHOLE:
+            return "resume()"
         if self.owner.startswith(GROUP):
             call, owner = "resume_group", self.owner.removeprefix(GROUP)
         else:
@@ -189,6 +200,9 @@ def checked_placer(owner: object) -> str:
             holds.
     """
     name = checked_owner(owner)
+    if name == WHOLE:
+        message = f"owner {name!r} is reserved for pauses of all that is assigned"
+        raise HoldSettingError(message)
     if name.startswith(WORKER) and not isinstance(owner, WorkerOwner):
         message = (
             f"owner {name[:60]!r} is reserved for holds that a Worker places: "
@@ -250,7 +264,10 @@ def checked_lifetime(lifetime: object) -> Lifetime:
     Raises:
         HoldSettingError: if it is not a :class:`Lifetime`.
     """
-    if not isinstance(lifetime, Lifetime):
-        message = f"lifetime must be a Lifetime, not {lifetime!r}"
+    if not isinstance(lifetime, Lifetime) or lifetime is Lifetime.PLAIN:
+        message = (
+            "lifetime must be Lifetime.UNTIL_RESUMED or Lifetime.WHILE_ASSIGNED, not "
+            f"{lifetime!r}"
+        )
         raise HoldSettingError(message)
     return lifetime

@@ -1,11 +1,12 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-Every change waits in one inbox, and the thread that has the lock applies all that is
-there, in that order. Readers take no lock: they look into an immutable view that is
-replaced as a whole, once the inbox is empty. Lock order: upstream's subscription lock,
-then this one. Nothing is called under it; patterns are asked before it is taken.
-design/0013 has the proofs.
+One lock guards them. Who already has it, as a signal handler may that interrupted a
+change on its own thread, leaves its change in a queue; whoever has the lock applies the
+queue before anybody looks. What is quiet is one frozenset, made anew at the next look
+after a change, so that a thousand pauses in a row cost no more than a thousand. Lock
+order: upstream's subscription lock, then this one; nothing is called under it but
+patterns' expressions. design/0013 has the rules.
 """
 
 from __future__ import annotations
@@ -16,65 +17,56 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from rpds import HashTrieMap
+from attrs import define, evolve, field
 
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds import ownership as rebalance
-from safeconsumer.holds import state as ledger
-from safeconsumer.holds.changes import (
-    Assign,
-    Change,
-    Move,
-    OpenCallGates,
-    OpenGates,
-    Place,
-    Remove,
-    RemoveOwner,
-    TakeOver,
-    open_questions,
-    previewed,
-    remaining_after,
+from safeconsumer.holds.gates import Gates
+from safeconsumer.holds.hold import (
+    APP,
+    WHOLE,
+    Hold,
+    HoldKey,
+    Lifetime,
+    is_routine,
 )
-from safeconsumer.holds.departed import DepartedQuiet, staying_behind
-from safeconsumer.holds.expiry import Deadlines
-from safeconsumer.holds.gates import CallGates
-from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime, is_routine
-from safeconsumer.holds.patterns import Patterns, Question, in_force
+from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
-from safeconsumer.holds.signals import in_signal_handler, meet_handlers
-from safeconsumer.holds.view import (
-    PartitionSet,
-    PauseView,
-    Shift,
-    with_assignment,
-    with_gates,
-    with_state,
-)
+from safeconsumer.holds.view import Assigned, Holds, View, affected_by
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 It is called with the gained partitions, already behind a gate, and their epochs.
 """
 
-# Seconds after which a polling consumer looks again which signal handlers there are.
-_HANDLERS_EVERY = 1.0
+Edition = Mapping[str, frozenset[TopicPartition]]
+"""
+All that one call of ``assignment()`` returned, by topic; it is told by identity.
+"""
 
 _NEVER = math.inf
 
-_CONTROL_GATE = "waits until the control topics are read"
+
+@define(eq=False)
+class _Change:
+    # One change: what applies it, and, of a new assignment, what came of that.
+    apply: Callable[[_Change], None]
+    tries: int = 0
+    is_applied: bool = False
+    is_left: bool = False
+    what: Reassignment = field(factory=Reassignment)
+    epochs: Mapping[TopicPartition, int] = field(factory=dict)
 
 
 class PauseLedger:
     """
     Keeps the holds of one consumer, applies them to its assignment, lets them expire.
 
-    Thread rules: every method may be called from any thread, :meth:`begin_call` and
-    :meth:`end_call` from the polling one. :meth:`place`, :meth:`remove`,
-    :meth:`remove_owner` and :meth:`view` also from a signal handler: there they take no
-    lock, the next look-up applies what they left, and the next :meth:`deliver` reports
-    it.
+    Thread rules: every method may be called from any thread and from a signal handler,
+    :meth:`begin_call` and :meth:`end_call` from the polling thread. A handler that
+    interrupts a change on its own thread is answered with what was applied last; its
+    own change is applied when that thread goes on.
     """
 
     def __init__(
@@ -88,9 +80,10 @@ class PauseLedger:
     ) -> None:
         self.counts = Counts()  # first, so that other hooks find an event counted
         self.dispatcher = Dispatcher((self.counts, *hooks))
+        # Called when partitions become quiet or flow; lock-free.
         self.wakers: list[Callable[[], None]] = []
-        # Called at each change of holds, before the call that made it goes on; under
-        # none of our locks. They may look only at what is applied.
+        # Called at each change, before the call that made it goes on; under none of our
+        # locks.
         self.lookers: list[Callable[[], None]] = []
         # Returns the partitions of which a worker's handlers have something in hand.
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
@@ -102,59 +95,52 @@ class PauseLedger:
         # owner.
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # Called at each change of the assignment, as a watcher is.
-        self.on_reassigned: Callable[[rebalance.Reassignment], object] | None = None
+        self.on_reassigned: Callable[[Reassignment], object] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
-        # Re-entrant for signal handlers that cannot be recognised (those of extension
-        # modules): if one interrupts a change in this thread, that change applies its
-        # own.
+        # Re-entrant for signal handlers: what they find is told by _is_changing.
         self._lock = threading.RLock()
         self._is_changing = False
-        self._inbox: deque[Change] = deque()
+        self._queue: deque[_Change] = deque()
+        self._version = 0  # of everything that is looked at
+        self._moves = 0  # how often partitions became quiet or began to flow
         self._outbox = Outbox(self.dispatcher)
-        self._view = PauseView()
-        self._ownership = rebalance.Ownership()
-        self._deadlines = Deadlines()
-        self._patterns = Patterns(self._clock, self.emit)
-        self._departed_quiet = DepartedQuiet()
-        self._call_gates = CallGates()
-        self._control_gates: HashTrieMap[TopicPartition, str] = HashTrieMap()
+        self._holds = Holds()
+        self._due = _NEVER
+        self._ownership = Ownership()
+        self._assigned: Assigned = {}
+        self._gates = Gates()
+        self._view = View()
+        self._is_stale = False  # the view is older than the holds
+        # What was named since the last poll began, of what assignment() returned.
+        self._named: dict[int, tuple[Edition, set[TopicPartition]]] = {}
+        self._left_quiet: frozenset[TopicPartition] = frozenset()
+        # What has left, while no completed join says whether it is given back.
+        self._undecided: frozenset[TopicPartition] = frozenset()
         # In which ownership the application last spoke of a partition by itself.
-        self._said: HashTrieMap[TopicPartition, int] = HashTrieMap()
+        self._spoken: dict[TopicPartition, int] = {}
         self._watcher: Watcher | None = None
-        self._handlers_due = -math.inf
         self._polled_at: float | None = None
 
     # ------------------------------------------------------------ reading
 
-    def quiet(self) -> PartitionSet:
+    def quiet(self) -> frozenset[TopicPartition]:
         """
         Return the assigned partitions that are quiet at this moment.
 
-        It first applies what signal handlers left and what has expired. The set never
-        changes; call this again at the moment of use.
+        The set never changes; call this again at the moment of use.
         """
-        due = self._deadlines.next
+        due = self._due
         # Each step of an iteration asks; if nothing expires, no clock is needed.
-        if self._inbox or (due != _NEVER and self._clock() >= due):
+        if self._is_stale or self._queue or (due != _NEVER and self._clock() >= due):
             return self.view().quiet
         return self._view.quiet
 
-    def view(self) -> PauseView:
-        """
-        Return the holds and the quiet partitions of this moment, together.
-
-        In a signal handler it is computed on the side, without a lock.
-        """
-        if not self._inbox and self._clock() < self._deadlines.next:
-            return self._view
-        if in_signal_handler() or not self._settle():
-            return self._preview()
-        return self._view
-
-    def applied(self) -> PauseView:
-        """Return the view that was applied last, without what waits; takes no lock."""
+    def view(self) -> View:
+        """Return the holds and the quiet partitions of this moment, together."""
+        if self._is_stale or self._queue or self._clock() >= self._due:
+            self._settle(shows=True)
         return self._view
 
     def wake(self) -> None:
@@ -162,24 +148,9 @@ class PauseLedger:
         for wake in self.wakers:
             wake()
 
-    def view_about(self, topic: str) -> PauseView:
-        """Return :meth:`view`, after all of its patterns have been asked about the topic."""
-        view = self.view()
-        self._ask_and_tell((one, topic) for one in in_force(view.state))
-        return view
-
-    def asked(self, scopes: Iterable[Scope]) -> tuple[Scope, ...]:
-        """
-        Return the scopes, their patterns asked about the assigned topics.
-
-        Raises:
-            Exception: whatever an expression raises.
-        """
-        return self._patterns.asked(scopes, self._view.assigned)
-
     def seconds_to_next_expiry(self) -> float:
         """Return the seconds until the next hold expires; infinite if none expires."""
-        return self._deadlines.next - self._clock()
+        return self._due - self._clock()
 
     def now(self) -> tuple[float, float]:
         """Return the time now in seconds, on the monotonic clock and since the epoch."""
@@ -196,6 +167,7 @@ class PauseLedger:
         for_: float | None = None,
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
         known_topics: Callable[[], Iterable[str]] = tuple,
+        named: Iterable[tuple[Scope, Edition]] = (),
     ) -> None:
         """
         Place one hold per scope, all at once; unchanged ones are left alone.
@@ -208,48 +180,36 @@ class PauseLedger:
             owner: whose holds they are.
             reason: text for people.
             for_: seconds until they expire; None for no limit.
-            lifetime: what else ends them.
+            lifetime: what else ends them; ``PLAIN`` is that of single partitions only,
+                others are held until they are resumed then.
             known_topics: returns topic names, so that the caller learns which a pattern
                 covers; called only if there is a pattern.
+            named: partitions among them that were told as ``assignment()`` returned
+                them, each with all that it returned then.
 
         Raises:
             Exception: what an expression raised; nothing was placed then.
         """
-        scopes = self.asked(scopes)
-        topics = None
-        nothing: tuple[Scope, ...] = ()
-        if any(isinstance(scope, Pattern) for scope in scopes):
-            names = {*known_topics(), *self._view.assigned}
-            found = {
-                scope: self._patterns.topics_of([scope], names)
-                for scope in scopes
-                if isinstance(scope, Pattern)
+        scopes = tuple(scopes)
+        patterns = [scope for scope in scopes if isinstance(scope, Pattern)]
+        topics, idle = None, frozenset[Scope]()
+        if patterns:
+            names = sorted({*known_topics(), *self._assigned})
+            matched = {
+                one: [name for name in names if one.ask(name)] for one in patterns
             }
-            nothing = tuple(scope for scope in found if not found[scope])
-            named = {name for several in found.values() for name in several}
-            named.update(
-                scope.topic for scope in scopes if isinstance(scope, Partition | Topic)
+            idle = frozenset(one for one in patterns if not matched[one])
+            found = {name for several in matched.values() for name in several}
+            found.update(
+                one.topic for one in scopes if isinstance(one, Partition | Topic)
             )
-            topics = tuple(sorted(named))
-        now, at = self.now()
-        self._submit_call(
-            Place(
-                tuple(
-                    Hold(
-                        scope=scope,
-                        owner=owner,
-                        reason=reason,
-                        placed_at=at,
-                        expires_at=None if for_ is None else at + for_,
-                        lifetime=lifetime,
-                        deadline=None if for_ is None else now + for_,
-                    )
-                    for scope in scopes
-                ),
-                topics,
-                nothing,
-            )
+            topics = tuple(sorted(found))
+        holds = self._made(scopes, owner, reason, for_, lifetime)
+        named = tuple(named)
+        self._change(
+            lambda it: self._place(it, holds, topics=topics, idle=idle, named=named)
         )
+        self.deliver()
 
     def take_over(self, epochs: Mapping[TopicPartition, int], reason: str) -> None:
         """
@@ -263,33 +223,31 @@ class PauseLedger:
                 nothing is placed where the ownership is another by now.
             reason: text for people.
         """
-        if not epochs:
-            return
-        _, at = self.now()
-        holds = tuple(
-            Hold(
-                scope=Partition(tp[0], tp[1]),
-                owner=APP,
-                reason=reason,
-                placed_at=at,
-                expires_at=None,
-                lifetime=Lifetime.UNTIL_RESUMED,
-                deadline=None,
-            )
-            for tp in epochs
-        )
-        self._submit_call(TakeOver(holds, epochs))
+        scopes = [Partition(tp[0], tp[1]) for tp in epochs]
+        holds = self._made(scopes, APP, reason, None, Lifetime.UNTIL_RESUMED)
+        if holds:
+            self._change(lambda it: self._place(it, holds, left_to=epochs))
+            self.deliver()
 
-    def remove(self, keys: Iterable[HoldKey]) -> tuple[Hold, ...]:
+    def remove(
+        self, keys: Iterable[HoldKey], *, by_application: bool = False
+    ) -> tuple[Hold, ...]:
         """
         Lift the named holds, all at once; those that are not there are no error.
+
+        Args:
+            keys: the holds' scopes and owners.
+            by_application: whether this is a ``resume`` of the application, which ends
+                whole pauses too, and plain pauses of what is not assigned.
 
         Returns:
             The holds that still cover the same scopes, as far as is known.
         """
-        keys = self._patterns.shared_keys(keys)
-        self._submit_call(Remove(keys))
-        return () if _is_routine(keys) else self._remaining([one for one, _ in keys])
+        keys = tuple(keys)
+        self._change(lambda it: self._remove(it, keys, by_application=by_application))
+        self.deliver()
+        scopes = [] if _is_routine(keys) else [one for one, _ in keys]
+        return _overlapping(self.view().holds, scopes) if scopes else ()
 
     def remove_owner(self, owner: str) -> tuple[Hold, ...]:
         """
@@ -298,10 +256,13 @@ class PauseLedger:
         Returns:
             The holds of others that still cover the same scopes, as far as is known.
         """
-        change = RemoveOwner(owner)
-        scopes = change.on(self.view().state).scopes()
-        self._submit_call(change)
-        return self._remaining(scopes)
+        scopes = [hold.scope for hold in self.view().holds if hold.owner == owner]
+        is_app = owner == APP
+        self._change(
+            lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
+        )
+        self.deliver()
+        return _overlapping(self.view().holds, scopes)
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
@@ -317,12 +278,10 @@ class PauseLedger:
         holds = tuple(place)
         new = {hold.key for hold in holds}
         keys = tuple(key for key in remove if key not in new)
-        changes: list[Change] = []
         if holds:
-            changes.append(Place(holds))
+            self._change(lambda it: self._place(it, holds))
         if keys:
-            changes.append(Remove(keys))
-        self._submit(*changes)
+            self._change(lambda it: self._remove(it, keys))
 
     def move(self, holds: Iterable[Hold]) -> None:
         """
@@ -332,30 +291,42 @@ class PauseLedger:
             holds: the holds with their new deadlines; those that do not exist, or were
                 placed again meanwhile, are left alone.
         """
-        self._submit(Move(tuple(holds)))
+        moved = tuple(holds)
+        self._change(lambda it: self._move(it, moved))
 
     # ------------------------------------------------------------ the assignment
 
-    def ownership(self) -> rebalance.Ownership:
+    def ownership(self) -> Ownership:
         """Return the owned partitions with their epochs."""
         return self._ownership
 
-    def assign(self, assignment: Iterable[TopicPartition]) -> rebalance.Reassignment:
+    def assign(
+        self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
+    ) -> Reassignment:
         """
         Take over a new assignment; held partitions are quiet from this instant.
 
         May be called under upstream's subscription lock: events wait for
         :meth:`deliver`.
 
+        Args:
+            assignment: what is owned from now on.
+            cause: decides which pauses end.
+
         Returns:
             What it changed. In a signal handler that interrupted another change it is
             empty, and the assignment is applied after that change.
         """
-        return self._assign(Assign(tuple(assignment)))
+        assigned = tuple(assignment)
+        change = self._change(lambda it: self._reassign(it, assigned, cause))
+        if not change.is_applied:
+            change.is_left = True  # who goes on with the other change reports it
+            return Reassignment()
+        return self._announce(change)
 
     def close(self) -> None:
         """End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing."""
-        self._assign(Assign((), is_final=True))
+        self.assign((), Cause.PASSING)
 
     def begin_call(self) -> bool:
         """
@@ -363,21 +334,16 @@ class PauseLedger:
 
         If everything assigned is held now, partitions gained before :meth:`end_call`
         are gated until then: a caller who held everything before the call has had no
-        chance yet to hold them (KAFKA-13463). If nothing is assigned, the holds that
-        were in force when something last was assigned still count: the loss of a
-        membership must not look like a resume.
+        chance yet to hold them (KAFKA-13463).
 
         Returns:
             Whether gained partitions will be gated.
         """
-        self.view()  # applies what waits
-        self._polled_at = now = self._clock()
-        if now >= self._handlers_due:
-            self._handlers_due = now + _HANDLERS_EVERY
-            meet_handlers()
-        with self._lock:
-            self._call_gates = self._call_gates.begin(self._view)
-            return self._call_gates.is_gating
+        view = self.view()  # applies what waits
+        self._polled_at = self._clock()
+        self._named = {}
+        self._change(lambda it: self._commit(it, gates=self._gates.begun(view)))
+        return self._gates.is_gating
 
     def goes_on(self) -> None:
         """Note that a ``poll`` still waits: its member has just served the group again."""
@@ -396,23 +362,16 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        with self._lock:
-            self._call_gates = self._call_gates.end()
-            has_gates = bool(self._call_gates.closed)
-        if has_gates:
-            self._submit(OpenCallGates())
+        self._change(self._end_call)
 
     def choose_anew(self) -> None:
         """
-        Note that the application changed what it consumes.
-
-        Call it outside of a ``poll``.
+        Note that the application changed what it consumes, outside of a ``poll``.
 
         With nothing assigned, the earlier holds no longer keep gained partitions gated:
         they belonged to the previous choice.
         """
-        with self._lock:
-            self._call_gates = self._call_gates.choose_anew(self._view)
+        self._change(self._choose_anew)
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -426,12 +385,12 @@ class PauseLedger:
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Open the gates of the partitions whose ownership has still the same epoch."""
-        self._submit(OpenGates(epochs))
+        self._change(lambda it: self._open_control(it, epochs))
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
         """Return the partitions that wait for the control topics."""
-        return frozenset(self._control_gates)
+        return self._gates.control
 
     # ------------------------------------------------------------ events
 
@@ -440,11 +399,7 @@ class PauseLedger:
         self._outbox.waiting.append(self._event(kind, **fields))
 
     def pass_on(self, event: events.Event) -> None:
-        """
-        Hand an event that another ledger made to the hooks.
-
-        It is a hook of that ledger.
-        """
+        """Hand an event that another ledger made to the hooks, as a hook of that ledger."""
         self._outbox.waiting.append(event)
         self.deliver()
 
@@ -468,402 +423,597 @@ class PauseLedger:
 
     # ------------------------------------------------------------ the one way in
 
-    def _submit_call(self, change: Change) -> None:
-        # A change that the application's call asks for. In a signal handler it is only
-        # queued: neither our lock nor a hook's may be taken there.
-        if in_signal_handler():
-            self._inbox.append(change)
-        elif self._submit(change):
-            self.deliver()
+    def _change(self, apply: Callable[[_Change], None]) -> _Change:
+        # The change is applied when this returns, by whichever thread, but in a signal
+        # handler that interrupted another one on this thread. The versions are noted
+        # first: another thread may apply it at once, and this one must not go on before
+        # all who look at holds have seen it.
+        change = _Change(apply)
+        before = self._version, self._moves
+        self._queue.append(change)
+        self._settle(before)
+        return change
 
-    def _submit(self, *changes: Change) -> bool:
-        # The change is applied when this returns, by whichever thread. If it returns
-        # False, this thread applies it once it goes on with the change that a signal
-        # handler interrupted. The view before is noted first: another thread may apply
-        # the change at once, and this one must not go on before all readers have seen
-        # it.
-        before = self._view
-        self._inbox.extend(changes)
-        return self._settle(before)
-
-    def _settle(self, before: PauseView | None = None) -> bool:
-        """
-        Apply all waiting changes, and wake waiters if the quiet partitions changed.
-
-        Returns:
-            False if this thread is in the middle of it already: this is a signal
-            handler, and its changes will be applied when the handler has returned.
-        """
-        before = self._view if before is None else before
-        while (questions := self._apply_all()) or self._inbox:
-            if questions is None:
-                return False
-            self._patterns.ask_safely(questions)
-        if questions is None:
-            return False
-        if self._view is not before:
-            for look in tuple(self.lookers):
-                look()
-        if self._view.quiet is not before.quiet:
-            self.wake()
-        return True
-
-    def _apply_all(self) -> list[Question] | None:
-        # Returns what patterns must be asked first, without the lock: meanwhile another
-        # thread may change anything, so everything is checked again.
-        left: list[Assign] = []
+    def _settle(
+        self, before: tuple[int, int] | None = None, *, shows: bool = False
+    ) -> None:
+        version, moves = before or (self._version, self._moves)
+        left: list[_Change] = []
         with self._lock:
             if self._is_changing:
-                return None
+                return
             self._is_changing = True
             try:
-                self._expire()
-                while self._inbox:
-                    change = self._inbox[0]
-                    try:
-                        questions = self._open_questions(change)
-                    except Exception:
-                        self._inbox.popleft()  # otherwise it would fail every look-up
-                        raise
-                    if questions:
-                        return questions
-                    self._apply_first(change)
-                    if isinstance(change, Assign) and change.is_left:
-                        left.append(change)
+                self._apply_all(left)
+                if shows and self._is_stale:
+                    self._show()
             finally:
                 self._is_changing = False
-        for one in left:
-            self._announce(one)
-        return []
+        for change in left:
+            self._announce(change)
+        if self._version != version:
+            for look in tuple(self.lookers):
+                look()
+        if self._moves != moves:
+            self.wake()
 
-    def _apply_first(self, change: Change) -> None:
-        # The change leaves the inbox only when it is applied: a reader on the side may
-        # apply it twice, which changes nothing, but never misses it. After an interrupt
-        # it is still there for the next look-up.
-        try:
-            self._apply(change)
-        except Exception:
-            self._inbox.popleft()
-            raise
-        self._inbox.popleft()
-
-    def _preview(self) -> PauseView:
+    def _apply_all(self, left: list[_Change]) -> None:
         while True:
-            before, was_gated = view, gates = self._view, self._call_gates
-            try:
-                waiting = tuple(self._inbox)
-            except RuntimeError:  # another thread changed it meanwhile
-                continue
-            if self._view is before and self._call_gates is was_gated:
-                break
-        for change in waiting:
-            view, gates = previewed(view, gates, change)
-        return with_gates(view, self._closed(gates))[0]
+            while self._queue:
+                change = self._queue[0]
+                if not change.is_applied:
+                    self._apply(change)
+                self._queue.popleft()
+                if change.is_left:
+                    left.append(change)
+            if self._clock() < self._due:
+                return
+            self._expire()
 
-    def _open_questions(self, change: Change) -> list[Question]:
-        view = self._view
-        match change:
-            case Place() | TakeOver() | Remove():
-                return open_questions(view, change.scopes())
-            case Assign():
-                topics = {tp[0] for tp in change.assigned}
-                named = self._call_gates.patterns()
-                found = [(one, topic) for one in named for topic in topics]
-                topics |= self._departed_quiet.topics()
-                return open_questions(view, (), topics) + [
-                    (one, topic) for one, topic in found if not one.knows(topic)
-                ]
-        return []
+    def _apply(self, change: _Change) -> None:
+        # An exception may be a signal handler's: the change stays, and the next look
+        # applies it. One that fails twice would fail every look.
+        change.tries += 1
+        try:
+            change.apply(change)
+        except BaseException:
+            if change.tries > 1:
+                self._queue.popleft()
+            raise
 
-    def _remaining(self, scopes: Collection[Scope]) -> tuple[Hold, ...]:
-        view = self.view()
-        if len(view.state.patterns):
-            self._ask_and_tell(open_questions(view, scopes))
-        return remaining_after(view.state, scopes)
-
-    def _ask_and_tell(self, questions: Iterable[Question]) -> None:
-        # For an application's call; never called under a lock.
-        self._patterns.ask_safely(questions)
-        if not in_signal_handler():
-            self.deliver()
-
-    # ------------------------------------------------------------ under the lock
-
-    def _apply(self, change: Change) -> None:
-        if self.is_carried is not None:
-            self._note_said(change)
-        match change:
-            case Place():
-                self._place(change)
-            case TakeOver():
-                self._take_over(change)
-            case Move():
-                self._move(change)
-            case Remove():
-                self._remove(change, self._call_gates.lifted(change.keys, self._view))
-            case RemoveOwner():
-                gates = self._call_gates.given_up(change.owner)
-                self._remove(change.on(self._view.state), gates)
-            case Assign():
-                self._reassign(change)
-            case OpenGates():
-                self._open_control_gates(change)
-            case OpenCallGates():
-                gates = self._call_gates.all_open()
-                why = "the poll that gained them has returned"
-                self._commit(*self._gated(self._view, gates, why), gates)
-
-    def _commit(
-        self,
-        view: PauseView,
-        told: Iterable[events.Event],
-        gates: CallGates | None = None,
-        ownership: rebalance.Ownership | None = None,
-    ) -> None:
-        # An interrupt comes either before or after all of this: Python checks for
-        # signals when a Python function begins, after calls and at backward jumps.
-        owned = self._ownership if ownership is None else ownership
-        gates = self._call_gates if gates is None else gates
-        put = self._outbox.waiting.extend
-        self._ownership, self._view, self._call_gates = owned, view, gates
-        put(told)
-
-    def _place(self, change: Place) -> None:
-        state, placed = ledger.place(self._view.state, change.holds)
-        if not placed:
-            return
-        view, shift = with_state(self._view, state, (hold.scope for hold in placed))
-        told = [
-            self._event(
-                events.HoldsPlaced,
-                holds=placed,
-                quiet=shift.quiet,
-                topics=change.topics,
-            )
-        ]
-        idle = tuple(hold for hold in placed if hold.scope in change.nothing)
-        if idle:
-            told.append(self._event(events.PatternCoversNothing, holds=idle))
-        self._deadlines.add(placed, state)
-        self._commit(view, told)
-
-    def _take_over(self, change: TakeOver) -> None:
-        owned, said = self._ownership.epochs, self._said
-        left = {
-            Partition(tp[0], tp[1])
-            for tp, epoch in change.epochs.items()
-            if owned.get(tp) == epoch and said.get(tp) != epoch
-        }
-        self._place(Place(tuple(hold for hold in change.holds if hold.scope in left)))
-
-    def _note_said(self, change: Change) -> None:
-        owned, said = self._ownership.epochs, self._said
-        keys: Iterable[HoldKey] = ()
-        match change:
-            case Place():
-                keys = (hold.key for hold in change.holds)
-            case Remove():
-                keys = change.keys
-            case RemoveOwner() if change.owner == APP:
-                said = HashTrieMap(owned)
-        for scope, owner in keys:
-            if owner == APP and isinstance(scope, Partition):
-                tp = (scope.topic, scope.partition)
-                if tp in owned:
-                    said = said.insert(tp, owned[tp])
-        self._said = said
-
-    def _move(self, change: Move) -> None:
-        state, moved = ledger.move(self._view.state, change.holds)
-        if moved:
-            scopes = (hold.scope for hold in moved)
-            view, _ = with_state(self._view, state, scopes)
-            self._deadlines.add(moved, state)
-            self._commit(view, ())
-
-    def _remove(self, change: Remove, gates: CallGates) -> None:
-        view, told = self._gated(self._view, gates, "resumed")
-        state, removed = ledger.remove(view.state, change.keys)
-        is_routine = _is_routine(change.keys)
-        remaining = () if is_routine else remaining_after(state, change.scopes())
-        if removed:
-            view, shift = with_state(view, state, change.scopes())
-            told.append(
-                self._event(
-                    events.HoldsRemoved,
-                    holds=removed,
-                    flowing=shift.flowing,
-                    remaining=remaining,
-                )
-            )
-        elif remaining:
-            told.append(self._event(events.HoldsRemoved, holds=(), remaining=remaining))
-        self._commit(view, told, gates)
-
-    def _expire(self) -> None:
-        now = self._clock()
-        if now < self._deadlines.next:
-            return
-        due = self._deadlines.take_due(now)
-        state, expired = ledger.expire(self._view.state, due, now)
-        if not expired:
-            return
-        view, shift = with_state(self._view, state, (one.scope for one in expired))
-        told = [
-            self._event(events.HoldsExpired, holds=expired, flowing=shift.flowing),
-        ]
-        gates = self._call_gates.lifted((hold.key for hold in expired), view)
-        view, opened = self._gated(view, gates, "a hold has expired")
-        self._commit(view, told + opened, gates)
-
-    def _open_control_gates(self, change: OpenGates) -> None:
-        owned = self._ownership.epochs
-        for tp, epoch in change.epochs.items():
-            if owned.get(tp) == epoch:
-                self._control_gates = self._control_gates.discard(tp)
-        why, gates = "the control topics are read", self._call_gates
-        self._commit(*self._gated(self._view, gates, why))
-
-    def _gated(
-        self, view: PauseView, gates: CallGates, reason: str
-    ) -> tuple[PauseView, list[events.Event]]:
-        closed = self._closed(gates)
-        if len(closed) == len(view.gates):  # none opens and closes at once
-            return view, []
-        view, shift = with_gates(view, closed)
-        return view, self._gates_told(shift, reason)
-
-    def _closed(self, gates: CallGates) -> HashTrieMap[TopicPartition, str]:
-        return gates.closed.update(self._control_gates)
-
-    def _gates_told(self, shift: Shift, reason: str) -> list[events.Event]:
-        if not shift.quiet and not shift.flowing:
-            return []
-        return [
-            self._event(
-                events.GatesChanged,
-                quiet=shift.quiet,
-                flowing=shift.flowing,
-                reason=reason,
-            )
-        ]
-
-    # ------------------------------------------------------------ a new assignment
-
-    def _assign(self, change: Assign) -> rebalance.Reassignment:
-        if not self._submit(change) and change.outcome is None:
-            change.is_left = True
-            return rebalance.Reassignment()
-        return self._announce(change)
-
-    def _announce(self, change: Assign) -> rebalance.Reassignment:
-        assert change.outcome is not None  # noqa: S101 - it has been applied
-        what, ownership = change.outcome
+    def _announce(self, change: _Change) -> Reassignment:
+        what = change.what
         if what.gained or what.departed:
             if self.on_reassigned is not None:
                 self.on_reassigned(what)
             if self._watcher is not None and what.gained:
-                self._watcher({tp: ownership.epochs[tp] for tp in what.gained})
+                self._watcher({tp: change.epochs[tp] for tp in what.gained})
         return what
 
-    def _reassign(self, change: Assign) -> None:
-        if change.outcome is not None and change.outcome[1] is self._ownership:
-            return  # applied, but interrupted before it was taken out
-        before = self._view
-        ownership, what = rebalance.reassign(self._ownership, change.assigned)
-        if not what.gained and not what.departed:
-            change.outcome = what, ownership
-            return
-        self._departed_quiet.leave(what.departed, before)
-        state, ended = ledger.end_assignment(
-            before.state, what.departed, change.assigned
-        )
-        state, carried = ledger.remove(state, self._carried(state, what))
-        held, _ = with_state(before, state, (hold.scope for hold in (*ended, *carried)))
-        gates = self._gates_after(what)
-        view, shift = with_assignment(held, change.assigned, self._closed(gates))
-        told = [
-            *self._departure_told(change, what, (*ended, *carried), state),
-            *self._arrival_told(what, view),
-            *self._gates_told(shift, "holds ended with the assignment"),
-        ]
-        self._departed_quiet.settle(what.gained, state)
-        change.outcome = what, ownership
-        self._commit(view, told, gates, ownership)
+    # ------------------------------------------------------------ under the lock
 
-    def _carried(
-        self, state: ledger.LedgerState, what: rebalance.Reassignment
-    ) -> list[HoldKey]:
-        if self.is_carried is None:
+    def _commit(  # noqa: PLR0913 - whatever a change may change
+        self,
+        change: _Change,
+        told: Iterable[events.Event] = (),
+        *,
+        holds: Holds | None = None,
+        due: float | None = None,
+        gates: Gates | None = None,
+        ownership: Ownership | None = None,
+        assigned: Assigned | None = None,
+        left_quiet: frozenset[TopicPartition] | None = None,
+        undecided: frozenset[TopicPartition] | None = None,
+        is_moved: bool = False,
+    ) -> None:
+        # An interrupt comes either before or after all of this: Python checks for
+        # signals when a Python function begins, after calls and at backward jumps.
+        put = self._outbox.waiting.extend
+        if holds is not None:
+            self._holds = holds
+        if due is not None:
+            self._due = due
+        if gates is not None:
+            self._gates = gates
+        if ownership is not None:
+            self._ownership = ownership
+        if assigned is not None:
+            self._assigned = assigned
+        if left_quiet is not None:
+            self._left_quiet = left_quiet
+        if undecided is not None:
+            self._undecided = undecided
+        self._is_stale = True
+        self._version += 1
+        self._moves += is_moved
+        change.is_applied = True
+        put(told)
+
+    def _show(self) -> None:
+        holds, gates, owned = self._holds, self._gates, self._ownership.epochs
+        closed = gates.closed()
+        quiet = holds.covered(owned) if holds else set()
+        if closed:
+            quiet.update(tp for tp in owned if tp in closed)
+        view = View(holds, self._assigned, closed, frozenset(quiet))
+        self._view, self._is_stale = view, False
+
+    def _is_quiet(self, tp: TopicPartition) -> bool:
+        return (
+            tp in self._gates.call
+            or tp in self._gates.control
+            or self._holds.covers(tp)
+        )
+
+    def _affected(self, scopes: Iterable[Scope]) -> dict[TopicPartition, None]:
+        assigned = self._assigned
+        return dict.fromkeys(tp for one in scopes for tp in affected_by(assigned, one))
+
+    def _made(
+        self,
+        scopes: Iterable[Scope],
+        owner: str,
+        reason: str | None,
+        for_: float | None,
+        lifetime: Lifetime,
+    ) -> tuple[Hold, ...]:
+        now, at = self.now()
+        until = None if for_ is None else at + for_
+        deadline = None if for_ is None else now + for_
+        strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
+        return tuple(
+            Hold(
+                scope=scope,
+                owner=owner,
+                reason=reason,
+                placed_at=at,
+                expires_at=until,
+                lifetime=lifetime if isinstance(scope, Partition) else strict,
+                deadline=deadline,
+            )
+            for scope in scopes
+        )
+
+    # ------------------------------------------------------------ changes of holds
+
+    def _place(  # noqa: PLR0913 - what a call of pause() has
+        self,
+        change: _Change,
+        wanted: tuple[Hold, ...],
+        *,
+        topics: tuple[str, ...] | None = None,
+        idle: Collection[Scope] = (),
+        named: Collection[tuple[Scope, Edition]] = (),
+        left_to: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        if left_to is not None:
+            wanted = tuple(one for one in wanted if self._is_left(one, left_to))
+        else:
+            self._note_spoken(hold.key for hold in wanted)
+        wanted = (*wanted, *self._whole(wanted, named))
+        placed = tuple(hold for hold in wanted if self._is_news(hold))
+        if not placed:
+            change.is_applied = True
+            return
+        affected = self._affected(hold.scope for hold in placed)
+        quieted = tuple(tp for tp in affected if not self._is_quiet(tp))
+        holds = self._holds.copy()
+        for hold in placed:
+            holds.put(hold)
+        told = [
+            self._event(events.HoldsPlaced, holds=placed, quiet=quieted, topics=topics)
+        ]
+        nothing = tuple(hold for hold in placed if hold.scope in idle)
+        if nothing:
+            told.append(self._event(events.PatternCoversNothing, holds=nothing))
+        due = min(self._due, _soonest(placed))
+        self._commit(change, told, holds=holds, due=due, is_moved=bool(quieted))
+
+    def _is_news(self, hold: Hold) -> bool:
+        known = self._holds.get(hold.key)
+        if known is None:
+            return True
+        if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
+            return False  # a plain pause never weakens what was asked for by name
+        return not hold.asks_the_same_as(known)
+
+    def _is_left(self, hold: Hold, left_to: Mapping[TopicPartition, int]) -> bool:
+        # By the previous owner, to this ownership, of which the application said nothing.
+        scope = hold.scope
+        assert isinstance(scope, Partition)  # noqa: S101 - nothing else travels
+        tp = scope.topic, scope.partition
+        epoch = left_to[tp]
+        return self._ownership.epochs.get(tp) == epoch and self._spoken.get(tp) != epoch
+
+    def _whole(
+        self,
+        wanted: tuple[Hold, ...],
+        named: Collection[tuple[Scope, Edition]],
+    ) -> list[Hold]:
+        # Everything of a topic that one call of assignment() returned was named since
+        # the last poll began: that is a pause of the topic.
+        topics: dict[str, None] = {}
+        for scope, edition in named:
+            assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
+            _, said = self._named.setdefault(id(edition), (edition, set()))
+            said.add((scope.topic, scope.partition))
+            topics[scope.topic] = None
+        if not topics:
             return []
+        plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
+        return [
+            evolve(plain, scope=Topic(topic), owner=WHOLE)
+            for topic in topics
+            if any(
+                topic in edition and edition[topic] <= said
+                for edition, said in self._named.values()
+            )
+        ]
+
+    def _remove(
+        self,
+        change: _Change,
+        keys: tuple[HoldKey, ...],
+        *,
+        by_application: bool = False,
+        all_of: str | None = None,
+    ) -> None:
+        if all_of is not None:
+            keys = tuple(hold.key for hold in self._holds if hold.owner == all_of)
+            if all_of == APP:
+                self._note_spoken(
+                    (Partition(tp[0], tp[1]), APP) for tp in self._ownership.epochs
+                )
+        self._note_spoken(keys)
+        ending = dict.fromkeys(keys)
+        if by_application:
+            self._forget_named(keys)
+            ending.update(dict.fromkeys(self._ended_by_a_resume()))
+        removed = tuple(
+            hold for key in ending if (hold := self._holds.get(key)) is not None
+        )
+        gates = self._gates.lifted(ending, self._assigned)
+        has_opened = gates.call is not self._gates.call
+        scopes = [scope for scope, _ in keys]
+        is_silent = not keys or _is_routine(keys)
+        holds = self._holds.copy()
+        for key in ending:
+            holds.drop(key)
+        remaining = () if is_silent else _overlapping(holds, scopes)
+        flowing = self._flowing((hold.scope for hold in removed), holds, gates)
+        told = []
+        if removed or remaining:
+            told.append(
+                self._event(
+                    events.HoldsRemoved,
+                    holds=removed,
+                    flowing=flowing,
+                    remaining=remaining,
+                )
+            )
+        told += self._opened(gates, holds, "resumed", besides=flowing)
+        is_moved = bool(flowing) or has_opened
+        self._commit(change, told, holds=holds, gates=gates, is_moved=is_moved)
+
+    def _forget_named(self, keys: Iterable[HoldKey]) -> None:
+        for scope, _ in keys:
+            if isinstance(scope, Partition):
+                for _, said in self._named.values():
+                    said.discard((scope.topic, scope.partition))
+
+    def _ended_by_a_resume(self) -> list[HoldKey]:
+        # Of the application: whole pauses, and plain ones of what is not assigned.
         return [
             hold.key
-            for tp in what.departed
-            if self.is_carried(tp)
-            for hold in state.of(Partition(tp[0], tp[1]))
-            if hold.owner == APP
-            and hold.lifetime is Lifetime.UNTIL_RESUMED
-            and hold.expires_at is None
+            for hold in self._holds
+            if hold.owner == WHOLE
+            or (hold.lifetime is Lifetime.PLAIN and not self._is_here(hold))
         ]
 
-    def _gates_after(self, what: rebalance.Reassignment) -> CallGates:
-        control = self._control_gates
+    def _is_here(self, hold: Hold) -> bool:
+        scope = hold.scope
+        return isinstance(scope, Partition) and (
+            (scope.topic, scope.partition) in self._ownership.epochs
+        )
+
+    def _move(self, change: _Change, wanted: tuple[Hold, ...]) -> None:
+        holds, moved = self._holds.copy(), []
+        for hold in wanted:
+            known = holds.get(hold.key)
+            if known is not None and known == hold and known.deadline != hold.deadline:
+                moved.append(evolve(known, deadline=hold.deadline))
+                holds.put(moved[-1])
+        due = min(self._due, _soonest(moved))
+        self._commit(change, holds=holds, due=due)
+
+    def _expire(self) -> None:
+        now = self._clock()
+        expired = tuple(
+            one
+            for one in self._holds
+            if one.deadline is not None and one.deadline <= now
+        )
+        keys = [hold.key for hold in expired]
+        holds = self._holds.copy()
+        for key in keys:
+            holds.drop(key)
+        # Pauses by name outlive the absence of their partitions under a whole pause only.
+        over = {one.scope.topic for one in expired if one.owner == WHOLE}  # type: ignore[union-attr]  # a topic's
+        ended = tuple(
+            hold
+            for hold in holds
+            if hold.lifetime is Lifetime.PLAIN
+            and not self._is_here(hold)
+            and hold.scope.topic in over  # type: ignore[union-attr]  # a partition's
+        )
+        for hold in ended:
+            holds.drop(hold.key)
+        gates = self._gates.lifted(keys, self._assigned)
+        flowing = self._flowing((hold.scope for hold in expired), holds, gates)
+        told = []
+        if expired:
+            told.append(
+                self._event(events.HoldsExpired, holds=expired, flowing=flowing)
+            )
+        if ended:
+            told.append(self._event(events.HoldsEnded, holds=ended, departed=()))
+        told += self._opened(gates, holds, "a hold has expired", besides=flowing)
+        self._commit(
+            _Change(_nothing),
+            told,
+            holds=holds,
+            due=_soonest(holds),
+            gates=gates,
+            is_moved=bool(flowing) or gates.call is not self._gates.call,
+        )
+
+    def _flowing(
+        self, scopes: Iterable[Scope], holds: Holds, gates: Gates
+    ) -> tuple[TopicPartition, ...]:
+        # What was quiet by these scopes, and flows once the holds are as they will be.
+        return tuple(
+            tp
+            for tp in self._affected(scopes)
+            if not holds.covers(tp) and tp not in gates.call and tp not in gates.control
+        )
+
+    def _note_spoken(self, keys: Iterable[HoldKey]) -> None:
+        if self.is_carried is None:
+            return
+        owned = self._ownership.epochs
+        for scope, owner in keys:
+            if owner == APP and isinstance(scope, Partition):
+                tp = scope.topic, scope.partition
+                if tp in owned:
+                    self._spoken[tp] = owned[tp]
+
+    # ------------------------------------------------------------ gates
+
+    def _end_call(self, change: _Change) -> None:
+        gates = self._gates.ended()
+        why = "the poll that gained them has returned"
+        told = self._opened(gates, self._holds, why)
+        self._commit(change, told, gates=gates, is_moved=bool(told))
+
+    def _choose_anew(self, change: _Change) -> None:
+        gates = self._gates
+        if not self._ownership.epochs and not gates.in_call:
+            gates = evolve(gates, began=None, standing=None)
+        self._commit(change, gates=gates)
+
+    def _open_control(
+        self, change: _Change, epochs: Mapping[TopicPartition, int]
+    ) -> None:
+        owned = self._ownership.epochs
+        read = {tp for tp, epoch in epochs.items() if owned.get(tp) == epoch}
+        gates = evolve(self._gates, control=self._gates.control - read)
+        told = self._opened(gates, self._holds, "the control topics are read")
+        self._commit(change, told, gates=gates, is_moved=bool(told))
+
+    def _opened(
+        self,
+        gates: Gates,
+        holds: Holds,
+        reason: str,
+        besides: Collection[TopicPartition] = (),
+    ) -> list[events.Event]:
+        # What flows because gates open; it is in no other event.
+        if gates.call is self._gates.call and gates.control is self._gates.control:
+            return []
+        before, after = self._gates.closed(), gates.closed()
+        flowing = tuple(
+            tp
+            for tp in before
+            if tp not in after and tp not in besides and not holds.covers(tp)
+        )
+        if not flowing:
+            return []
+        return [
+            self._event(events.GatesChanged, quiet=(), flowing=flowing, reason=reason)
+        ]
+
+    # ------------------------------------------------------------ a new assignment
+
+    def _reassign(
+        self, change: _Change, wanted: tuple[TopicPartition, ...], cause: Cause
+    ) -> None:
+        ownership, what = reassign(self._ownership, wanted)
+        ended = self._ended(ownership, what, cause)
+        is_passing = cause is Cause.PASSING
+        undecided = self._undecided.union(what.departed) if is_passing else frozenset()
+        if not (what.gained or what.departed or ended or undecided != self._undecided):
+            change.what, change.epochs = what, ownership.epochs
+            change.is_applied = True
+            return
+        holds = self._holds.copy()
+        for hold in ended:
+            holds.drop(hold.key)
+        assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
+        for tp in wanted:
+            assigned.setdefault(tp[0], {})[tp] = tp
+        for name, pattern in (
+            (name, one) for name in assigned for one in holds.patterns()
+        ):
+            self._ask(pattern, name)
+        is_watched = self._watcher is not None
+        gates = self._gates.reassigned(
+            what.gained, what.departed, is_watched=is_watched
+        )
+        left = self._left_quiet | {tp for tp in what.departed if self._is_quiet(tp)}
+        told = self._departure_told(what, ended)
+        told += self._arrival_told(what, holds, left)
+        freed = (
+            ()
+            if not ended
+            else self._flowing((one.scope for one in ended), holds, gates)
+        )
+        freed = tuple(tp for tp in freed if tp in what.kept and self._is_quiet(tp))
+        if freed:
+            why = "holds ended with the assignment"
+            told.append(
+                self._event(events.GatesChanged, quiet=(), flowing=freed, reason=why)
+            )
         for tp in what.departed:
-            control = control.discard(tp)
-            self._said = self._said.discard(tp)
-        if self._watcher is not None:
-            control = control.update(dict.fromkeys(what.gained, _CONTROL_GATE))
-        self._control_gates = control
-        return self._call_gates.reassign(what.gained, what.departed)
+            self._spoken.pop(tp, None)
+        change.what, change.epochs = what, ownership.epochs
+        self._commit(
+            change,
+            told,
+            holds=holds,
+            gates=gates,
+            ownership=ownership,
+            assigned=assigned,
+            left_quiet=frozenset(
+                tp for tp in left if tp not in what.gained and holds.covers(tp)
+            ),
+            undecided=undecided,
+            is_moved=True,
+        )
+
+    def _ended(
+        self, ownership: Ownership, what: Reassignment, cause: Cause
+    ) -> tuple[Hold, ...]:
+        # Holds that end with the assignment, and pauses that travel with their partition.
+        owned = ownership.epochs
+        by_hand = cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}
+        whole = {
+            hold.scope.topic  # type: ignore[union-attr]  # a topic's
+            for hold in self._holds
+            if hold.owner == WHOLE and not by_hand
+        }
+
+        def ends(hold: Hold) -> bool:
+            scope = hold.scope
+            if hold.owner == WHOLE:
+                return by_hand
+            if hold.lifetime is Lifetime.WHILE_ASSIGNED:
+                return any(map(scope.covers, what.departed)) and not any(
+                    map(scope.covers, owned)
+                )
+            if not isinstance(scope, Partition):
+                return False
+            tp = scope.topic, scope.partition
+            is_gone = tp in what.departed
+            if is_gone and scope.topic not in whole and self._travels(hold, tp):
+                return True
+            if hold.lifetime is not Lifetime.PLAIN or cause is Cause.PASSING:
+                return False
+            if cause is Cause.UNSUBSCRIBED:
+                return True
+            # A join that assigns nothing decides nothing for what has never been here:
+            # the first one of a leader without metadata is such.
+            is_decided = bool(owned) or is_gone or tp in self._undecided
+            return is_decided and tp not in owned and scope.topic not in whole
+
+        return tuple(filter(ends, self._holds))
+
+    def _travels(self, hold: Hold, tp: TopicPartition) -> bool:
+        return (
+            self.is_carried is not None
+            and hold.owner == APP
+            and hold.lifetime is not Lifetime.WHILE_ASSIGNED
+            and hold.expires_at is None
+            and self.is_carried(tp)
+        )
+
+    def _ask(self, pattern: Pattern, topic: str) -> None:
+        try:
+            pattern.ask(topic)
+        except Exception as error:  # noqa: BLE001 - whatever it raises; it is covered then
+            pattern.assume_match(topic)
+            self.emit(
+                events.PatternFailed,
+                pattern=str(pattern),
+                topic=topic,
+                error=repr(error),
+            )
 
     def _departure_told(
-        self,
-        change: Assign,
-        what: rebalance.Reassignment,
-        ended: tuple[Hold, ...],
-        state: ledger.LedgerState,
+        self, what: Reassignment, ended: tuple[Hold, ...]
     ) -> list[events.Event]:
-        told: list[events.Event] = []
+        if not ended:
+            return []
         departed = events.sorted_partitions(what.departed)
-        if ended:
-            told.append(
-                self._event(
-                    events.HoldsEnded,
-                    holds=ended,
-                    departed=departed,
-                )
-            )
-        behind = {} if change.is_final else staying_behind(departed, state)
-        if behind:
-            told.append(
-                self._event(
-                    events.HoldsStayBehind,
-                    holds=tuple(behind.values()),
-                    partitions=tuple(behind),
-                )
-            )
-        return told
+        return [self._event(events.HoldsEnded, holds=ended, departed=departed)]
 
     def _arrival_told(
-        self, what: rebalance.Reassignment, view: PauseView
+        self, what: Reassignment, holds: Holds, left: frozenset[TopicPartition]
     ) -> list[events.Event]:
-        quiet = events.sorted_partitions(tp for tp in what.gained if tp in view.quiet)
-        back = self._departed_quiet.returned(quiet, view.state)
-        if not back:
+        # Holds that bite: what left quiet is back, or more came under a whole pause.
+        bit: dict[TopicPartition, tuple[Hold, ...]] = {}
+        for tp in events.sorted_partitions(what.gained):
+            covering = holds.covering(tp)
+            is_whole = any(hold.owner == WHOLE for hold in covering)
+            if covering and (tp in left or is_whole):
+                bit[tp] = covering
+        if not bit:
             return []
-        holds = {hold.key: hold for found in back.values() for hold in found}
+        found = {hold.key: hold for several in bit.values() for hold in several}
         return [
             self._event(
-                events.HoldsBit, partitions=tuple(back), holds=tuple(holds.values())
+                events.HoldsBit,
+                partitions=tuple(bit),
+                holds=tuple(found.values()),
+                is_left_alone=self._is_left_alone(bit, what, holds),
             )
         ]
 
-    # ------------------------------------------------------------ inside
+    def _is_left_alone(
+        self,
+        bit: Mapping[TopicPartition, tuple[Hold, ...]],
+        what: Reassignment,
+        holds: Holds,
+    ) -> bool:
+        # Of a topic that was paused as a whole nothing is left that was paused by name,
+        # but something was until now.
+        def is_named(tp: TopicPartition) -> bool:
+            return holds.get((Partition(tp[0], tp[1]), APP)) is not None
+
+        for topic in {tp[0] for tp in bit}:
+            if holds.get((Topic(topic), WHOLE)) is None:
+                continue
+            here = [tp for tp in (*what.kept, *what.gained) if tp[0] == topic]
+            before = [tp for tp in self._assigned.get(topic, ()) if is_named(tp)]
+            if before and not any(map(is_named, here)):
+                return True
+        return False
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each
         # call is covered by a test of the event that it makes.
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
+
+
+def _soonest(holds: Iterable[Hold]) -> float:
+    return min(
+        (one.deadline for one in holds if one.deadline is not None), default=_NEVER
+    )
+
+
+def _overlapping(holds: Holds, scopes: Iterable[Scope]) -> tuple[Hold, ...]:
+    # Those that still cover what was to be lifted, as far as is known.
+    found = {hold.key: hold for one in scopes for hold in holds.overlapping(one)}
+    return tuple(found.values())
 
 
 def _is_routine(keys: Collection[HoldKey]) -> bool:
@@ -873,3 +1023,7 @@ def _is_routine(keys: Collection[HoldKey]) -> bool:
 
 def _no_member() -> tuple[str, int]:
     return "", -1
+
+
+def _nothing(_: _Change) -> None:
+    pass

@@ -1,12 +1,32 @@
 """Numbers ownerships, and finds what a new assignment changed."""
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 
 from attrs import field, frozen
 
 from safeconsumer.holds.scope import TopicPartition
 
 PartitionsOf = frozenset[TopicPartition]
+
+
+class Cause(Enum):
+    """Says why an assignment changes."""
+
+    JOINED = "joined"
+    """A join has completed, or partitions were assigned without a group."""
+
+    ASSIGNED = "assigned"
+    """The application called ``assign``."""
+
+    UNSUBSCRIBED = "unsubscribed"
+    """The application called ``unsubscribe``."""
+
+    PASSING = "passing"
+    """
+    A join is being prepared, the membership was lost, or the consumer closes: the next
+    completed join decides what became of the partitions.
+    """
 
 
 @frozen

@@ -1,19 +1,12 @@
-"""
-Resolves holds, gates and the assignment to one immutable set of quiet partitions.
-
-Changes are applied as deltas: a pause of one partition costs the same with ten
-partitions assigned as with ten thousand.
-"""
+"""Shows what is held, and which assigned partitions are quiet by it, at one moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import field, frozen
-from rpds import HashTrieMap
 
-from safeconsumer.holds.hold import APP
+from safeconsumer.holds.hold import Hold, HoldKey
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
@@ -22,53 +15,197 @@ from safeconsumer.holds.scope import (
     Topic,
     TopicPartition,
 )
-from safeconsumer.holds.state import LedgerState
 
-PartitionSet: TypeAlias = "HashTrieMap[TopicPartition, None]"
-
-
-def _nothing() -> PartitionSet:
-    return HashTrieMap()
+ByOwner = Mapping[str, Hold]
+_NONE: ByOwner = {}
 
 
-@frozen
-class PauseView:
+class Holds:
     """
-    What is quiet here and now.
+    Holds, found by what they cover; two of one scope and one owner are the same hold.
+
+    Thread rules: any thread reads. Only who has made a copy, and has not shown it to
+    anybody, changes it by :meth:`put` and :meth:`drop`.
+    """
+
+    __slots__ = ("_others", "_partitions", "_topics")
+
+    def __init__(self, holds: Iterable[Hold] = ()) -> None:
+        self._partitions: dict[TopicPartition, ByOwner] = {}
+        self._topics: dict[str, ByOwner] = {}
+        self._others: dict[Scope, ByOwner] = {}
+        for hold in holds:
+            self.put(hold)
+
+    # ------------------------------------------------------------ reading
+
+    def covers(self, tp: TopicPartition) -> bool:
+        """Tell whether any hold covers the partition."""
+        return (
+            tp in self._partitions
+            or tp[0] in self._topics
+            or (bool(self._others) and any(one.covers(tp) for one in self._others))
+        )
+
+    def covered(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return those of the partitions that a hold covers."""
+        single, topics, others = self._partitions, self._topics, self._others
+        if not others:
+            return {tp for tp in partitions if tp in single or tp[0] in topics}
+        return {tp for tp in partitions if self.covers(tp)}
+
+    def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
+        """Return the holds that cover the partition, narrowest first."""
+        found = (
+            *self._partitions.get(tp, _NONE).values(),
+            *self._topics.get(tp[0], _NONE).values(),
+        )
+        if not self._others:
+            return found
+        wide = sorted(self._others.items(), key=_is_everything)
+        more = (one for scope, by in wide if scope.covers(tp) for one in by.values())
+        return (*found, *more)
+
+    def of(self, scope: Scope) -> tuple[Hold, ...]:
+        """Return the holds placed on exactly this scope, one per owner."""
+        return tuple(self._by_owner(scope).values())
+
+    def get(self, key: HoldKey) -> Hold | None:
+        """Return an owner's hold of exactly this scope; None if there is none."""
+        scope, owner = key
+        return self._by_owner(scope).get(owner)
+
+    def overlapping(self, scope: Scope) -> Iterator[Hold]:
+        """
+        Yield the holds that cover something of the scope, as far as is known.
+
+        Holds of parts of the scope are among them: after the hold of a topic is lifted,
+        one of its partitions may still be held. Two patterns overlap if their texts are
+        equal: whether any name matches both cannot be computed.
+        """
+        match scope:
+            case Partition():
+                yield from self.covering((scope.topic, scope.partition))
+            case Topic():
+                yield from self._within(scope)
+                for wide, by in tuple(self._others.items()):
+                    if wide.covers((scope.topic, 0)):
+                        yield from by.values()
+            case Pattern():
+                yield from self._within(scope)
+                yield from self.of(scope)
+                yield from self.of(Everything())
+            case Everything():
+                yield from self
+
+    def patterns(self) -> list[Pattern]:
+        """Return the patterns among the scopes."""
+        return [one for one in tuple(self._others) if isinstance(one, Pattern)]
+
+    def _within(self, scope: Topic | Pattern) -> Iterator[Hold]:
+        for tp, by in tuple(self._partitions.items()):
+            if scope.covers(tp):
+                yield from by.values()
+        for topic, by in tuple(self._topics.items()):
+            if scope.covers((topic, 0)):
+                yield from by.values()
+
+    def __iter__(self) -> Iterator[Hold]:
+        index: Mapping[object, ByOwner]
+        for index in (self._partitions, self._topics, self._others):  # type: ignore[assignment]  # keys of any kind
+            for by in tuple(index.values()):
+                yield from by.values()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self._partitions or self._topics or self._others)
+
+    def _by_owner(self, scope: Scope) -> ByOwner:
+        match scope:
+            case Partition():
+                return self._partitions.get((scope.topic, scope.partition), _NONE)
+            case Topic():
+                return self._topics.get(scope.topic, _NONE)
+        return self._others.get(scope, _NONE)
+
+    # ------------------------------------------------------------ changing a copy
+
+    def copy(self) -> Holds:
+        """Return a copy, which may be changed."""
+        made = Holds()
+        made._partitions = dict(self._partitions)
+        made._topics, made._others = dict(self._topics), dict(self._others)
+        return made
+
+    def put(self, hold: Hold) -> None:
+        """Add a hold, in the place of one with its scope and owner."""
+        scope, owner = hold.scope, hold.owner
+        match scope:
+            case Partition():
+                tp = scope.topic, scope.partition
+                self._partitions[tp] = {**self._partitions.get(tp, _NONE), owner: hold}
+            case Topic():
+                at = scope.topic
+                self._topics[at] = {**self._topics.get(at, _NONE), owner: hold}
+            case _:
+                known = self._others.get(scope, _NONE)
+                self._others[scope] = {**known, owner: hold}
+
+    def drop(self, key: HoldKey) -> None:
+        """Take a hold out; one that is not there is no error."""
+        scope, owner = key
+        left = {
+            name: one for name, one in self._by_owner(scope).items() if name != owner
+        }
+        index: dict[object, ByOwner]
+        match scope:
+            case Partition():
+                index, at = self._partitions, (scope.topic, scope.partition)  # type: ignore[assignment]  # one of three
+            case Topic():
+                index, at = self._topics, scope.topic  # type: ignore[assignment]  # as above
+            case _:
+                index, at = self._others, scope  # type: ignore[assignment]  # as above
+        if left:
+            index[at] = left
+        else:
+            index.pop(at, None)
+
+
+def _is_everything(item: tuple[Scope, ByOwner]) -> bool:
+    return isinstance(item[0], Everything)
+
+
+Assigned = Mapping[str, Mapping[TopicPartition, TopicPartition]]
+
+
+@frozen(eq=False)
+class View:
+    """
+    What is held, gated and quiet at one moment. It never changes.
 
     Attributes:
-        state: the holds.
-        assigned: partitions owned here, by topic.
+        holds: the holds.
+        assigned: the partitions owned here, by topic; another object after each change
+            of the assignment.
         gates: partitions closed by no hold, with the reason for people.
         quiet: the assigned partitions that a hold or a gate covers.
-        away: the partitions that the application itself has paused one by one and that
-            are not owned here.
     """
 
-    state: LedgerState = field(factory=LedgerState)
-    assigned: Mapping[str, Mapping[TopicPartition, TopicPartition]] = field(
-        factory=dict
-    )
-    gates: HashTrieMap[TopicPartition, str] = field(factory=HashTrieMap)
-    quiet: PartitionSet = field(factory=_nothing)
-    away: PartitionSet = field(factory=_nothing)
+    holds: Holds = field(factory=Holds)
+    assigned: Assigned = field(factory=dict)
+    gates: Mapping[TopicPartition, str] = field(factory=dict)
+    quiet: frozenset[TopicPartition] = frozenset()
 
-    def paused(self) -> set[TopicPartition]:
-        """
-        Return what ``resume(*paused())`` must name to leave no such pause behind.
-
-        That is what is quiet here, and what is :attr:`away`.
-        """
-        return {*self.quiet, *self.away}
-
-    def partitions(self) -> Iterable[TopicPartition]:
+    def partitions(self) -> Iterator[TopicPartition]:
         """Yield every assigned partition."""
         for partitions in self.assigned.values():
             yield from partitions
 
     def owns(self, tp: TopicPartition) -> bool:
         """Tell whether a partition is assigned here."""
-        return tp in self.assigned.get(tp[0], {})
+        return tp in self.assigned.get(tp[0], ())
 
     def is_quiet_throughout(self) -> bool:
         """Tell whether something is assigned and all of it is quiet."""
@@ -76,122 +213,22 @@ class PauseView:
         return count > 0 and count == len(self.quiet)
 
     def affected_by(self, scope: Scope) -> Iterable[TopicPartition]:
-        """Yield the assigned partitions that the scope covers."""
-        match scope:
-            case Partition():
-                # the object that the assignment holds: Kafka's named tuple
-                here = self.assigned.get(scope.topic, {})
-                tp = here.get((scope.topic, scope.partition))
-                return () if tp is None else (tp,)
-            case Topic():
-                return self.assigned.get(scope.topic, ())
-            case Pattern():
-                return (
-                    tp
-                    for name, partitions in self.assigned.items()
-                    if scope.matches(name)
-                    for tp in partitions
-                )
-            case Everything():
-                return self.partitions()
+        """Return the assigned partitions that the scope covers."""
+        return affected_by(self.assigned, scope)
 
 
-@frozen
-class Shift:
-    """Which partitions became quiet and which began to flow by one change."""
-
-    quiet: tuple[TopicPartition, ...] = ()
-    flowing: tuple[TopicPartition, ...] = ()
-
-
-def with_state(
-    view: PauseView, state: LedgerState, touched: Iterable[Scope]
-) -> tuple[PauseView, Shift]:
-    """Apply a changed ledger, looking only at what the touched scopes cover."""
-    if state is view.state:
-        return view, Shift()
-    affected: dict[TopicPartition, None] = {}
-    away = view.away
-    for scope in touched:
-        here = view.affected_by(scope)
-        if isinstance(scope, Partition) and not here:
-            away = _moved(away, (scope.topic, scope.partition), state)
-        affected.update(dict.fromkeys(here))
-    return _settled(view, state, view.gates, affected, away)
-
-
-def with_gates(
-    view: PauseView, gates: HashTrieMap[TopicPartition, str]
-) -> tuple[PauseView, Shift]:
-    """Apply changed gates."""
-    touched = {*gates, *view.gates}
-    here = [tp for tp in view.partitions() if tp in touched] if touched else []
-    return _settled(view, view.state, gates, here, view.away)
-
-
-def with_assignment(
-    view: PauseView,
-    assignment: Iterable[TopicPartition],
-    gates: HashTrieMap[TopicPartition, str],
-) -> tuple[PauseView, Shift]:
-    """
-    Resolve everything again for a new assignment.
-
-    The shift names only partitions that were assigned before and still are: the
-    rebalance's own event reports which were gained or lost quiet.
-    """
-    assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
-    quiet: dict[TopicPartition, None] = {}
-    for tp in assignment:
-        assigned.setdefault(tp[0], {})[tp] = tp
-        if tp in gates or view.state.covers(tp):
-            quiet[tp] = None
-    kept, away = [], view.away
-    for tp in view.partitions():
-        if tp in assigned.get(tp[0], ()):
-            kept.append(tp)
-        else:
-            away = _moved(away, tp, view.state)
-    if len(away):
-        for partitions in assigned.values():
-            for tp in partitions:
-                away = away.discard(tp)
-    fresh = PauseView(
-        state=view.state,
-        assigned=assigned,
-        gates=gates,
-        quiet=HashTrieMap.convert(quiet),
-        away=away,
-    )
-    return fresh, Shift(
-        quiet=tuple(tp for tp in kept if tp in quiet and tp not in view.quiet),
-        flowing=tuple(tp for tp in kept if tp not in quiet and tp in view.quiet),
-    )
-
-
-def _settled(
-    view: PauseView,
-    state: LedgerState,
-    gates: HashTrieMap[TopicPartition, str],
-    affected: Iterable[TopicPartition],
-    away: PartitionSet,
-) -> tuple[PauseView, Shift]:
-    quiet = view.quiet
-    quieted, flowing = [], []
-    for tp in affected:
-        is_quiet = tp in gates or state.covers(tp)
-        if is_quiet and tp not in quiet:
-            quiet = quiet.insert(tp, None)
-            quieted.append(tp)
-        elif not is_quiet and tp in quiet:
-            quiet = quiet.remove(tp)
-            flowing.append(tp)
-    shift = Shift(tuple(quieted), tuple(flowing))
-    return PauseView(state, view.assigned, gates, quiet, away), shift
-
-
-def _moved(away: PartitionSet, tp: TopicPartition, state: LedgerState) -> PartitionSet:
-    # A partition that is not assigned here: whether the application has paused it.
-    if any(hold.owner == APP for hold in state.partitions.get(tp, ())):
-        return away.insert(tp, None)
-    return away.discard(tp)
+def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
+    """Return the assigned partitions that the scope covers."""
+    match scope:
+        case Partition():
+            # the object that the assignment holds: Kafka's named tuple
+            tp = assigned.get(scope.topic, {}).get((scope.topic, scope.partition))
+            return () if tp is None else (tp,)
+        case Topic():
+            return assigned.get(scope.topic, ())
+    return [
+        tp
+        for name, partitions in assigned.items()
+        if scope.covers((name, 0))
+        for tp in partitions
+    ]

@@ -17,7 +17,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 
 # The barrier's partitions stand for plans, by their numbers.
 _PLANS = ""
@@ -133,15 +133,15 @@ class ControlFollower:
         for wake in wakers:
             wake()
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """Return the holds that are known now."""
-        return self._ledger.view().state
+        return self._ledger.view().holds
 
-    def known(self) -> LedgerState:
+    def known(self) -> Holds:
         """Return the same as :meth:`state`, which does not read either."""
         return self.state()
 
-    def fresh(self) -> LedgerState:
+    def fresh(self) -> Holds:
         """
         Return every hold that was acknowledged before this call.
 

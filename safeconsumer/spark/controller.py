@@ -135,7 +135,7 @@ class Controller:
 
     def _drop_empty(self) -> None:
         for name, one in tuple(self._named.items()):
-            if not tuple(one.view().state):
+            if not tuple(one.view().holds):
                 del self._named[name]
                 one.deliver()  # such as the expiry of its last hold
 
@@ -263,7 +263,7 @@ class Controller:
     def _holds(self, query: str | None) -> tuple[Hold, ...]:
         everywhere = (hold for one in self._bridge.streams() for hold in one.holds())
         elsewhere = {hold.key: hold for hold in everywhere}
-        for hold in self._ledger.view().state:
+        for hold in self._ledger.view().holds:
             elsewhere.pop(hold.key, None)  # every stream has it, too
         return (*self.placed(query), *elsewhere.values())
 
@@ -274,10 +274,10 @@ class Controller:
         Args:
             query: the holds for its streams, and for all; None: all holds.
         """
-        found = list(self._ledger.view().state)
+        found = list(self._ledger.view().holds)
         for name, ledger in tuple(self._named.items()):
             if query in {None, name}:
-                found += [_for_query(hold, name) for hold in ledger.view().state]
+                found += [_for_query(hold, name) for hold in ledger.view().holds]
         return tuple(found)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark.offsets import Offsets
 
 Held = Mapping[TopicPartition, tuple[Hold, ...]]
@@ -22,7 +22,7 @@ class Known:
         troubles: why a source could not be read; one is enough to hold everything.
     """
 
-    states: tuple[LedgerState, ...] = ()
+    states: tuple[Holds, ...] = ()
     troubles: tuple[str, ...] = ()
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:

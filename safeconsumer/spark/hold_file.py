@@ -19,9 +19,8 @@ from attrs import frozen
 
 from safeconsumer.errors import HoldsUnreadableError, SafeConsumerError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds import state as ledger
 from safeconsumer.holds.hold import Hold, checked_owner, checked_reason
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 
 VERSION = 1
 _OWNER = "file"
@@ -58,14 +57,14 @@ class HoldFile:
         self._wall = wall
         self._read: _Read | None = None
 
-    def fresh(self) -> LedgerState:
+    def fresh(self) -> Holds:
         """Return the same as :meth:`state`: the holds are in the file only."""
         return self.state()
 
     def close(self) -> None:
         """Do nothing; no file is kept open."""
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """
         Return the holds that are in force now.
 
@@ -89,18 +88,18 @@ class HoldFile:
             raise HoldsUnreadableError(message) from error
         return self._living(read)
 
-    def known(self) -> LedgerState:
+    def known(self) -> Holds:
         """Return what was read last, without holds that have expired; it reads nothing."""
         return self._living(self._read)
 
-    def _living(self, read: _Read | None) -> LedgerState:
+    def _living(self, read: _Read | None) -> Holds:
         now = self._wall()
         living = (
             hold
             for hold in (() if read is None else read.holds)
             if hold.expires_at is None or hold.expires_at > now
         )
-        return ledger.place(LedgerState(), living)[0]
+        return Holds(living)
 
 
 def parse(text: str) -> tuple[Hold, ...]:

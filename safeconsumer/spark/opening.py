@@ -11,7 +11,7 @@ from safeconsumer.group.reports import Seen
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark.activity import Watched
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.hold_file import HoldFile
@@ -161,9 +161,9 @@ class _Told:
             return Seen(state="starting", skipped=0, applied={})
         return self._of[1].seen()
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """Return the holds of the control topics."""
-        return LedgerState() if self._of is None else self._of[1].state()
+        return Holds() if self._of is None else self._of[1].state()
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether a hold of any kind covers a partition."""
@@ -231,7 +231,7 @@ class Leased:
         self._follower = follower
         self._give_back: Callable[[], None] | None = give_back
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """Return what is known now."""
         return self._follower.state()
 
@@ -239,7 +239,7 @@ class Leased:
         """Return how far the control topics are read."""
         return self._follower.seen()
 
-    def known(self) -> LedgerState:
+    def known(self) -> Holds:
         """Return the same, which reads nothing."""
         return self._follower.known()
 
@@ -247,7 +247,7 @@ class Leased:
         """Call a function whenever that may have changed; return what ends this."""
         return self._follower.on_change(wake)
 
-    def fresh(self) -> LedgerState:
+    def fresh(self) -> Holds:
         """Return what was acknowledged before this call."""
         return self._follower.fresh()
 

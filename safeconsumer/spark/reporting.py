@@ -23,7 +23,7 @@ from safeconsumer.group.reports import (
 )
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark.activity import Watched
 
 _INTERVAL = 3.0
@@ -42,7 +42,7 @@ class Follower(Protocol):
     def seen(self) -> Seen:
         """Return how far the topics are read."""
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """Return the holds that are known now."""
 
 

@@ -13,7 +13,7 @@ from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import events, left, offsets
 from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.decision import Known, Plan
@@ -36,7 +36,7 @@ def _none(_: Collection[str]) -> Collection[str]:
 class Follower(Protocol):
     """Reads holds that are kept outside of this process."""
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         """
         Return what is known now, without waiting.
 
@@ -44,10 +44,10 @@ class Follower(Protocol):
             HoldsUnreadableError: nothing is known.
         """
 
-    def known(self) -> LedgerState:
+    def known(self) -> Holds:
         """Return what was last returned, without reading anything."""
 
-    def fresh(self) -> LedgerState:
+    def fresh(self) -> Holds:
         """
         Return every hold that was acknowledged before this call; may wait.
 
@@ -299,21 +299,21 @@ class Stream:
     # ------------------------------------------------------------ inside
 
     def _known(
-        self, ask: Callable[[Follower], LedgerState], *, is_named: bool = True
+        self, ask: Callable[[Follower], Holds], *, is_named: bool = True
     ) -> Known:
         # Sources outside come first: they may wait, and this process is read after
         # that.
-        states: list[LedgerState] = []
+        states: list[Holds] = []
         troubles: list[str] = []
         for follower in self._followers:
             try:
                 states.append(ask(follower))
             except HoldsUnreadableError as error:
                 troubles.append(str(error))
-        states.extend(ledger.view().state for ledger in self._ledgers)
+        states.extend(ledger.view().holds for ledger in self._ledgers)
         named = self.named.get(self.watched.now().query)
         if named is not None and is_named:
-            states.append(named.view().state)
+            states.append(named.view().holds)
         return Known(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:

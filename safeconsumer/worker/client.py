@@ -1,6 +1,5 @@
 """Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
 
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -16,7 +15,7 @@ from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, Record, Watermark
 
@@ -59,17 +58,13 @@ class Others:
     def __init__(self, ledger: PauseLedger) -> None:
         self._ledger = ledger
 
-    def look(self) -> PauseView:
+    def look(self) -> View:
         """Return the holds of this moment; applies waiting changes. Call it under no lock."""
         return self._ledger.view()
 
-    def seen(self) -> PauseView:
-        """
-        Return the view that was last applied.
-
-        Takes no lock, and may be called under any.
-        """
-        return self._ledger.applied()
+    def seen(self) -> View:
+        """Return the holds of this moment; it may be called under any lock."""
+        return self._ledger.view()
 
     def tell(self, change: Callable[[], None]) -> Callable[[], None]:
         """
@@ -90,7 +85,7 @@ class Others:
         self._ledger.wake()
 
 
-def covers(view: PauseView, tp: TopicPartition) -> bool:
+def covers(view: View, tp: TopicPartition) -> bool:
     """
     Tell whether a hold that is not a worker's, or a gate, covers a partition.
 
@@ -99,7 +94,7 @@ def covers(view: PauseView, tp: TopicPartition) -> bool:
     if tp not in view.quiet:  # nearly always
         return not view.owns(tp)
     return tp in view.gates or not all(
-        hold.is_routine for hold in view.state.covering(tp)
+        hold.is_routine for hold in view.holds.covering(tp)
     )
 
 
@@ -274,18 +269,13 @@ class ConsumerClient:
         Make these owners' holds exactly the wanted ones: owner and partition to reason.
 
         None as the partition means the whole consumer. The ledger is asked each time;
-        the only thing remembered is in which state of it nothing had to be changed. In
-        another state only holds that may be of these owners are looked at, as others
-        may have placed thousands.
+        the only thing remembered is in which state of it nothing had to be changed.
         """
-        state = self.others.look().state
+        state = self.others.look().holds
         if state is self._settled[0] and wanted.keys() == self._settled[1]:
             return
-        bound = itertools.chain.from_iterable(state.bound.values())
         there = {
-            (hold.owner, _target(hold.scope))
-            for hold in (*state.everything, *bound)
-            if hold.owner in owners
+            (hold.owner, _target(hold.scope)) for hold in state if hold.owner in owners
         }
         self._settled = state, there
         for owner, target in there - wanted.keys():

@@ -192,7 +192,7 @@ def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
     others = schedule.queue.others
     if others is not None:
-        there = {hold.owner for hold in others.seen().state}
+        there = {hold.owner for hold in others.seen().holds}
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 

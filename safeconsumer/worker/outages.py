@@ -9,7 +9,7 @@ from attrs import evolve
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.worker.breaker import Breaker, Circuit
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
 from safeconsumer.worker.queue import Outcome, Queue, Task, Trip, record_at
@@ -57,7 +57,7 @@ class Outages:
         self._place = place
         self._breaker = breaker
         self._circuits: dict[str, Circuit] = {}
-        self._seen: LedgerState | None = None
+        self._seen: Holds | None = None
         self._until: dict[str, float] = {}
         self._counted_at = 0.0
         self._has_placed = False
@@ -121,7 +121,7 @@ class Outages:
 
     def _held_for(self, scope: Scope) -> float:
         others = self._queue.others
-        standing = () if others is None else others.look().state.of(scope)
+        standing = () if others is None else others.look().holds.of(scope)
         now = self._queue.clock()
         return max(
             (
@@ -242,7 +242,7 @@ class Outages:
             return None
         if trip.is_lifted or (trip.is_placed and now < trip.until):
             others = self._queue.others
-            there = () if others is None else others.seen().state.of(Topic(topic))
+            there = () if others is None else others.seen().holds.of(Topic(topic))
             if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
                 self._close(topic, is_lifted=True, now=now)
                 return None
@@ -288,7 +288,7 @@ class Outages:
         for owner, until in self._until.items():
             self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
         self._counted_at = now
-        state = self._queue.others.seen().state
+        state = self._queue.others.seen().holds
         if state is not self._seen:
             self._seen, self._until = state, _lasting(state)
 
@@ -322,7 +322,7 @@ class Outages:
             yield f"{topic}: stopped by a breaker: {trip.reason}; {then}"
 
 
-def _lasting(state: LedgerState) -> dict[str, float]:
+def _lasting(state: Holds) -> dict[str, float]:
     # When, in epoch seconds, the last hold of each owner expires.
     until: dict[str, float] = {}
     for hold in state:

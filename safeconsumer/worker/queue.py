@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import define, field, frozen
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 from safeconsumer.worker.client import Others, covers
 from safeconsumer.worker.partition import Epoch, Held, Indexes, Lane, State
 from safeconsumer.worker.progress import Chunk, Record
@@ -333,7 +333,7 @@ class Queue:
         self._coming = 0
         self.others = others
         self.tripped: dict[str, Trip] = {}
-        self._seen: PauseView | None = None
+        self._seen: View | None = None
         self._on_ready: Callable[[], None] | None = None
         self._most = policy.quantum
         self._rate = None if policy.rate is None else Rate(policy.rate, clock())

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from kafka.consumer.subscription_state import SubscriptionType, TopicPartitionState
@@ -258,13 +258,32 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if not owned or not self._generation.is_lost():
             return
         try:
-            if self._rebalance_protocol == RebalanceProtocol.EAGER:
-                self._subscription.assign_from_subscribed([])  # the listener was called
-            else:
-                await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
+            with self._passing():
+                if self._rebalance_protocol == RebalanceProtocol.EAGER:
+                    # The listener was called.
+                    self._subscription.assign_from_subscribed([])
+                else:
+                    await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
             self._watch.lost()
             self.handover.reassigned()
+
+    @contextmanager
+    def _passing(self) -> Iterator[None]:
+        # What is assigned here is not what a completed join has assigned.
+        subscription = self._subscription
+        if not isinstance(subscription, LedgerSubscription):
+            yield
+            return
+        subscription.is_passing = True
+        try:
+            yield
+        finally:
+            subscription.is_passing = False
+
+    async def _on_close_prepare_async(self) -> None:
+        with self._passing():
+            await super()._on_close_prepare_async()
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -278,7 +297,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
-            self._subscription.assign_from_subscribed([])  # the listener was called
+            with self._passing():
+                # The listener was called.
+                self._subscription.assign_from_subscribed([])
             self._watch.also_lost(owned)
             self.handover.reassigned()
 
@@ -306,7 +327,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.before_join()
         self._watch.prepared()
         try:
-            await super()._on_join_prepare_async(generation, member_id, timeout_ms)
+            with self._passing():
+                await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
             if self._generation.is_lost():
                 # Upstream empties the assignment here only when membership is lost.

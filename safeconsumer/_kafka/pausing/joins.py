@@ -147,7 +147,7 @@ class RebalanceWatch:
             hold.key: hold
             for tp in gained
             if tp in view.quiet
-            for hold in view.state.covering(tp)
+            for hold in view.holds.covering(tp)
         }
         ledger.emit(
             events.RebalanceCompleted,

@@ -7,14 +7,18 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
-from kafka.consumer.subscription_state import OffsetResetStrategy, SubscriptionState
+from kafka.consumer.subscription_state import (
+    OffsetResetStrategy,
+    SubscriptionState,
+    SubscriptionType,
+)
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import APP
+from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.view import PartitionSet
+from safeconsumer.holds.ownership import Cause
 
 
 class PositionJournal(Protocol):
@@ -48,9 +52,14 @@ class LedgerSubscription(SubscriptionState):
     """
 
     _ledger: PauseLedger | None = None
-    _pinned: PartitionSet | None = None
+    _pinned: frozenset[TopicPartition] | None = None
     _undelivered: Undelivered | None = None
     _first_counts: dict[str, int] | None = None
+    is_passing = False
+    """
+    Whether what is assigned now is no completed join's: it is being prepared, or the
+    membership is lost.
+    """
     journal: PositionJournal | None = None
     refusal: Callable[[], Exception] | None = None
 
@@ -78,7 +87,7 @@ class LedgerSubscription(SubscriptionState):
 
     # ------------------------------------------------------------ questions
 
-    def quiet(self) -> PartitionSet:
+    def quiet(self) -> frozenset[TopicPartition]:
         """Return the quiet partitions of this moment, or of the drain under way."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
@@ -115,7 +124,7 @@ class LedgerSubscription(SubscriptionState):
         """Return the partitions that may be fetched, in upstream's order."""
         quiet = self.ledger.quiet()
         with self._lock:
-            if not len(quiet):
+            if not quiet:
                 return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
             return [
                 tp
@@ -172,12 +181,12 @@ class LedgerSubscription(SubscriptionState):
     def pause(self, partition: TopicPartition) -> None:
         """Hold one partition for the application."""
         scope = scopes.partition(partition.topic, partition.partition)
-        self.ledger.place((scope,), owner=APP)
+        self.ledger.place((scope,), owner=APP, lifetime=Lifetime.PLAIN)
 
     def resume(self, partition: TopicPartition) -> None:
         """Lift the application's hold of one partition."""
         scope = scopes.partition(partition.topic, partition.partition)
-        self.ledger.remove(((scope, APP),))
+        self.ledger.remove(((scope, APP),), by_application=True)
 
     # ------------------------------------------------------------ the assignment
 
@@ -193,7 +202,9 @@ class LedgerSubscription(SubscriptionState):
             if not isinstance(state, OwnedPartitionState):
                 state.__class__ = OwnedPartitionState
                 state.prepare(self._lock)
-        self.ledger.assign(self.assignment)
+        by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
+        cause = Cause.PASSING if self.is_passing else Cause.JOINED
+        self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Set a position; as upstream's."""
@@ -246,4 +257,4 @@ class LedgerSubscription(SubscriptionState):
         """Clear subscription and assignment; what was fetched for them is purged."""
         with self._lock:
             super().unsubscribe()
-            self.ledger.assign(())
+            self.ledger.assign((), Cause.UNSUBSCRIBED)
