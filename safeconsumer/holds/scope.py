@@ -43,7 +43,7 @@ class CompiledPattern(Protocol):
         """Return a match if the whole string fits, else None."""
 
 
-@frozen(repr=False)
+@frozen(repr=False, cache_hash=True)
 class Partition:
     """One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``."""
 

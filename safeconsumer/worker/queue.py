@@ -346,8 +346,16 @@ class Queue:
             self.obey()
 
     def obey(self) -> None:
-        """Obey the applied holds: lanes that they cover are shelved, the rest goes on."""
+        """
+        Obey the holds: lanes that they cover are shelved, the rest goes on.
+
+        In a signal handler that has interrupted whoever has the lock, it is done with the
+        next claim.
+        """
         if self.others is None:
+            return
+        if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+            self._seen = None
             return
         with self.held.lock:
             self._seen = view = self.others.seen()
