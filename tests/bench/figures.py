@@ -19,7 +19,6 @@ _DISTRIBUTIONS = (
     "kafka-python",
     "attrs",
     "crc32c",
-    "rpds-py",
     "structlog",
     "aiokafka",
     "confluent-kafka",
