@@ -59,7 +59,7 @@ class Edition:
     What ``assignment()`` returns until the assignment changes.
 
     Attributes:
-        assigned: the assignment that it is of, told by identity.
+        assigned: the assignment that it is of; this very object.
         partitions: the partitions, each with all of them by topic.
     """
 

@@ -1,12 +1,11 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-One lock guards them. Who already has it, as a signal handler may that interrupted a
-change on its own thread, leaves its change in a queue; whoever has the lock applies the
-queue before anybody looks. What is quiet is one frozenset, made anew at the next look
-after a change, so that a thousand pauses in a row cost no more than a thousand. Lock
-order: upstream's subscription lock, then this one; nothing is called under it but
-patterns' expressions. design/0013 has the rules.
+One lock guards them. A signal handler that interrupted a change on its own thread leaves
+its change in a queue; the owner of the lock applies the queue before anybody looks. What
+is quiet is one frozenset, made again at the next look after a change. Lock order:
+upstream's subscription lock, then this one; nothing is called under it but patterns'
+expressions. design/0013 has the rules.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ It is called with the gained partitions, already behind a gate, and their epochs
 
 Edition = Mapping[str, frozenset[TopicPartition]]
 """
-All that one call of ``assignment()`` returned, by topic; it is told by identity.
+All that one call of ``assignment()`` returned, by topic; it is known by identity.
 """
 
 _NEVER = math.inf
@@ -184,7 +183,7 @@ class PauseLedger:
                 others are held until they are resumed then.
             known_topics: returns topic names, so that the caller learns which a pattern
                 covers; called only if there is a pattern.
-            named: partitions among them that were told as ``assignment()`` returned
+            named: partitions among them that were named as ``assignment()`` returned
                 them, each with all that it returned then.
 
         Raises:

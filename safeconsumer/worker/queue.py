@@ -349,8 +349,8 @@ class Queue:
         """
         Obey the holds: lanes that they cover are shelved, the rest goes on.
 
-        In a signal handler that has interrupted whoever has the lock, it is done with the
-        next claim.
+        In a signal handler that has interrupted the owner of the lock, it is done with
+        the next claim.
         """
         if self.others is None:
             return
