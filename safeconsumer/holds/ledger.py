@@ -590,7 +590,7 @@ class PauseLedger:
         else:
             self._note_spoken(hold.key for hold in wanted)
         wanted = (*wanted, *self._whole(wanted, named))
-        placed = tuple(hold for hold in wanted if self._is_news(hold))
+        placed = tuple(hold for one in wanted if (hold := self._news(one)) is not None)
         if not placed:
             change.is_applied = True
             return
@@ -608,13 +608,17 @@ class PauseLedger:
         due = min(self._due, _soonest(placed))
         self._commit(change, told, holds=holds, due=due, is_moved=bool(quieted))
 
-    def _is_news(self, hold: Hold) -> bool:
+    def _news(self, hold: Hold) -> Hold | None:
+        # The hold as it is to be placed; None if that would change nothing.
         known = self._holds.get(hold.key)
         if known is None:
-            return True
+            return hold
         if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
-            return False  # a plain pause never weakens what was asked for by name
-        return not hold.asks_the_same_as(known)
+            # A plain pause never weakens what was asked for by name, which may end
+            # before it.
+            is_longer = _end_of(hold) > _end_of(known)
+            return evolve(hold, lifetime=known.lifetime) if is_longer else None
+        return None if hold.asks_the_same_as(known) else hold
 
     def _is_left(self, hold: Hold, left_to: Mapping[TopicPartition, int]) -> bool:
         # By the previous owner, to this ownership, of which the application said nothing.
@@ -1003,10 +1007,12 @@ class PauseLedger:
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
 
 
+def _end_of(hold: Hold) -> float:
+    return _NEVER if hold.deadline is None else hold.deadline
+
+
 def _soonest(holds: Iterable[Hold]) -> float:
-    return min(
-        (one.deadline for one in holds if one.deadline is not None), default=_NEVER
-    )
+    return min(map(_end_of, holds), default=_NEVER)
 
 
 def _overlapping(holds: Holds, scopes: Iterable[Scope]) -> tuple[Hold, ...]:

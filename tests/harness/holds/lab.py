@@ -6,8 +6,9 @@ from typing import TypeVar
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.ledger import Edition, PauseLedger
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition
 
 E = TypeVar("E", bound=Event)
 
@@ -51,6 +52,11 @@ def is_locked(ledger: PauseLedger) -> bool:
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
+def handed(edition: Edition) -> list[Scope]:
+    """Return all that a call of ``assignment()`` returned, as scopes."""
+    return [Partition(*tp) for tps in edition.values() for tp in sorted(tps)]
+
+
 class LedgerLab:
     """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
 
@@ -64,9 +70,11 @@ class LedgerLab:
             wall=lambda: 1.0,
         )
 
-    def assign(self, *partitions: TopicPartition) -> None:
+    def assign(
+        self, *partitions: TopicPartition, cause: Cause = Cause.JOINED
+    ) -> None:
         """Assign outside a poll, and tell it."""
-        self.ledger.assign(partitions)
+        self.ledger.assign(partitions, cause)
         self.ledger.deliver()
 
     def hold(self, *scopes: Scope, owner: str = "app", **more: object) -> None:
