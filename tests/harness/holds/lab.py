@@ -70,9 +70,7 @@ class LedgerLab:
             wall=lambda: 1.0,
         )
 
-    def assign(
-        self, *partitions: TopicPartition, cause: Cause = Cause.JOINED
-    ) -> None:
+    def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
         """Assign outside a poll, and tell it."""
         self.ledger.assign(partitions, cause)
         self.ledger.deliver()

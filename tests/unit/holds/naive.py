@@ -114,7 +114,9 @@ class NaiveLedger:
         note = next((one for one in self.named if one.edition is handed), None)
         if note is None:
             self.named.append(note := Named(handed, set()))
-        tps = {(one.topic, one.partition) for one in scopes if isinstance(one, Partition)}
+        tps = {
+            (one.topic, one.partition) for one in scopes if isinstance(one, Partition)
+        }
         note.said |= tps
         for topic in {tp[0] for tp in tps}:
             several = [one for one in self.named if topic in one.edition]
