@@ -335,6 +335,7 @@ class PauseLedger:
         finally:  # else who goes on with the other change, or who looks next, tells it
             if not change.is_announced:
                 self._left[id(change)] = change
+                self._is_stale = True
         return change.what
 
     def close(self) -> None:
@@ -459,7 +460,9 @@ class PauseLedger:
         try:
             while True:
                 with self._lock:
-                    if self._changer == here:
+                    if self._changer == here:  # in a signal handler
+                        if shows and self._is_stale:
+                            self._show()
                         return
                     self._changer = here
                     try:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import Edition, PauseLedger
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
@@ -80,6 +81,23 @@ class LedgerLab:
 
     def lift(self, *scopes: Scope, owner: str = "app") -> None:
         self.ledger.remove([(scope, owner) for scope in scopes])
+
+    def pause(
+        self, *scopes: Scope, edition: Edition | None = None, **more: object
+    ) -> None:
+        """Pause plainly; with an edition, by what ``assignment()`` returned then."""
+        named = [] if edition is None else [(one, edition) for one in scopes]
+        self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
+
+    def resume(self, *scopes: Scope) -> None:
+        """Lift holds as the application's ``resume`` does."""
+        keys = [(scope, APP) for scope in scopes]
+        self.ledger.remove(keys, by_application=True)
+
+    def assignment(self) -> Edition:
+        """Return all that ``assignment()`` returns now, by topic."""
+        assigned = self.ledger.view().assigned
+        return {topic: frozenset(tps) for topic, tps in assigned.items()}
 
     def quiet(self) -> set[TopicPartition]:
         return set(self.ledger.quiet())
