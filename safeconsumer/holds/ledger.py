@@ -540,6 +540,7 @@ class PauseLedger:
         undecided: frozenset[TopicPartition] | None = None,
         alone: Mapping[str, Hold] | None = None,
         is_moved: bool = False,
+        is_seen: bool = True,
     ) -> None:
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
@@ -560,8 +561,8 @@ class PauseLedger:
             self._undecided = undecided
         if alone is not None:
             self._alone = alone
-        self._is_stale = True
-        self._version += 1
+        self._is_stale |= is_seen
+        self._version += is_seen
         self._moves += is_moved
         change.is_applied = True
         put(told)
@@ -736,8 +737,14 @@ class PauseLedger:
                 )
             )
         told += self._opened(gates, holds, "resumed", besides=flowing)
-        is_moved = bool(flowing) or has_opened
-        self._commit(change, told, holds=holds, gates=gates, is_moved=is_moved)
+        self._commit(
+            change,
+            told,
+            holds=holds,
+            gates=gates,
+            is_moved=bool(flowing) or has_opened,
+            is_seen=bool(removed) or has_opened,
+        )
 
     def _forget_named(self, keys: Iterable[HoldKey]) -> None:
         for scope, _ in keys:
@@ -838,11 +845,9 @@ class PauseLedger:
 
     def _set_gates(self, change: _Change, gates: Gates, why: str) -> None:
         known = self._gates
-        if (gates.call, gates.control) == (known.call, known.control):
-            self._gates, change.is_applied = gates, True  # nothing that is looked at
-            return
+        is_seen = (gates.call, gates.control) != (known.call, known.control)
         told = self._opened(gates, self._holds, why)
-        self._commit(change, told, gates=gates, is_moved=bool(told))
+        self._commit(change, told, gates=gates, is_moved=bool(told), is_seen=is_seen)
 
     def _begun(self, gates: Gates) -> Gates:
         if self._is_stale:

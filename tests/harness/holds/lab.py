@@ -70,6 +70,8 @@ class LedgerLab:
             clock=self.clock,
             wall=lambda: 1.0,
         )
+        self._assigned: object = None
+        self._edition: Edition = {}
 
     def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
         """Assign outside a poll, and tell it."""
@@ -97,7 +99,10 @@ class LedgerLab:
     def assignment(self) -> Edition:
         """Return all that ``assignment()`` returns now, by topic."""
         assigned = self.ledger.view().assigned
-        return {topic: frozenset(tps) for topic, tps in assigned.items()}
+        if self._assigned is not assigned:
+            self._assigned = assigned
+            self._edition = {topic: frozenset(tps) for topic, tps in assigned.items()}
+        return self._edition
 
     def quiet(self) -> set[TopicPartition]:
         return set(self.ledger.quiet())
