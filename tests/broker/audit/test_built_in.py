@@ -26,7 +26,7 @@ from safeconsumer.cli import against
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
@@ -207,7 +207,7 @@ def test_what_paused_returns_is_written_and_judged(
     assert [one["gated"] for one in answers] == [[], [], []]
     (verdict, other) = check([journal_of(tmp_path)]).values()
     assert (verdict.findings, verdict.unjudged, other.unjudged) == ((), {}, {})
-    monkeypatch.setattr(PauseView, "paused", lambda _: set())
+    monkeypatch.setattr(View, "paused", lambda _: set())
     consumer.pause(second, owner="c")
     assert {name for name, _ in violations(tmp_path)} == {"A7"}
 

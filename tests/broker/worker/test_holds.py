@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 from safeconsumer.worker import Drain, Pump, RetryLater
 from safeconsumer.worker.client import covers
 from safeconsumer.worker.handlers import Slot, all_done, call_batch, call_each
@@ -62,7 +62,7 @@ def test_records_of_one_partition_ask_about_no_other(
     desk.admit(1)
     asked = []
 
-    def tell(view: PauseView, tp: TopicPartition) -> bool:
+    def tell(view: View, tp: TopicPartition) -> bool:
         asked.append(tp)
         return covers(view, tp)
 

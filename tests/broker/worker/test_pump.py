@@ -152,7 +152,7 @@ def test_a_pause_holds_what_it_says_and_the_batch_stays_together(order: Order) -
     table.admit(8)
     batch = table.take()[0]
     batch.fail(Pause(60.0))
-    (hold,) = table.ledger.view().state
+    (hold,) = table.ledger.view().holds
     assert hold.owner == OUTAGE
     table.pass_time(59.9)
     assert table.take() == []

@@ -16,7 +16,7 @@ from safeconsumer.group.operator import Operator as Desk
 from safeconsumer.group.report_wire import STREAM, decode_report, encode_report
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import Controller
 from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.hold_file import HoldFile
@@ -63,8 +63,8 @@ class Reported:
         assert not self.fails
         return Seen(state=self.seen_state, skipped=0, applied={})
 
-    def state(self) -> LedgerState:
-        return LedgerState()
+    def state(self) -> Holds:
+        return Holds()
 
     def told(self) -> tuple[str, object, object]:
         report = self.made.report()

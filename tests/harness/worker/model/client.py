@@ -247,7 +247,7 @@ class FakeClient:
 
     def holds(self) -> tuple[Hold, ...]:
         """Return every hold, as ``SafeConsumer.holds`` does."""
-        return tuple(self.ledger.view().state)
+        return tuple(self.ledger.view().holds)
 
     def hold(
         self,

@@ -453,7 +453,7 @@ class WorkerMachine(RuleBasedStateMachine):
 
     def check_start(self, task: Task) -> None:
         chunk, epoch = task.chunk, task.epoch
-        covering = self.client.ledger.view().state.covering(epoch.tp)
+        covering = self.client.ledger.view().holds.covering(epoch.tp)
         if any(not hold.is_routine for hold in covering):
             raise Violated("15: a record of a held partition was begun")
         self.check_try(task)
@@ -477,7 +477,7 @@ class WorkerMachine(RuleBasedStateMachine):
     def check_pause(self, task: Task, error: Exception | None) -> None:
         if not isinstance(error, Pause) or error.scope == "key":
             return
-        covering = self.client.ledger.view().state.covering(task.epoch.tp)
+        covering = self.client.ledger.view().holds.covering(task.epoch.tp)
         is_held = any(hold.owner == OUTAGE for hold in covering)
         if not is_held and not task.epoch.revoked.is_set():
             raise Violated("17: a pause holds nothing")
