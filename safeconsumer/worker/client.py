@@ -287,7 +287,7 @@ class ConsumerClient:
             for owner, target in known
             if owner in owners and state.get((_scope_of(target), owner)) is not None
         }
-        self._settled = state, there
+        self._settled = state, there | wanted.keys()
         for owner, target in there - wanted.keys():
             if target is None:
                 self._consumer.resume(ALL, owner=owner)
