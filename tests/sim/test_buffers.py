@@ -307,7 +307,9 @@ def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab: Lab) -> None:
     has it. Another thread pauses at a moment that is drawn, most often within a poll.
     """
     (tp,), asked = lab.topic("t", 1), list[int]()
-    sessions = {"enable_incremental_fetch_sessions": False}  # each Fetch names its offsets
+    sessions = {
+        "enable_incremental_fetch_sessions": False
+    }  # each Fetch names its offsets
     reader = Reader(lab, SafeConsumer, tps=[tp], **sessions)
     reader.is_silent(seconds=1)
     lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, tp))

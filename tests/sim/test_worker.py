@@ -11,7 +11,6 @@ from tests.sim.lab import GROUP, Lab, play
 from tests.sim.playing import simulated
 from tests.sim.reading import both_protocols
 
-
 UNKNOWN_MEMBER_ID = 25
 
 

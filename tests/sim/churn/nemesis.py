@@ -1,7 +1,6 @@
 """Lets everything happen to a group, by chance, for minutes; then repairs it all."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
