@@ -23,7 +23,6 @@ from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.group import options as group_options
 from tests.harness.kafka.decoding import options as records_options
-from tests.harness.model import options as model_options
 from tests.harness.spark import options as spark_options
 from tests.harness.worker import options as worker_options
 
@@ -65,7 +64,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests.harness.brokers.merge_results",
     )
     group_options.pytest_addoption(parser)
-    model_options.pytest_addoption(parser)
     records_options.pytest_addoption(parser)
     spark_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)

@@ -10,8 +10,8 @@ from kafka.structs import TopicPartition
 from safeconsumer import Commit, Pump
 from tests.broker.worker.standing_loop import Loop
 from tests.harness.waiting import wait_for
+from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import EVERY
 
 ON_BROKER = pytest.mark.any_broker
 

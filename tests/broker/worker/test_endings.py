@@ -27,9 +27,9 @@ from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Retry
 from tests.harness.waiting import wait_for
+from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import EVERY, Clock, FakeClient
-from tests.harness.worker.model.standing import DRAIN, LIMITS, StandingEngine
+from tests.harness.worker.standing import DRAIN, LIMITS, StandingEngine
 
 pytestmark = pytest.mark.any_broker
 

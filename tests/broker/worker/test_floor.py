@@ -15,8 +15,8 @@ from safeconsumer.worker import Commit, Limits, RecordFailedError, Retry, RetryL
 from tests.broker.worker.standing_loop import Loop
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import done_by
+from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import EVERY
 
 pytestmark = pytest.mark.any_broker
 

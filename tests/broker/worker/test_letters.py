@@ -27,8 +27,8 @@ from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
 from tests.broker.worker.test_contract import read_all
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.fake_client import FakeRecord
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import FakeRecord
 
 pytestmark = pytest.mark.embedded_suffices
 
