@@ -19,7 +19,6 @@ from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
-from tests.harness.group import options as group_options
 from tests.harness.model import options as model_options
 from tests.harness.spark import options as spark_options
 from tests.harness.worker import options as worker_options
@@ -61,7 +60,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for "
         "tests.harness.brokers.merge_results",
     )
-    group_options.pytest_addoption(parser)
     model_options.pytest_addoption(parser)
     spark_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)
