@@ -59,27 +59,26 @@ def _write_one(
             line("return", **said)
 
 
-def judged(row: str, length: int, rows: int, limit: float | None) -> Iterator[Figure]:
+def judged(
+    row: str, length: int, rows: int, limit: float | None
+) -> Callable[[Stage], Iterator[Figure]]:
     """Judge so many rows, and ten times as many, so long to a run."""
-    seconds, memory = _judged(rows, length)
-    more_seconds, more_memory = _judged(10 * rows, length)
-    yield Figure(
-        row=row,
-        name=f"rows judged, {length} to a run",
-        measured=10 * rows / more_seconds,
-        unit="1/s",
-        at_least=limit,
-        rounds={"s": [seconds, more_seconds]},
-        note=f"{10 * rows:,} rows, two journals, one process, with its start",
-    )
-    yield Figure(
-        row=row,
-        name=f"memory, {10 * rows:,} rows over {rows:,}",
-        measured=more_memory / memory,
-        unit="ratio",
-        at_most=1.3,
-        rounds={"MB": [memory, more_memory]},
-    )
+
+    def figures(stage: Stage) -> Iterator[Figure]:
+        few = rows // stage.sizes.scale
+        seconds, memory = _judged(few, length)
+        more_seconds, more_memory = _judged(10 * few, length)
+        note = f"{10 * few:,} rows, two journals, one process, with its start"
+        speed = 10 * few / more_seconds
+        name = f"rows judged, {length} to a run"
+        took = {"s": [seconds, more_seconds]}
+        yield Figure(row, name, speed, "1/s", at_least=limit, rounds=took, note=note)
+        name = f"memory, {10 * few:,} rows over {few:,}"
+        over = more_memory / memory
+        used = {"MB": [memory, more_memory]}
+        yield Figure(row, name, over, "ratio", at_most=1.3, rounds=used)
+
+    return figures
 
 
 def packed(rows: int) -> Iterator[Figure]:
@@ -98,15 +97,11 @@ def packed(rows: int) -> Iterator[Figure]:
                 _audit(str(pack), *master)
                 arms[arm].append(time.monotonic() - began)
     plain, spark = (statistics.median(one) for one in arms.values())
-    yield Figure(
-        row="packs",
-        name=f"a pack of {rows:,} rows, Spark over plain",
-        measured=spark / plain,
-        unit="ratio",
-        rounds=arms,
-        note=f"{rows // 500:,} deliveries; local[2], wall with the start; below 1 "
-        "Spark pays",
+    name = f"a pack of {rows:,} rows, Spark over plain"
+    note = (
+        f"{rows // 500:,} deliveries; local[2], wall with the start; below 1 Spark pays"
     )
+    yield Figure("packs", name, spark / plain, "ratio", rounds=arms, note=note)
 
 
 def _audit(*arguments: str) -> None:
@@ -150,15 +145,15 @@ def _judged(rows: int, run: int) -> tuple[float, float]:
         return time.monotonic() - began, float(done.stderr)
 
 
-def _packs(_: Stage) -> Iterator[Figure]:
+def _packs(stage: Stage) -> Iterator[Figure]:
     # Without Spark there is nothing to compare with.
     if importlib.util.find_spec("pyspark"):
         for rows in _PACKED:
-            yield from packed(rows)
+            yield from packed(rows // stage.sizes.scale)
 
 
 ROWS: dict[str, Row] = {
-    "polled": lambda _: judged("polled", 500, 10_000_000, 1_400_000.0),
-    "iterated": lambda _: judged("iterated", 1, 200_000, None),
+    "polled": judged("polled", 500, 10_000_000, 1_400_000.0),
+    "iterated": judged("iterated", 1, 200_000, None),
     "packs": _packs,
 }

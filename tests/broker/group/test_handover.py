@@ -26,7 +26,7 @@ from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.members import has_positions
 from tests.harness.polling import poll_until
-from tests.harness.regression.wire import Wire
+from tests.broker.group.wire import Wire
 
 ASSIGNORS = [
     RangePartitionAssignor,

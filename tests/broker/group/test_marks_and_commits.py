@@ -24,7 +24,7 @@ from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.polling import poll_until
-from tests.harness.regression.wire import Wire
+from tests.broker.group.wire import Wire
 from tests.harness.waiting import wait_for
 from tests.sim.reading import Listener
 
