@@ -20,7 +20,7 @@ ROWS: dict[str, tuple[str, ...]] = {
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
         *("defaults", "small", "held"),
     ),
-    "auditing": ("polled", "iterated", "packs"),
+    "auditing": ("polled", "iterated"),
     "spans": (),
 }
 
