@@ -148,7 +148,6 @@ def _named(name: str) -> Any:  # noqa: ANN401 - whatever is called so
         (("--topic-concurrency=re:.*=1",), "topic_concurrency", lambda: {"re:.*": 1}),
         (("--lifespan=handlers:alive",), "lifespan", lambda: _named("alive")),
         (("--order=key", "--key=handlers:first"), "key", lambda: _named("first")),
-        (("--trace",), "trace", lambda: True),
         ((), "handle", lambda: _named("note")),
         ((), "executor", lambda: "thread"),
     ],
@@ -164,6 +163,12 @@ def test_an_option_becomes_a_setting_of_the_worker(
     ended = typed("handlers:note", *options)
     assert ended.exit_code == Status.DONE, ended.output
     assert given[name] == expected()
+
+
+def test_spans_are_asked_for(typed: Typed, given: Given) -> None:
+    """Whether OpenTelemetry is there is the worker's to say."""
+    typed("handlers:note", "--trace")
+    assert given["trace"] is True
 
 
 def test_what_a_handler_is_decides_where_it_runs(typed: Typed, given: Given) -> None:
