@@ -19,7 +19,14 @@ from safeconsumer import (
 )
 from tests.sim.lab import Lab, play
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Handler, Working, committed, in_both, put
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    consumer,
+    in_both,
+    put,
+)
 
 EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
@@ -44,15 +51,15 @@ def test_everything_is_done_once_and_committed(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W2", "W4")
 @in_both
 @simulated(seeds=1)
-def test_handlers_of_400_s_evict_nobody(lab: Lab, executor: str) -> None:
+def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab: Lab, executor: str) -> None:
     """W2: the loop polls on for longer than a member may be away; W4: it is committed."""
     lab.topic("t", 2, records=1)
-    handler = Handler(lab, **{"0": 400})
-    more = {"max_poll_interval_ms": 300_000}
+    handler = Handler(lab, **{"0": 40})
+    more = {"max_poll_interval_ms": 30_000}
     run = Working(lab, handler.on(executor), executor=executor, settings=more)
     run.owns(2)
     generation = lab.generation()
-    run.done(2, 1000)
+    run.done(2)
     assert (lab.members(), lab.generation()) == (1, generation)
     assert run.worker.stats().poll_gap < 1
     assert run.stop().committed
@@ -99,7 +106,7 @@ def test_unordered_records_wait_for_none_in_front(lab: Lab) -> None:
     """W3: one hangs, another fails again and again; what came with them or later is done."""
     (tp,) = lab.topic("t")
     put(lab, tp, "hangs", "fails", *[""] * 20)
-    handler = Handler(lab, hangs=5000, fails=ValueError)
+    handler = Handler(lab, hangs=50, fails=ValueError)
     slow = Retry(attempts=9, first=1000, most=1000)
     run = Working(lab, handler, order="unordered", retry=slow)
     run.done(20)
@@ -121,22 +128,22 @@ def test_a_record_that_fails_comes_again_after_its_waits(
 
     def later(_record: Any, context: Any) -> Any:
         seen.append((round(lab.now, 1), context.attempt))
-        return RetryLater(60) if len(seen) < 3 else None
+        return RetryLater(9) if len(seen) < 3 else None
 
     handler = Handler(lab, bad=ValueError, late=later)
     run = Working(
         lab, handler.on(executor), executor=executor, retry=EXACT, on_exhausted="skip"
     )
-    run.done(4, 1000)
+    run.done(4)
     first, *others = handler.times("bad")
     assert [round(one - first, 1) for one in others] == [1.0, 3.0]
     assert [c.attempt for c in handler.calls if c.value == b"bad"] == [1, 2, 3]
     begin = seen[0][0]
-    assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (60, 1), (120, 1)]
+    assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (9, 1), (18, 1)]
     report = run.stop()
     assert (report.done, report.skipped, committed(lab)) == (4, 1, [4])
     delays = [one.delay for one in run.told(events.RecordRetried)]
-    assert delays == [1.0, 2.0, 60.0, 60.0]
+    assert delays == [1.0, 2.0, 9.0, 9.0]
 
 
 @pytest.mark.contract("W7")
@@ -156,7 +163,7 @@ def test_a_record_that_failed_for_good_stops_the_worker(
     )
     error = run.ends()
     assert isinstance(error, RecordFailedError)
-    assert "t:0 offset 2" in str(error).replace("of t:0", "t:0") or "t:0" in str(error)
+    assert "t:0 offset 2" in str(error)
     assert str(error.__cause__) == "planted"
     assert committed(lab) == [2]
     (told,) = run.told(events.RecordExhausted)
@@ -180,7 +187,7 @@ def test_a_blocked_record_lets_other_partitions_go_on(lab: Lab) -> None:
         limits=Limits(age=10),
     )
     run.done(4)
-    lab.sleep(1000)
+    lab.sleep(11)
     health = run.worker.healthy()
     assert health.is_alive
     assert "t:0 offset 1 failed for good" in str(health.reasons)
@@ -230,12 +237,9 @@ def test_a_batch_fails_record_by_record(lab: Lab, executor: str) -> None:
     )
     run.done(10)
     run.stop()
-    again = sorted(seen)[2:]
-    assert sorted(seen)[:2] == [(1, [0, 1, 2, 3, 4])] * 2 or again
+    expected = [(1, [0, 1, 2, 3, 4]), (2, [1]), (1, [3])] * 2
+    assert sorted(seen) == sorted(expected)
     assert committed(lab) == [5, 5]
-    for offset, attempt in ((1, 2), (3, 1)):
-        assert seen.count((attempt, [offset])) == 2
-    assert len(seen) == 6
 
 
 @simulated(seeds=1)
@@ -263,7 +267,7 @@ def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize(
     ("when", "expected"),
-    [(Commit(every=60.0), [0, 3]), (Commit(every=60.0, records=2), [0, 2, 3])],
+    [(Commit(every=5.0), [0, 3]), (Commit(every=5.0, records=2), [0, 2, 3])],
 )
 @simulated(seeds=1)
 def test_commits_come_after_so_many_records_or_seconds(
@@ -272,10 +276,10 @@ def test_commits_come_after_so_many_records_or_seconds(
     """W4: never what is not done; the floor comes first."""
     (tp,) = lab.topic("t")
     put(lab, tp, "slow", "slow", "slow", "hangs")
-    run = Working(lab, Handler(lab, slow=10, hangs=1000), commit=when)
+    run = Working(lab, Handler(lab, slow=1, hangs=100), commit=when)
     seen: list[int | None] = []
     for _ in range(80):
-        lab.sleep(1)
+        lab.sleep(0.1)
         seen.append(lab.committed(tp))
     found = [one for one in dict.fromkeys(seen) if one is not None]
     assert found == expected
@@ -288,11 +292,11 @@ def test_commits_come_after_so_many_records_or_seconds(
 def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
     """W4: each commits what it has done, and nothing of the other."""
     lab.topic("t", 4, records=5)
-    handler = Handler(lab, **{str(n): 10 for n in range(5)})
+    handler = Handler(lab, **{str(n): 1 for n in range(5)})
     runs = [
         Working(lab, handler.wait, executor="asyncio", name=name) for name in ("a", "b")
     ]
-    lab.until(lambda: committed(lab) == [5] * 4, 1000)
+    lab.until(lambda: committed(lab) == [5] * 4)
     for run in runs:
         assert run.stop().dropped == 0
     assert lab.running() == []
@@ -304,7 +308,7 @@ def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
 def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
     """W4: refused, cut off or without an answer; in the end all is committed, once done."""
     lab.topic("t", 2, records=20)
-    handler = Handler(lab, **{str(n): 1 for n in range(20)})
+    handler = Handler(lab, **{str(n): 0.5 for n in range(20)})
     run = Working(lab, handler, commit=Commit(every=2.0))
     run.done(4)
     how = {"refused": {"error": 15}, "cut": {"is_cut": True}, "lost": {"is_lost": True}}
@@ -313,7 +317,7 @@ def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
     assert run.stop().committed
     assert committed(lab) == [20, 20]
     assert [len(handler.offsets(n)) for n in (0, 1)] == [20, 20]
-    assert bool(run.worker.stats().commits_failed) == (fault == "refused")
+    assert run.worker.stats().commits_failed == 2
 
 
 @simulated(seeds=1)
@@ -364,9 +368,7 @@ def test_each_topic_has_its_handler(lab: Lab, executor: str) -> None:
 @simulated(seeds=1)
 def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
     """W7: with what says which entries there are; nothing is passed over."""
-    from tests.sim.worker.working import consumer  # noqa: PLC0415
-
-    reading = consumer(lab, metadata_max_age_ms=10_000)
+    reading = consumer(lab, metadata_max_age_ms=2_000)
     reading.subscribe(pattern="^later.*")
     run = Working(lab, None, given=reading, handlers={"re:laterx.*": Handler(lab)})
     lab.until(lambda: run.told(events.NothingConsumed))
