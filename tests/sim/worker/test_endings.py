@@ -31,8 +31,8 @@ from tests.sim.worker.working import (
     Working,
     committed,
     consumer,
+    expel,
     in_both,
-    in_thread,
     put,
 )
 
@@ -194,9 +194,7 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) ->
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
 @simulated(seeds=1)
-def test_handlers_of_a_lost_ownership_are_waited_for(
-    lab: Lab, seconds: float
-) -> None:
+def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
     """W8: they are said to run; the lifespan is left after them, or they are given up."""
     (tp,) = lab.topic("t")
     put(lab, tp, "slow")
@@ -218,7 +216,7 @@ def test_handlers_of_a_lost_ownership_are_waited_for(
     drain = Drain(shutdown=seconds)
     run = Working(lab, Handler(lab, slow=slow), lifespan=lifespan, drain=drain)
     lab.until(lambda: order)
-    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER, count=1)
+    expel(lab)
     lab.until(lambda: run.worker.stats().dropped)
     assert run.worker.stats().running >= 1
     run.stop()
@@ -378,9 +376,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
 
 @pytest.mark.parametrize("executor", ["thread", "foreign"])
 @simulated(seeds=1)
-def test_a_handler_is_told_until_when_it_is_waited_for(
-    lab: Lab, executor: str
-) -> None:
+def test_a_handler_is_told_until_when_it_is_waited_for(lab: Lab, executor: str) -> None:
     """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
     (tp,) = lab.topic("t")
     put(lab, tp, "obeys", "")
@@ -423,9 +419,7 @@ def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> 
 
     made: Any = lifespan if when != "no manager" else lambda: 7
     handler = Handler(lab).on(executor)
-    run = Working(
-        lab, handler, executor=executor, lifespan=made, on_exhausted="skip"
-    )
+    run = Working(lab, handler, executor=executor, lifespan=made, on_exhausted="skip")
     if when == "left":
         run.done(3)
         run.worker.stop()

@@ -96,8 +96,15 @@ def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
     report = run.stop()
     assert (report.dead_letters, committed(lab)) == (4, [4, 4])
     assert handler.offsets(0) == handler.offsets(1) == [0, 1, 1, 1, 2, 3]
-    found = [one for one in letters(lab) if dict(one.headers)["dead-letter-partition"] == b"0"]
-    assert [(one.key, one.value) for one in found] == [(b"b", b"bad"), (b"a", b"reject")]
+    found = [
+        one
+        for one in letters(lab)
+        if dict(one.headers)["dead-letter-partition"] == b"0"
+    ]
+    assert [(one.key, one.value) for one in found] == [
+        (b"b", b"bad"),
+        (b"a", b"reject"),
+    ]
     headers = dict(found[0].headers)
     said = {
         "topic": b"t",
@@ -133,7 +140,11 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
         NewRecord(value=b"unshown"),
     ]
     lab.cluster.append("t", 0, records)
-    raised = {"": ValueError(), "long": ValueError("x" * 2_000_000), "unshown": Unshown()}
+    raised = {
+        "": ValueError(),
+        "long": ValueError("x" * 2_000_000),
+        "unshown": Unshown(),
+    }
     run = Working(
         lab,
         Handler(lab, **raised),
@@ -153,9 +164,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
 @simulated(seeds=1)
-def test_what_is_too_large_says_less_or_goes_to_the_policy(
-    lab: Lab, then: Any
-) -> None:
+def test_what_is_too_large_says_less_or_goes_to_the_policy(lab: Lab, then: Any) -> None:
     """W7: stack and message go first; if that is not enough, no later try could be better."""
     size = 32_000 if then == "brief" else 20_000
     small = producer(lab, max_request_size=size, enable_idempotence=False)
@@ -202,7 +211,9 @@ def test_a_topic_that_cannot_be_written(lab: Lab) -> None:
     run = Working(
         lab,
         Handler(lab, reject=Reject("told to")),
-        dead_letter=DeadLetter(producer(lab, retries=0, enable_idempotence=False), "dead"),
+        dead_letter=DeadLetter(
+            producer(lab, retries=0, enable_idempotence=False), "dead"
+        ),
         limits=Limits(age=3.0),
         retry=Retry(first=1.0, most=2.0, jitter=False),
     )
@@ -294,13 +305,13 @@ class Asked:
 @pytest.mark.contract("W5", "W8")
 @pytest.mark.parametrize("answers", [True, False])
 @simulated(seeds=1)
-def test_letters_on_their_way_are_part_of_the_drain(
-    lab: Lab, *, answers: bool
-) -> None:
+def test_letters_on_their_way_are_part_of_the_drain(lab: Lab, *, answers: bool) -> None:
     """W5, W8: acknowledged in time it is not sent again; otherwise its record comes again."""
     answer: Future[None] = Future()
     run = working(lab, lambda *_: answer, "bad", drain=Drain(shutdown=3.0))
-    lab.until(lambda: run.worker.stats().retries == 0 and run.told(events.RecordExhausted))
+    lab.until(
+        lambda: run.worker.stats().retries == 0 and run.told(events.RecordExhausted)
+    )
     lab.world.call_later(1.0, lambda: answers and answer.set_result(None))
     at = lab.now
     report = run.stop()

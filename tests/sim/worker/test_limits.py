@@ -259,9 +259,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(
     writer.write = full  # type: ignore[method-assign]  # on purpose
     more = {**SMALL, "journal": writer}
     handler = Handler(lab, **{"0": 1})
-    run = Working(
-        lab, handler, concurrency=1, limits=Limits(records=40), settings=more
-    )
+    run = Working(lab, handler, concurrency=1, limits=Limits(records=40), settings=more)
     run.done(200)
     assert refused
     assert run.stop().done == 200
@@ -275,9 +273,7 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
     """Limits.age seconds after it began, with its place; until then it is well."""
     (tp,) = lab.topic("t")
     handler = Handler(lab, hangs=60)
-    run = Working(
-        lab, handler.on(executor), executor=executor, limits=Limits(age=3.0)
-    )
+    run = Working(lab, handler.on(executor), executor=executor, limits=Limits(age=3.0))
     lab.until(run.worker.healthy)
     put(lab, tp, "hangs")
     lab.until(lambda: handler.calls)

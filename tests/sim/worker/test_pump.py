@@ -32,9 +32,9 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
-    UNKNOWN_MEMBER,
     committed,
     consumer,
+    expel,
     in_thread,
     offsets,
     put,
@@ -141,9 +141,7 @@ def test_a_batch_that_failed_whole_is_tried_one_by_one(lab: Lab, order: Any) -> 
 
 @ORDERS
 @simulated(seeds=1)
-def test_later_is_no_attempt_and_the_batch_stays_together(
-    lab: Lab, order: Any
-) -> None:
+def test_later_is_no_attempt_and_the_batch_stays_together(lab: Lab, order: Any) -> None:
     """W7: what has an answer already keeps it, and failures keep their order."""
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
@@ -382,7 +380,9 @@ def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
             for batch in pump:
                 if offsets(batch)[0] == 4:
                     raise ZeroDivisionError
-                in_thread(lambda batch=batch: (batch.done(0), lab.sleep(5), batch.done()))
+                in_thread(
+                    lambda batch=batch: (batch.done(0), lab.sleep(5), batch.done())
+                )
 
     with pytest.raises(ZeroDivisionError):
         loop()
@@ -496,7 +496,7 @@ def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
     """W4: whatever is answered for it; in order the next ownership's batch comes at once."""
     with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
         (batch,) = taken(lab, pump, 2)
-        lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER, count=1)
+        expel(lab)
         lab.until(lambda: batch.is_revoked)
         (again,) = taken(lab, pump, 2)
         batch.done()
@@ -649,9 +649,7 @@ class Answers:
             later = RetryLater(dice.uniform(0, 2))
             error = {"fail": ValueError(), "later": later, "reject": Reject("no")}[how]
             batch.fail(error, chosen)
-        if how in ("done", "reject"):
-            self.ended |= {self.name(batch, n) for n in chosen}
-        elif how == "fail" and batch.attempt == 3:
+        if how in ("done", "reject") or (how == "fail" and batch.attempt == 3):
             self.ended |= {self.name(batch, n) for n in chosen}
         left -= set(chosen)
         self.out = [(one, some) for one, some in self.out if some]
@@ -681,8 +679,11 @@ def test_whatever_is_answered_each_record_ends_once(lab: Lab, order: Any) -> Non
             if step == "wait":
                 lab.sleep(dice.uniform(0, 1))
             elif step == "hold":
-                (answers.reading.pause_all if dice.random() < 0.3 else
-                 answers.reading.resume_all)(owner="x")
+                (
+                    answers.reading.pause_all
+                    if dice.random() < 0.3
+                    else answers.reading.resume_all
+                )(owner="x")
             elif step == "answer" and answers.out:
                 answers.answer(dice)
             else:

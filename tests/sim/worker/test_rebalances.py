@@ -22,11 +22,11 @@ from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     UNAVAILABLE,
-    UNKNOWN_MEMBER,
     Handler,
     Working,
     committed,
     consumer,
+    expel,
     put,
 )
 
@@ -105,7 +105,9 @@ def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
     lab.until(lambda: committed(lab) == [20] * 4)
     assert first.stop().done + second.stop().done == 80
     assert set(times(handler).values()) == {1}
-    drained = [one for one in first.told(events.WorkDrained) if one.reason == "rebalance"]
+    drained = [
+        one for one in first.told(events.WorkDrained) if one.reason == "rebalance"
+    ]
     assert drained
     assert all(one.running == 0 and one.seconds < 1 for one in drained)
 
@@ -172,7 +174,7 @@ def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> Non
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
     run = Working(lab, handler, order=order, commit=OFTEN, settings=how())
     lab.until(lambda: handler.calls)
-    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER, count=1)
+    expel(lab)
     lab.until(lambda: run.told(events.WorkDropped))
     (dropped,) = {one.reason for one in run.told(events.WorkDropped)}
     assert dropped == "lost"
@@ -225,9 +227,7 @@ def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
         writer.flush()
         getattr(writer, f"{end}_transaction")()
     handler = Handler(lab, **{"2": 2.0})
-    run = Working(
-        lab, handler, commit=OFTEN, settings=how(isolation_level=isolation)
-    )
+    run = Working(lab, handler, commit=OFTEN, settings=how(isolation_level=isolation))
     lab.until(lambda: len(handler.calls) == 3)
     lab.sleep(1)
     assert committed(lab) == [2]
@@ -449,9 +449,7 @@ def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab: Lab) -> None:
     """One with a partition, one that is a member without any; and one to which none is."""
     lab.topic("t")
     runs = [Working(lab, Handler(lab), name=name, settings=how()) for name in "ab"]
-    lab.until(
-        lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1]
-    )
+    lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
     lab.sleep(3)
     assert [bool(one.worker.healthy()) for one in runs] == [True, True]
     assert not any(one.told(events.NothingConsumed) for one in runs)

@@ -51,7 +51,9 @@ def test_everything_is_done_once_and_committed(lab: Lab, executor: str) -> None:
 @pytest.mark.contract("W2", "W4")
 @in_both
 @simulated(seeds=1)
-def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab: Lab, executor: str) -> None:
+def test_handlers_slower_than_a_poll_may_be_evict_nobody(
+    lab: Lab, executor: str
+) -> None:
     """W2: the loop polls on for longer than a member may be away; W4: it is committed."""
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 40})

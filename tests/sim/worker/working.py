@@ -38,6 +38,13 @@ def committed(lab: Lab, topic: str = "t") -> list[int | None]:
     return [lab.committed(tp) for tp in lab.partitions(topic)]
 
 
+def expel(lab: Lab) -> None:
+    """Remove the group's members, as operators can; each hears of it by its heartbeat."""
+    group = lab.cluster.groups.find(GROUP)
+    for member in group.members:
+        group.leave(member)
+
+
 def consumer(lab: Lab, *topics: str, **settings: Any) -> SafeConsumer:  # noqa: ANN401 - Kafka's own
     """Make a member of the group."""
     return SafeConsumer(*topics, **lab.settings(group_id=GROUP, **settings))
@@ -163,7 +170,9 @@ class Working:
         """Wait until so many records are complete."""
 
         def is_done() -> bool:
-            assert self.worker.stats().done >= count or self._thread.is_alive(), self.error
+            assert self.worker.stats().done >= count or self._thread.is_alive(), (
+                self.error
+            )
             return bool(self.worker.stats().done >= count)
 
         self.lab.until(is_done, seconds, what=f"{count} records are done")
