@@ -274,7 +274,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
 @pytest.mark.parametrize("method", ["poll", "commit_async"])
 @simulated(seeds=1)
 def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
-    """W4, W6: Ctrl-C in the thread that polls: what runs is finished, the rest comes again."""
+    """W4, W6: Ctrl-C where it polls: what runs is finished, the rest comes again."""
     for tp in lab.topic("t", 2):
         put(lab, tp, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
@@ -543,7 +543,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
             consumer(lab, "t"), handle, executor="asyncio", lifespan=lifespan
         )
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 40:
+        while worker.stats().done < 40:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.05)
         worker.stop()
         report = await serving
@@ -573,7 +573,7 @@ def test_cancelling_drains_and_twice_gives_up(
     async def main() -> None:
         worker = Worker(consumer(lab, "t"), handler.on(executor), executor=executor)
         serving = asyncio.create_task(worker.serve())
-        while not handler.calls:
+        while not handler.calls:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.05)
         for _ in range(times):
             serving.cancel()
@@ -603,14 +603,11 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
     async def main() -> None:
         handler = Handler(lab, bad=bad)
         for _ in range(2):
-            workers.append(
-                Worker(
-                    consumer(lab, "t"),
-                    handler.wait,
-                    executor="asyncio",
-                    retry=Retry(attempts=1),
-                )
+            once = Retry(attempts=1)
+            one = Worker(
+                consumer(lab, "t"), handler.wait, executor="asyncio", retry=once
             )
+            workers.append(one)
         with pytest.RaisesGroup(RecordFailedError):
             async with asyncio.TaskGroup() as group:
                 for worker in workers:

@@ -85,6 +85,31 @@ def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab: Lab) -> None:
     assert 4.0 <= handler.calls[1].began - at < 4.3
 
 
+@pytest.mark.contract("W10")
+@in_both
+@ORDERS
+@simulated(seeds=1)
+def test_a_hold_between_two_quick_records_is_obeyed(
+    lab: Lab, executor: str, order: Any
+) -> None:
+    """W10: what was handed over together begins no more; a handler may pause, too."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, *[""] * 10, "pauses", *[""] * 10, keys="a")
+    handler = Handler(lab, pauses=lambda *_: run.consumer.pause("t", owner="x"))
+    run = Working(
+        lab, handler.on(executor), executor=executor, order=order, concurrency=1
+    )
+    lab.until(run.consumer.holds)
+    lab.sleep(1)
+    before = len(handler.calls)
+    assert before in ((11,) if order != "unordered" else range(1, 22))
+    assert handler.calls[-1].value == b"pauses"
+    run.consumer.resume("t", owner="x")
+    run.done(21)
+    assert sorted(handler.offsets()) == [*range(21)]
+    run.stop()
+
+
 @pytest.mark.contract("W8", "W10")
 @simulated(seeds=1)
 def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab: Lab) -> None:
@@ -107,7 +132,7 @@ def test_what_runs_under_a_hold_is_said_to_run(lab: Lab) -> None:
     (tp,) = lab.topic("t")
     put(lab, tp, "slow", "")
     run = Working(lab, Handler(lab, slow=2))
-    lab.until(lambda: run.worker.running())
+    lab.until(run.worker.running)
     run.consumer.pause_all(owner="somebody")
     lab.sleep(1)
     assert run.worker.running() == {tp: [0]}
@@ -566,7 +591,7 @@ def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab, order: Any) -> None
         batch_within=5.0,
         order=order,
     )
-    lab.until(lambda: run.worker.healthy())
+    lab.until(run.worker.healthy)
     at = lab.now
     for _ in range(3):
         put(lab, tp, "", keys="k")

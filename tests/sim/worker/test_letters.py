@@ -1,4 +1,4 @@
-"""W7: poison of every kind ends by the policy, and a letter is there before its record is done."""
+"""W7: poison of every kind ends by the policy; a letter is there before its record is done."""
 
 import json
 from concurrent.futures import Future
@@ -416,7 +416,7 @@ def test_what_a_sink_may_answer(lab: Lab, how: str) -> None:
 
 @simulated(seeds=1)
 def test_a_sink_that_does_not_return_is_told(lab: Lab) -> None:
-    """After 5 s, once: kafka-python's send() waits for an unknown topic as long as it likes."""
+    """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
     run = working(lab, lambda *_: lab.sleep(12), "bad")
     run.done(1)
     (told,) = run.told(events.DeadLetterSlow)

@@ -224,7 +224,7 @@ def test_a_batch_fails_record_by_record(lab: Lab, executor: str) -> None:
         assert len({one.partition for one in records}) == 1
         seen.append((context.attempt, [one.offset for one in records]))
         if len(records) > 1:
-            raise BatchFailure({1: ValueError(), 3: RetryLater(30.0)})
+            raise BatchFailure({1: ValueError(), 3: RetryLater(3.0)})
 
     async def wait(records: list[Any], context: Any) -> None:
         await asyncio.sleep(1)
