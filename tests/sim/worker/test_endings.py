@@ -226,13 +226,13 @@ def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -
     assert (order, run.report.given_up) == (["begun", *last], is_given_up)
 
 
-class Planted(Exception):  # noqa: N818 - it is no error of ours
+class PlantedError(Exception):
     """What is planted."""
 
 
 def planted(*_: Any, **__: Any) -> Any:
     """Break."""
-    raise Planted
+    raise PlantedError
 
 
 @simulated(seeds=1)
@@ -243,7 +243,7 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> Non
     run.done(1)
     run.consumer.commit = planted
     report = run.worker.stop(timeout=30.0)
-    assert isinstance(run.ends(), Planted)
+    assert isinstance(run.ends(), PlantedError)
     assert (report.done, report.committed) == (1, False)
     assert (run.worker.stats().state, lab.members()) == ("closed", 0)
 
@@ -264,7 +264,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
 
     run.consumer.poll = breaking
     at = lab.now
-    assert isinstance(run.ends(), Planted)
+    assert isinstance(run.ends(), PlantedError)
     assert round(lab.now - at) == (2 if again else 5)
     assert committed(lab) == [0 if again else 1, 0]
     assert len(polls) < 100
@@ -413,9 +413,9 @@ def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> 
     @contextlib.contextmanager
     def lifespan() -> Iterator[None]:
         if when == "entered":
-            raise Planted
+            raise PlantedError
         yield
-        raise Planted
+        raise PlantedError
 
     made: Any = lifespan if when != "no manager" else lambda: 7
     handler = Handler(lab).on(executor)
@@ -429,7 +429,7 @@ def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> 
     assert committed(lab) == [3 if when == "left" else None]
     assert run.worker.stats().state == "closed"
     if when != "no manager":
-        assert isinstance(error.__cause__, Planted)
+        assert isinstance(error.__cause__, PlantedError)
 
 
 @pytest.mark.contract("W8")

@@ -1,4 +1,4 @@
-"""W7: poison of every kind ends by the policy; a letter is there before its record is done."""
+"""W7: poison ends by the policy; a letter is there before its record is done."""
 
 import json
 from concurrent.futures import Future
@@ -126,7 +126,7 @@ def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
 def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
     """W7: what the producer cannot write is empty, and a header says so; texts are cut."""
 
-    class Unshown(Exception):  # noqa: N818 - it is no error of ours
+    class UnshownError(Exception):
         def __repr__(self) -> str:
             message = "planted"
             raise RuntimeError(message)
@@ -143,7 +143,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
     raised = {
         "": ValueError(),
         "long": ValueError("x" * 2_000_000),
-        "unshown": Unshown(),
+        "unshown": UnshownError(),
     }
     run = Working(
         lab,
@@ -158,7 +158,7 @@ def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
     assert null["dead-letter-null-headers"] == b"a"
     assert null["dead-letter-null-value"] == b"true"
     assert len(long["dead-letter-message"]) < 5_000
-    assert b"Unshown" in unshown["dead-letter-exception"]
+    assert b"UnshownError" in unshown["dead-letter-exception"]
 
 
 @pytest.mark.contract("W7")

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
@@ -215,7 +216,7 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -
 @simulated(seeds=1)
 def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
     """W4: they are passed once what stands before them is done, and never earlier."""
-    from kafka import KafkaProducer  # noqa: PLC0415 - of this test alone
+    from kafka import KafkaProducer
 
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")

@@ -45,7 +45,7 @@ def expel(lab: Lab) -> None:
         group.leave(member)
 
 
-def consumer(lab: Lab, *topics: str, **settings: Any) -> SafeConsumer:  # noqa: ANN401 - Kafka's own
+def consumer(lab: Lab, *topics: str, **settings: Any) -> SafeConsumer:
     """Make a member of the group."""
     return SafeConsumer(*topics, **lab.settings(group_id=GROUP, **settings))
 
@@ -72,23 +72,23 @@ class Handler:
     what they return is again one of these. Other values are done at once.
     """
 
-    def __init__(self, lab: Lab, **does: Any) -> None:  # noqa: ANN401 - see above
+    def __init__(self, lab: Lab, **does: Any) -> None:
         self._lab = lab
         self.does = does
         self.calls: list[Call] = []
 
-    def on(self, executor: str) -> Any:  # noqa: ANN401 - a handler
+    def on(self, executor: str) -> Any:
         """Return the handler that fits an executor."""
         return self.wait if executor == "asyncio" else self
 
-    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401 - a handler's
+    def __call__(self, record: Any, context: Any) -> None:
         call = self._begin(record, context)
         try:
             self._lab.sleep(self._asked(record, context))
         finally:
             call.ended = self._lab.now
 
-    async def wait(self, record: Any, context: Any) -> None:  # noqa: ANN401 - a handler's
+    async def wait(self, record: Any, context: Any) -> None:
         """Do the same as a coroutine."""
         call = self._begin(record, context)
         try:
@@ -96,13 +96,13 @@ class Handler:
         finally:
             call.ended = self._lab.now
 
-    def _begin(self, record: Any, context: Any) -> Call:  # noqa: ANN401 - a handler's
+    def _begin(self, record: Any, context: Any) -> Call:
         place = (record.topic, record.partition, record.offset)
         content = (context.attempt, record.key, record.value)
         self.calls.append(Call(*place, *content, began=self._lab.now))
         return self.calls[-1]
 
-    def _asked(self, record: Any, context: Any) -> float:  # noqa: ANN401 - a handler's
+    def _asked(self, record: Any, context: Any) -> float:
         what = self.does.get((record.value or b"").decode(), 0.0)
         if callable(what) and not isinstance(what, type):
             what = what(record, context)
@@ -136,12 +136,12 @@ class Working:
     def __init__(
         self,
         lab: Lab,
-        handle: Any,  # noqa: ANN401 - a Worker's own
+        handle: Any,
         *topics: str,
         name: str = "w",
         given: SafeConsumer | None = None,
         settings: dict[str, Any] | None = None,
-        **options: Any,  # noqa: ANN401 - a Worker's own
+        **options: Any,
     ) -> None:
         self.lab = lab
         self.consumer: Any = given
@@ -191,7 +191,7 @@ class Working:
         self._thread.join()
         return self.error
 
-    def stop(self, **how: Any) -> Any:  # noqa: ANN401 - the report
+    def stop(self, **how: Any) -> Any:
         """Stop it, and return its report, or raise its error."""
         self.worker.stop(**how)
         if self.ends() is not None:
@@ -211,12 +211,12 @@ def taken(lab: Lab, pump: Pump, count: int) -> list[Any]:
     return found
 
 
-def offsets(*batches: Any) -> list[int]:  # noqa: ANN401 - a pump's
+def offsets(*batches: Any) -> list[int]:
     """Return where the records of batches stand."""
     return [record.offset for one in batches for record in one.records]
 
 
-def in_thread(call: Any) -> threading.Thread:  # noqa: ANN401 - any function
+def in_thread(call: Any) -> threading.Thread:
     """Start a thread that calls something."""
     thread = threading.Thread(target=call)
     thread.start()

@@ -56,7 +56,7 @@ def test_a_stack_is_told_where_python_cannot_format_it(
 
 
 @simulated(seeds=1)
-def test_a_letter_of_a_revoked_partition_is_not_begun(_lab: Lab) -> None:
+def test_a_letter_of_a_revoked_partition_is_not_begun(world: Lab) -> None:  # noqa: ARG001 - its time is used
     """W5: its record is handled again elsewhere, and would be written twice."""
     desk = Desk(Order.PARTITION, retry=ONCE)
     sent: list[object] = []
@@ -127,7 +127,7 @@ def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None
 
 
 @simulated(seeds=1)
-def test_a_letter_that_was_answered_is_not_late(_lab: Lab) -> None:
+def test_a_letter_that_was_answered_is_not_late(world: Lab) -> None:  # noqa: ARG001 - its time is used
     """W5: it would be written twice, since the sink took its time with the next one."""
     desk = Desk(Order.PARTITION)
     sent: list[int] = []
@@ -154,7 +154,7 @@ def test_a_letter_that_was_answered_is_not_late(_lab: Lab) -> None:
 
 
 @simulated(seeds=1)
-def test_a_letter_that_has_arrived_keeps_no_record(_lab: Lab) -> None:
+def test_a_letter_that_has_arrived_keeps_no_record(world: Lab) -> None:  # noqa: ARG001 - its time is used
     """W1: neither until its answer would have been late."""
     desk = Desk(Order.PARTITION)
     over = threading.Event()
@@ -185,7 +185,7 @@ def test_a_letter_that_has_arrived_keeps_no_record(_lab: Lab) -> None:
 
 @simulated(seeds=1)
 def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
-    _lab: Lab,
+    world: Lab,  # noqa: ARG001 - its time is used
 ) -> None:
     """W1: its record is no longer counted, and the wait may be long."""
     desk = Desk(Order.PARTITION)
