@@ -143,7 +143,7 @@ def test_what_runs_under_a_hold_is_said_to_run(lab: Lab) -> None:
 
 
 @pytest.mark.contract("W10", "W6")
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_a_held_partition_that_is_taken_away_is_not_begun(lab: Lab) -> None:
     """W10: a hold does not end with the assignment; its next owner has none, and works."""
     cooperative = {

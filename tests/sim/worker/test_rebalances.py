@@ -66,7 +66,7 @@ def times(handler: Handler) -> dict[tuple[int, int], int]:
 
 @pytest.mark.contract("W4", "W6", "W9")
 @in_both_ways
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
     """W6: nothing leaked, lost or stuck; repeated only what ran at a revocation."""
     for tp in lab.topic("t", 4):
@@ -94,7 +94,7 @@ def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
     """W6: with handlers quicker than the drain nothing is done twice."""
     for tp in lab.topic("t", 4):
@@ -216,8 +216,6 @@ def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -
 @simulated(seeds=1)
 def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
     """W4: they are passed once what stands before them is done, and never earlier."""
-    from kafka import KafkaProducer
-
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")
     writer.init_transactions()
@@ -291,7 +289,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> No
 
 @pytest.mark.contract("W12")
 @in_both_ways
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, protocol: str) -> None:
     """W12: of what was queued, and of partitions whose first record comes meanwhile."""
     for tp in lab.topic("t", 4):

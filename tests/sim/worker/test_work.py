@@ -103,7 +103,7 @@ def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
 
 
 @pytest.mark.contract("W3")
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_unordered_records_wait_for_none_in_front(lab: Lab) -> None:
     """W3: one hangs, another fails again and again; what came with them or later is done."""
     (tp,) = lab.topic("t")
@@ -290,7 +290,7 @@ def test_commits_come_after_so_many_records_or_seconds(
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=2)
+@simulated(seeds=1)
 def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
     """W4: each commits what it has done, and nothing of the other."""
     lab.topic("t", 4, records=5)
