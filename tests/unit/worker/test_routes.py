@@ -1,26 +1,24 @@
-"""Handlers by topic in one worker."""
+"""Which handlers and lifespans are taken, and which handler a topic has."""
 
+import contextlib
+import multiprocessing
 import re
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
 
 import safeconsumer
 from safeconsumer import (
-    NoHandlerError,
     Pump,
-    RecordFailedError,
     SafeConsumer,
     Worker,
     WorkerSettingError,
-    events,
 )
+from safeconsumer.worker.executors.lifespan import check_lifespan
 from safeconsumer.worker.routes import chosen
-from tests.broker.worker.handlers import AsyncRecording, BatchRecording, Recording
 from tests.harness.kafka.offline import offline
-from tests.harness.waiting import wait_for
-from tests.harness.worker.lab import Lab
 
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
@@ -85,68 +83,6 @@ def test_coroutine_functions_and_others_do_not_mix() -> None:
         chosen(None, {"a": awaits, "b": first}, "asyncio")
 
 
-@pytest.mark.parametrize("executor", ["thread", "asyncio", "process", "foreign"])
-@pytest.mark.any_broker
-def test_each_topic_has_its_handler(lab: Lab, executor: str, tmp_path: Any) -> None:  # noqa: ANN401
-    """In every executor."""
-    kind = AsyncRecording if executor == "asyncio" else Recording
-    folders = [tmp_path / name for name in ("named", "others")]
-    for folder in folders:
-        folder.mkdir()
-    named, others = map(kind, folders)
-    topic = lab.new_topic(partitions=1)
-    lab.produce({0: [""] * 3})
-    other = lab.other_topic()
-    lab.producer.send(other, value=b"").get(30)
-    consumer = lab.groupless()
-    consumer.subscribe([topic, other])
-    with ThreadPoolExecutor(2) as pool:
-        running = lab.run(
-            None,  # type: ignore[arg-type]  # by topic
-            consumer,
-            handlers={"re:.*": others, topic: named},
-            executor=pool if executor == "foreign" else executor,
-            concurrency=2,
-        )
-        running.wait_done(4)
-        running.end()
-    assert [len(one.traces()) for one in (named, others)] == [3, 1]
-
-
-@pytest.mark.any_broker
-def test_a_batch_is_of_one_topic(lab: Lab, tmp_path: Any) -> None:  # noqa: ANN401
-    """It is of one partition."""
-    topic = lab.new_topic(partitions=1)
-    lab.produce({0: [""] * 9})
-    handler = BatchRecording(tmp_path)
-    running = lab.run(None, handlers={topic: handler}, batch=5)  # type: ignore[arg-type]  # by topic
-    running.wait_done(9)
-    running.end()
-    assert handler.offsets() == {0: list(range(9))}
-
-
-@pytest.mark.any_broker
-def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
-    """W7: at once, with what says which entries there are; nothing is passed over."""
-    name = f"{lab.new_topic(partitions=1)}-later"
-    consumer = lab.groupless(metadata_max_age_ms=300)
-    consumer.subscribe(pattern=re.escape(name))
-    running = lab.run(None, consumer, handlers={f"re:{name}x.*": first})  # type: ignore[arg-type]  # by topic
-    wait_for(
-        lambda: any(type(e) is events.NothingConsumed for e in running.events),
-        "it to have looked for topics",
-    )
-    lab.broker.create_topic(name, 1)
-    lab.topic = name
-    lab.produce({0: ["v"]})
-    running.wait_end()
-    assert isinstance(running.error, RecordFailedError)
-    cause = running.error.__cause__
-    assert isinstance(cause, NoHandlerError)
-    assert f"re:{name}x" in str(cause)
-    assert lab.committed() == {0: 0}
-
-
 def test_stocks_consumer_is_refused_in_words() -> None:
     """And so is the class instead of a consumer."""
     from kafka import KafkaConsumer  # noqa: PLC0415
@@ -178,3 +114,29 @@ def test_every_error_of_a_worker_is_at_the_root() -> None:
         pytest.raises(safeconsumer.HookTypeError),
     ):
         Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it
+
+
+def test_kinds_that_do_not_fit_are_refused() -> None:
+    """At construction, with what would do."""
+
+    def generator() -> Iterator[None]:
+        yield
+
+    async def async_generator() -> AsyncIterator[None]:
+        yield
+
+    wrong: Any
+    for wrong in (generator, async_generator):
+        with pytest.raises(WorkerSettingError, match="decorate it"):
+            check_lifespan(wrong, "thread")
+    with pytest.raises(WorkerSettingError, match="must be callable"):
+        check_lifespan(contextlib.nullcontext(), "thread")  # type: ignore[arg-type]
+    with pytest.raises(WorkerSettingError, match="cannot be imported"):
+        check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
+    context = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(1, mp_context=context) as pool,
+        pytest.raises(WorkerSettingError, match="initializer"),
+    ):
+        check_lifespan(contextlib.nullcontext, pool)
+    check_lifespan(None, "thread")

@@ -1,19 +1,14 @@
 """How fast records begin, and how many handlers a topic may have at a time."""
 
-import threading
-import time
 from typing import Any
 
 import pytest
 
-from safeconsumer import StopWorker, WorkerSettingError
+from safeconsumer import WorkerSettingError
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Order, Outcome, Task, record_at
 from safeconsumer.worker.throttle import PerTopic
-from tests.broker.worker.handlers import AsyncBatchRecording, BatchRecording, Recording
-from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import Desk
-from tests.harness.worker.lab import Lab
 
 MANY = {"key": lambda record: record.offset, "quantum": 1}
 
@@ -27,9 +22,6 @@ def _claimed(desk: Desk) -> list[Task]:
 
 def _done(desk: Desk, *tasks: Task) -> None:
     desk.schedule.complete([all_done(one, 0.0) for one in tasks])
-
-
-# ------------------------------------------------------------ records per second
 
 
 @pytest.mark.parametrize("order", list(Order))
@@ -94,9 +86,6 @@ def test_a_retry_is_counted_too() -> None:
     assert desk.work() == []
     desk.pass_time(1.0)
     assert desk.work() == [0]
-
-
-# ------------------------------------------------------------ handlers per topic
 
 
 @pytest.mark.parametrize("most", [{"orders": 2}, {"re:ord.*": 2, "re:.*": 9}])
@@ -170,91 +159,3 @@ def test_impossible_places_are_refused(most: Any) -> None:  # noqa: ANN401
     """With the reason."""
     with pytest.raises(WorkerSettingError):
         PerTopic(most)
-
-
-# ------------------------------------------------------------ in a worker
-
-
-@pytest.mark.embedded_suffices
-def test_a_worker_keeps_to_its_limits(lab: Lab) -> None:
-    """Two of eight handlers on the topic, and no more; and every record in the end."""
-    lab.new_topic(partitions=4)
-    lab.produce({number: ["v"] * 10 for number in range(4)})
-    places, pair = threading.BoundedSemaphore(2), threading.Barrier(2)
-    met = threading.Event()
-
-    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-        assert places.acquire(blocking=False), "a third one"
-        if not met.is_set():
-            pair.wait(20)
-            met.set()
-        places.release()
-
-    settings: dict[str, Any] = {"topic_concurrency": {lab.topic: 2}, "rate": 200.0}
-    running = lab.run(handle, **settings)
-    running.wait_done(40)
-    assert running.end().done == 40
-    assert running.worker.stats().retries == 0
-
-
-@pytest.mark.embedded_suffices
-def test_a_worker_gathers_a_batch_of_several_polls(lab: Lab) -> None:
-    """It waits until there are enough, and with fewer until the time is over."""
-    lab.new_topic(partitions=1)
-    sizes: list[int] = []
-    settings: dict[str, Any] = {"batch": 4, "batch_within": 60.0, "order": "key"}
-    running = lab.run(lambda records, _context: sizes.append(len(records)), **settings)
-    held, queue = running.worker._engine.held, running.worker._schedule.queue
-    for count in (1, 2, 3):
-        lab.produce({0: ["v"]}, key=lambda _: b"k")
-        wait_for(lambda count=count: held.records == count, "the record")
-    assert not sizes
-    lab.produce({0: ["v"] * 3})
-    running.wait_done(4)
-    wait_for(lambda: held.records == 2, "the last two")
-    assert sizes == [4]
-    queue.clock = lambda: time.monotonic() + 60.0
-    running.wait_done(6)
-    assert sizes == [4, 2]
-    running.end()
-
-
-@pytest.mark.embedded_suffices
-@pytest.mark.parametrize("executor", ["thread", "asyncio", "process"])
-def test_a_worker_that_stops_waits_for_no_batch(
-    lab: Lab, recording: Recording, executor: str
-) -> None:
-    """W8: what waits for more is not begun, not committed past, and comes again."""
-    lab.new_topic(partitions=1)
-    handle: Any = AsyncBatchRecording if executor == "asyncio" else BatchRecording
-    settings: dict[str, Any] = {"batch": 4, "batch_within": 3600.0}
-    running = lab.run(handle(recording.folder), executor=executor, **settings)
-    held = running.worker._engine.held
-    lab.produce({0: ["v"] * 2})
-    wait_for(lambda: held.records == 2, "the records")
-    report = running.end()
-    assert (report.done, report.dropped, report.given_up) == (0, 2, 0)
-    assert report.seconds < 10
-    assert (recording.traces(), lab.committed()) == ([], {0: 0})
-
-
-@pytest.mark.embedded_suffices
-def test_a_batch_that_waits_for_more_goes_when_its_handler_stops_the_worker(
-    lab: Lab,
-) -> None:
-    """W8: as with any other stop; the partition that waits has begun nothing."""
-    lab.new_topic(partitions=2)
-    sizes: list[int] = []
-
-    def handle(records: list[Any], _context: object) -> None:
-        sizes.append(len(records))
-        raise StopWorker
-
-    running = lab.run(handle, batch=4, batch_within=3600.0)
-    held = running.worker._engine.held
-    lab.produce({0: ["v"] * 2})
-    wait_for(lambda: held.records == 2, "what waits")
-    lab.produce({1: ["v"] * 4})
-    running.wait_end()
-    assert sizes == [4]
-    assert lab.committed() == {0: 0, 1: 0}
