@@ -155,6 +155,7 @@ def test_a_record_delivered_while_held_is_found(
     assert {name for name, _ in violations(tmp_path)} == {"A1"}
 
 
+@pytest.mark.contract("S5")
 @pytest.mark.any_broker
 def test_two_groups_of_real_consumers_are_judged_apart(
     clients: Clients, tmp_path: Path

@@ -91,6 +91,7 @@ def test_a_pattern_and_a_partition(team: Team) -> None:
     poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
+@pytest.mark.contract("G6")
 def test_it_ends_by_itself(team: Team) -> None:
     """After its time and the skew; its neighbours never stop."""
     consumer = team.subscribed()
