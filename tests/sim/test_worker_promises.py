@@ -1,20 +1,45 @@
 """What a worker promises, in virtual time: bounds, ends of records, drains, holds."""
 
+import threading
 from collections import Counter
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
-from safeconsumer import Drain, Limits, Pause, Retry
+from safeconsumer import Drain, Limits, Pause, Retry, SafeConsumer, Worker
 from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.worker import DeadLetter, RecordFailedError
 from safeconsumer.worker.loop import BACKPRESSURE
-from tests.sim.lab import Lab
+from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.test_worker import Working
 
 SMALL = {"max_poll_records": 5}
+
+
+class Working:
+    """A worker that runs in a thread of its own, and its report, or what it raised."""
+
+    def __init__(self, lab: Lab, handler: Any, **options: Any) -> None:  # noqa: ANN401 - a Worker's own
+        settings = options.pop("settings", {})
+        self.consumer = SafeConsumer("t", **lab.settings(group_id=GROUP, **settings))
+        self.worker = Worker(self.consumer, handler, **options)
+        self.error: Exception | None = None
+        self._reports: list[Any] = []
+        self._thread = threading.Thread(target=self._run, name="worker")
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._reports.append(self.worker.run())
+        except Exception as error:  # noqa: BLE001 - a test asks for it
+            self.error = error
+
+    def stop(self) -> Any:  # noqa: ANN401 - the report
+        """Stop it, and return its report."""
+        self.worker.stop()
+        self._thread.join()
+        return self._reports[0]
 
 
 class Handled:
@@ -44,7 +69,7 @@ def test_what_is_held_is_bounded_by_a_hold_of_its_own(lab: Lab) -> None:
     """W1: no more than the limit; W9: others' holds stay, and lift none of it."""
     partitions = lab.topic("t", 2, records=60)
     handled = Handled(lab, 5.0)
-    run = Working(lab, handled, "t", settings=SMALL, limits=Limits(records=40))
+    run = Working(lab, handled, settings=SMALL, limits=Limits(records=40))
     lab.until(lambda: BACKPRESSURE in owners(run))
     run.consumer.pause(partitions[0])
     run.consumer.resume(*partitions)
@@ -85,7 +110,6 @@ def test_each_record_ends_once(lab: Lab) -> None:
     run = Working(
         lab,
         handle,
-        "t",
         retry=Retry(attempts=3, first=10.0, factor=2.0, jitter=False),
         dead_letter=DeadLetter(producer, "letters", max_ratio=None),
         drain=Drain(shutdown=5.0),
@@ -114,7 +138,7 @@ def test_nothing_is_committed_past_what_failed_for_good(lab: Lab) -> None:
         if record.offset == 2:
             raise ValueError
 
-    run = Working(lab, handle, "t", retry=Retry(attempts=2, first=1.0))
+    run = Working(lab, handle, retry=Retry(attempts=2, first=1.0))
     lab.until(lambda: run.error is not None, 60)
     assert isinstance(run.error, RecordFailedError)
     assert isinstance(run.error.__cause__, ValueError)
@@ -130,11 +154,11 @@ def test_a_join_waits_for_what_runs(
     """W6: up to its deadline, and commits what is done; what is lost is dropped."""
     partitions = lab.topic("t", 2, records=1)
     handled = Handled(lab, seconds)
-    first = Working(lab, handled, "t", drain=Drain(revoke=10.0))
+    first = Working(lab, handled, drain=Drain(revoke=10.0))
     lab.until(lambda: len(handled.began) == 2)
     began = lab.now
     generation = lab.generation()
-    second = Working(lab, handled, "t", drain=Drain(revoke=10.0))
+    second = Working(lab, handled, drain=Drain(revoke=10.0))
     lab.until(lambda: lab.generation() > generation, what="a new generation")
     assert lab.now - began <= 14.0  # a heartbeat says so, within 3 s
     committed = {lab.committed(tp) for tp in partitions}
@@ -156,7 +180,7 @@ def test_stop_takes_a_bounded_time(lab: Lab, *, is_answered: bool) -> None:
     def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
         lab.sleep(3600 if record.offset else 0)
 
-    run = Working(lab, handle, "t", drain=Drain(shutdown=4.0))
+    run = Working(lab, handle, drain=Drain(shutdown=4.0))
     lab.until(lambda: lab.committed(tp) == 1)
     if not is_answered:
         lab.cluster.fail("*", is_held=True)
@@ -173,7 +197,7 @@ def test_no_handler_begins_under_a_hold(lab: Lab) -> None:
     """W10: what is queued waits in its place, and comes first after the resume."""
     held, flowing = lab.topic("t", 2, records=50)
     handled = Handled(lab, 1.0)
-    run = Working(lab, handled, "t")
+    run = Working(lab, handled)
     lab.until(lambda: run.worker.stats().done >= 10)
     run.consumer.pause(held, owner="ops")
     since = lab.now
@@ -204,7 +228,7 @@ def test_a_handler_pauses_for_a_time(lab: Lab, scope: Any) -> None:  # noqa: ANN
             paused.append(lab.now)
             raise Pause(30.0, scope, "the bank is down")
 
-    run = Working(lab, handle, "t")
+    run = Working(lab, handle)
     lab.until(lambda: OUTAGE in owners(run))
     (hold,) = run.consumer.holds()
     assert hold.reason == "the bank is down"

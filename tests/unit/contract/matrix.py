@@ -63,14 +63,15 @@ def proofs() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        for name, ids in _marked(tree):
+        for name, ids in marked(tree):
             for one in ids:
                 test = f"{file.relative_to(ROOT).as_posix()}::{name}"
                 found.setdefault(one, []).append(test)
     return found
 
 
-def _marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the tests of a file that prove something by day, each with its ids."""
     if _is_for_the_night(tree):
         return
     for node in tree.body:

@@ -1,5 +1,6 @@
 """Every promise of the contract has a test that is marked as its proof."""
 
+import ast
 import re
 
 from tests.unit.contract import matrix
@@ -19,14 +20,26 @@ def test_an_exception_has_another_proof() -> None:
         assert matrix.proofs_in(tier, one), (one, tier)
 
 
+MARKED = """
+@pytest.mark.contract("P1", "P2")
+def test_that_proves(): ...
+
+@pytest.mark.nightly
+@pytest.mark.contract("P1")
+def test_of_the_night(): ...
+
+@pytest.mark.contract("P1")
+@pytest.mark.xfail(strict=True)
+def test_that_fails(): ...
+"""
+
+
 def test_what_fails_and_what_waits_for_the_night_is_no_proof() -> None:
-    """These two name promises, and would be all that some have."""
-    proved = {test for tests in matrix.proofs().values() for test in tests}
-    of_the_night = "test_churn.py::test_a_churn_of_workers_breaks_no_promise"
-    failing = (
-        "test_worker.py::test_a_partition_that_flows_waits_for_none_that_is_blocked"
-    )
-    assert not [one for one in proved if one.endswith((of_the_night, failing))]
+    """A mark on each test, or on the whole file."""
+    found = dict(matrix.marked(ast.parse(MARKED)))
+    assert found == {"test_that_proves": ["P1", "P2"]}
+    whole = "pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]" + MARKED
+    assert not dict(matrix.marked(ast.parse(whole)))
 
 
 def test_what_is_measured_says_how() -> None:
