@@ -1,5 +1,7 @@
 """Holds of a group reach every member, and those that come later."""
 
+from collections import Counter
+
 import pytest
 from kafka import KafkaProducer
 
@@ -258,3 +260,45 @@ def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:
     assert operator.quietness().is_reached
     a.stop()
     b.stop()
+
+
+@simulated(seeds=2)
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab: Lab) -> None:
+    """One idle fetch at a time, one report each interval, and metadata now and then."""
+    Operator(lab)
+    lab.topic("t", 4)
+    a = member(lab, "a")
+    a.owns(4)
+    lab.sleep(10)
+    since = len(lab.cluster.requests)
+    lab.sleep(60)
+    asked = Counter(
+        one.api
+        for one in [*lab.cluster.requests][since:]
+        if one.client_id == "a-control"
+    )
+    assert asked.keys() <= {"Fetch", "Produce", "Metadata", "DescribeConfigs"}
+    assert 19 <= asked["Produce"] <= 21  # status_interval is 3 s
+    assert asked["Fetch"] <= 121  # fetch_max_wait_ms is 500
+    a.stop()
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=2)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_closing_takes_no_longer_than_it_was_given(
+    lab: Lab, *, is_answered: bool
+) -> None:
+    """Its threads, its clients and leaving the group share one deadline."""
+    Operator(lab)
+    lab.topic("t", 4)
+    consumer = SafeConsumer("t", **lab.settings(group_id=GROUP, control=CONTROL))
+    while not consumer.assignment():
+        consumer.poll(100)
+    if not is_answered:
+        lab.cluster.fail("*", is_held=True)
+    began = lab.now
+    consumer.close(autocommit=False, timeout_ms=500)
+    assert lab.now - began <= 0.6
+    lab.sleep(60)
+    assert lab.running() == []
