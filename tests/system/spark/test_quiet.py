@@ -17,7 +17,8 @@ from safeconsumer.group.report_wire import STREAM, decode_report, encode_report
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.state import LedgerState
-from safeconsumer.spark import Controller, reporting
+from safeconsumer.spark import Controller
+from safeconsumer.spark import reporting as reports
 from safeconsumer.spark.activity import Watched, query_name
 from safeconsumer.spark.hold_file import HoldFile
 from safeconsumer.spark.options import SourceOptions
@@ -142,9 +143,10 @@ def test_many_plans_that_are_made_do_not_make_reports_late(
         return report(one, state, 0.0)
 
     monkeypatch.setattr(StreamReport, "report", waited)
-    monkeypatch.setattr(reporting, "time", SimpleNamespace(monotonic=clock))
+    played = SimpleNamespace(monotonic=clock, time=clock)
+    monkeypatch.setattr(reports, "time", played)
     told = list(_reports([lab.made for lab in labs], None))
-    assert (len(told), sum(waits)) == (40, reporting._DECISION_SECONDS)
+    assert (len(told), sum(waits)) == (40, reports._DECISION_SECONDS)
 
 
 def test_a_stream_whose_report_is_not_made_keeps_back_no_other() -> None:
