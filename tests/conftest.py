@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,5 +137,8 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and not report.skipped:
         broker = getattr(item, "funcargs", {}).get("kafka_broker")
         if hasattr(broker, "heal"):
-            broker.heal()
+            from safeconsumer.testing.errors import BrokerCommandError  # noqa: PLC0415
+
+            with suppress(BrokerCommandError):  # the test has stopped it
+                broker.heal()
     return report

@@ -197,16 +197,29 @@ def test_a_test_that_fails_leaves_no_fault_to_the_next(
     broker: EmbeddedBroker, *, has_failed: bool
 ) -> None:
     """One that failed between down() and up() let 24 others fail behind it."""
+    broker.down()
+    reported(broker, has_failed=has_failed)
+    assert is_up(broker) == has_failed
+    broker.heal()
+
+
+def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
+    """Healing it raised, and pytest ended with an INTERNALERROR instead of the failure."""
+    with EmbeddedBroker() as broker:
+        pass
+    reported(broker, has_failed=True)
+
+
+def reported(broker: EmbeddedBroker, *, has_failed: bool) -> None:
+    """Do what is done when a test has ended that used a broker."""
     item = SimpleNamespace(funcargs={"kafka_broker": broker})
     call = SimpleNamespace(excinfo=AssertionError() if has_failed else None)
     report: Any = SimpleNamespace(skipped=False)
     hook = conftest.pytest_runtest_makereport(cast("Any", item), cast("Any", call))
-    broker.down()
     next(hook)
-    with pytest.raises(StopIteration):
+    with pytest.raises(StopIteration) as ended:
         hook.send(report)
-    assert is_up(broker) == has_failed
-    broker.heal()
+    assert ended.value.value is report
 
 
 def is_up(broker: EmbeddedBroker) -> bool:
