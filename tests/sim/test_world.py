@@ -273,6 +273,14 @@ def test_threads_have_names_numbers_and_an_end() -> None:
     assert run(main) == [False, ("one", True, True), (True, True), (False, False)]
 
 
+def test_a_world_leaves_no_thread_behind() -> None:
+    """Of what it runs first Python would make a dummy, and keep it for ever."""
+    before, seen = set(threading.enumerate()), []
+    World().run(lambda: seen.append(threading.current_thread()))
+    assert seen == [threading.main_thread()]
+    assert set(threading.enumerate()) <= before
+
+
 def test_two_loops_of_asyncio_run_beside_each_other() -> None:
     """Each simulated thread has a running loop of its own."""
 
