@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer, TopicPartition
 
-from safeconsumer import Drain, Limits, Pause, Retry, SafeConsumer, Worker
+from safeconsumer import Control, Drain, Limits, Pause, Retry, SafeConsumer, Worker
 from safeconsumer.holds.hold import OUTAGE
 from safeconsumer.worker import DeadLetter, RecordFailedError
 from safeconsumer.worker.loop import BACKPRESSURE
@@ -172,15 +172,22 @@ def test_a_join_waits_for_what_runs(
 
 @pytest.mark.contract("W8")
 @simulated(seeds=2)
+@pytest.mark.parametrize("is_controlled", [False, True])
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_stop_takes_a_bounded_time(lab: Lab, *, is_answered: bool) -> None:
+def test_stop_takes_a_bounded_time(
+    lab: Lab, *, is_answered: bool, is_controlled: bool
+) -> None:
     """W8: two seconds beyond the drain at most, whatever hangs; a later call does nothing."""
     (tp,) = lab.topic("t", records=3)
 
     def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
         lab.sleep(3600 if record.offset else 0)
 
-    run = Working(lab, handle, drain=Drain(shutdown=4.0))
+    control = Control(trust_topic=True, unavailable="run", run_after=0.1)
+    for name in control.topics:
+        lab.topic(name)
+    settings = {"control": control} if is_controlled else {}
+    run = Working(lab, handle, settings=settings, drain=Drain(shutdown=4.0))
     lab.until(lambda: lab.committed(tp) == 1)
     if not is_answered:
         lab.cluster.fail("*", is_held=True)
