@@ -246,6 +246,7 @@ def test_one_that_hangs_at_its_end_is_left_alone(
     HANG.clear()
     report = running.worker.stop()
     assert report is not None
+    assert report.seconds < 0.3 + 2.0 + 1.0
     assert lab.committed() == {0: 3}
 
 
@@ -256,7 +257,7 @@ HANG = threading.Event()
 def hangs_at_its_end() -> Iterator[None]:
     """Wait at the end for what comes late."""
     yield
-    HANG.wait(3600)
+    HANG.wait(60)
 
 
 @pytest.mark.embedded_suffices
@@ -273,7 +274,7 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     @contextlib.contextmanager
     def lifespan() -> Iterator[None]:
         entering.set()
-        assert go_on.wait(3600)
+        assert go_on.wait(60)
         yield
 
     drain = Drain(shutdown=0.3)
@@ -286,16 +287,17 @@ def test_a_worker_can_be_stopped_while_it_is_entered(
     go_on.set()
     assert running.error is None
     assert running.report is not None
+    assert running.report.seconds < 0.3 + 2.0 + 1.0
 
 
 @frozen
 class Entering(Noting):
-    """A lifespan that says that it is being entered, and is not for an hour."""
+    """A lifespan that says that it is being entered, and is not for a minute."""
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[str]:
         self.note("entering")
-        time.sleep(3600)
+        time.sleep(60)
         yield "never"
 
 
@@ -320,6 +322,7 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     running.wait_end()
     assert running.error is None
     assert running.report is not None
+    assert running.report.seconds < 0.3 + 2.0 + 1.0
     assert (running.report.dropped, running.report.given_up) == (1, 0)
     wait_for(
         lambda: set(multiprocessing.active_children()) <= before, "them to be gone"
@@ -341,7 +344,7 @@ def test_one_that_is_entered_after_the_stop_is_left(
     @contextlib.contextmanager
     def lifespan() -> Iterator[None]:
         entering.set()
-        assert go_on.wait(3600)
+        assert go_on.wait(60)
         yield
         left.set()
 

@@ -355,16 +355,11 @@ def test_a_limit_ends_a_drain_early(lab: Lab, tmp_path: Path, executor: str) -> 
     lab.produce({0: ["v"] * 10})
     handle: Callable[..., Any]
     handle = {"asyncio": AsyncSlowAtFive, "process": SlowAtFive}[executor](tmp_path)
-    running = lab.run(
-        handle,
-        executor=executor,
-        handler_timeout=1.0,
-        concurrency=1,
-        drain=Drain(shutdown=3600.0),
-    )
+    running = lab.run(handle, executor=executor, handler_timeout=1.0, concurrency=1)
     calls = tmp_path / "calls"
     wait_for(lambda: calls.exists() and "5 " in calls.read_text(), "it to hang")
     report = running.end()
+    assert report.seconds < 10
     assert (report.done, report.given_up) == (5, 0)
     assert lab.committed() == {0: 5}
 
@@ -382,7 +377,7 @@ def test_a_rebalance_waits_for_a_handler_until_its_limit(
         "handler_timeout": 2.0,
         "on_exhausted": "skip",
         "retry": Retry(attempts=1),
-        "drain": Drain(revoke=140.0),
+        "drain": Drain(revoke=60.0),
     }
     first = lab.run(handle, lab.consumer(max_poll_interval_ms=300_000), **how)
     calls = tmp_path / "calls"
@@ -391,6 +386,8 @@ def test_a_rebalance_waits_for_a_handler_until_its_limit(
     wait_for(second.worker._client.epochs, "the second to get a partition")
     first.end()
     second.end()
+    drained = [one for one in first.events if one.name == "work_drained"]
+    assert all(one.seconds < 10 for one in drained), drained
     assert lab.committed() == {0: 6, 1: 6}
 
 
