@@ -16,7 +16,7 @@ UNKNOWN_MEMBER_ID = 25
 class Working:
     """A worker that runs in a thread of its own, and its report."""
 
-    def __init__(self, lab: Lab, handler: Any, *topics: str, **options: Any) -> None:  # noqa: ANN401 - a Worker's own
+    def __init__(self, lab: Lab, handler: Any, *topics: str, **options: Any) -> None:
         settings = options.pop("settings", {})
         self.consumer = SafeConsumer(
             *topics, **lab.settings(group_id=GROUP, **settings)
@@ -28,7 +28,7 @@ class Working:
         )
         self._thread.start()
 
-    def stop(self) -> Any:  # noqa: ANN401 - the report
+    def stop(self) -> Any:
         """Stop it, and return its report."""
         self.worker.stop()
         self._thread.join()
@@ -45,7 +45,7 @@ def test_a_worker_that_joins_takes_over_what_is_not_done(
     partitions = lab.topic("t", 4, records=5)
     handled: list[tuple[int, int]] = []
 
-    def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
+    def handle(record: Any, _: Any) -> None:
         lab.sleep(0.5)
         handled.append((record.partition, record.offset))
 
@@ -66,7 +66,7 @@ def test_what_is_lost_is_given_up_and_comes_again(lab: Lab) -> None:
     (tp,) = lab.topic("t", 1, records=4)
     handled: list[int] = []
 
-    def handle(record: Any, _: Any) -> None:  # noqa: ANN401 - a handler's own
+    def handle(record: Any, _: Any) -> None:
         handled.append(record.offset)
         lab.sleep(1)
 
