@@ -449,40 +449,6 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     assert process.returncode == 0
 
 
-@pytest.mark.embedded_broker
-def test_letters_for_a_silent_broker_take_no_cpu(
-    program: Program,
-    produce: Callable[..., None],
-    kafka_topic: Callable[..., str],
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-) -> None:
-    """kafka-python's producer took a third of a core until the broker answered again."""
-    produce(b"bad", b"bad")
-    process = program.start(
-        "handlers:note",
-        f"--dead-letter={kafka_topic(partitions=1)}",
-        "--retry=attempts=2,first=2s",
-        "--drain=0.1",
-    )
-    program.wait_seen(3)  # the first is a letter by now
-    kafka_broker.down()
-    kafka_broker.freeze()
-    kafka_broker.up()  # it takes connections, and nothing else
-    program.wait_seen(4)
-    began, before = time.monotonic(), cpu_seconds(process.pid)
-    time.sleep(3.0)
-    used = cpu_seconds(process.pid) - before
-    took = time.monotonic() - began
-    process.kill()
-    kafka_broker.heal()
-    assert used < 0.15 * took
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.embedded_suffices
 def test_a_handler_that_exits_has_no_status_of_its_own(
     program: Program, produce: Callable[..., None]
