@@ -136,6 +136,14 @@ def test_a_lock_lets_one_in(seed: int) -> None:
     assert run(main, seed, preempt=0.2) == 60
 
 
+def test_a_world_leaves_no_thread_behind() -> None:
+    """Of what it runs first Python would make a dummy, and keep it for ever."""
+    before, seen = set(threading.enumerate()), []
+    World().run(lambda: seen.append(threading.current_thread()))
+    assert seen == [threading.main_thread()]
+    assert set(threading.enumerate()) <= before
+
+
 def test_a_seed_decides_who_is_next() -> None:
     """Threads that could all run are drawn: the same for one seed, not for all."""
 

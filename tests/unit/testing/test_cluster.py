@@ -109,6 +109,19 @@ def test_a_session_is_told_only_what_is_new() -> None:
     assert lost.error_code == _codes.FETCH_SESSION_ID_NOT_FOUND
 
 
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_who_ends_a_session_asks_only_for_what_it_names(epoch: int) -> None:
+    """A churn took what the old session had for a Fetch of what was held."""
+    cluster, _ = cluster_of()
+    cluster.create_topic("t", 2)
+    client = Client(cluster)
+    first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
+    client.ask(fetch(session=(first.session_id, 1)), 11)
+    client.ask(fetch((0, 0), session=(first.session_id, epoch)), 11)
+    asked = [one.partitions for one in cluster.requests if one.api == "Fetch"]
+    assert asked == [(("t", 0), ("t", 1)), (("t", 0), ("t", 1)), (("t", 0),)]
+
+
 def test_an_idempotent_producer_writes_nothing_twice() -> None:
     """The same batch again has its old offset, and a gap in the numbers is an error."""
     cluster, _ = cluster_of()
