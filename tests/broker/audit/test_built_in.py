@@ -13,8 +13,6 @@ from uuid import uuid4
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
@@ -491,43 +489,6 @@ def ends_of(consumer: SafeConsumer, topic: str) -> dict[TopicPartition, int]:
         [TopicPartition(topic, number) for number in range(2)]
     )
     return ends
-
-
-@pytest.mark.any_broker
-@pytest.mark.parametrize(
-    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
-)
-def test_rebalances_under_load_are_clean(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-    assignor: type,
-) -> None:
-    """Members come and go while some is paused; the fleet's journals agree."""
-    topic, group = filled(clients, 6, 50), uuid4().hex
-
-    def member() -> Any:  # noqa: ANN401 - a consumer
-        return clients.consumer(
-            SafeConsumer,
-            topic,
-            group=group,
-            journal=tmp_path,
-            enable_auto_commit=True,
-            max_poll_records=3,
-            partition_assignment_strategy=[assignor],
-        )
-
-    members = [member()]
-    poll_all(members, lambda: len(members[0].assignment()) == 6)
-    for _ in range(2):
-        members.append(member())
-        members[0].pause(*list(members[0].assignment())[:1])
-        poll_all(members, lambda: all(one.assignment() for one in members))
-    members.pop(0).close()
-    poll_all(members, lambda: sum(len(one.assignment()) for one in members) == 6)
-    found = violations(tmp_path)
-    allowed = {"A6"} if is_embedded(kafka_broker) else set()
-    assert {name for name, _ in found} <= allowed
 
 
 def is_embedded(broker: Any) -> bool:  # noqa: ANN401 - any kind

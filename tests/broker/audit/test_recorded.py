@@ -98,26 +98,6 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
     assert (missing.check, missing.offset) == ("A2", 20)
 
 
-@pytest.mark.embedded_broker
-def test_a_commit_does_not_wait_for_where_a_seek_leads(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
-    """Nor does its client, which leaves out what has no position."""
-    topic = clients.topic(1)
-    raw = clients.consumer(SafeConsumer, group_id=f"g-{topic}")
-    consumer = Recorded(raw, JournalWriter(tmp_path, member="reader", group="g"))
-    consumer.assign([TopicPartition(topic, 0)])
-    consumer.poll(100)
-    with kafka_broker.hold("ListOffsets"):
-        consumer.seek_to_end()
-        began = time.monotonic()
-        consumer.commit_async()
-        assert time.monotonic() - began < 5
-    consumer.close()
-
-
 @pytest.mark.any_broker
 def test_a_real_consumer_keeps_its_promises(
     clients: Clients,
@@ -203,35 +183,6 @@ def test_what_a_client_commits_by_itself_is_not_called_right(
     for check_ in ("A4", "A5", "A6"):
         assert f"{check_}  {topic}:0 of {group}  could not be judged" in done.stdout
     assert "commits by itself, and its journal does not tell what" in done.stdout
-
-
-@pytest.mark.any_broker
-def test_every_way_to_seek_is_written_down(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
-    """A3, A4: back to the beginning and on to the end is no fault of the client."""
-    topic = clients.topic(2)
-    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
-    own = JournalWriter(tmp_path, member="reader")
-    consumer = Recorded(clients.consumer(KafkaConsumer), own)
-    tps = [TopicPartition(topic, number) for number in range(2)]
-    consumer.assign(tps)
-    came(consumer, 40)
-    consumer.seek_to_beginning(tps[0])
-    assert came(consumer, 20) == {tps[0]: list(range(20))}
-    consumer.seek_to_beginning()
-    came(consumer, 40)
-    consumer.seek_to_end()
-    producer = KafkaProducer(**kafka_broker.client_config)
-    consumer.poll(0)  # where the end is, is asked for here
-    poll_until(consumer, lambda: [consumer.position(tp) for tp in tps] == [20, 20])
-    producer.send(topic, b"x", partition=0).get(10)
-    producer.close()
-    assert came(consumer, 1) == {tps[0]: [20]}
-    consumer.close()
-    assert judged([read(own.path)]) == set()
 
 
 @pytest.mark.any_broker

@@ -20,10 +20,10 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.handover import offsets
 from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing.polling import poll_until as poll_all
+from tests.broker.group.wire import Wire
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.polling import poll_until
-from tests.harness.regression.wire import Wire
 from tests.harness.waiting import wait_for
 from tests.sim.reading import Listener
 

@@ -27,8 +27,8 @@ from tests.harness.metrics.fixtures import Maker
 from tests.harness.metrics.scraping import scrape, values
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
+from tests.harness.worker.fake_client import Clock
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
