@@ -1,5 +1,5 @@
 """
-A consumer's requests seen, its responses counted and held back.
+A consumer's requests are counted, and its responses held back.
 
 The order of events is a test's to decide: a response that is held back arrives
 exactly when the test lets it.
@@ -37,7 +37,6 @@ class Wire:
         self._held: set[str] = set()
         self._waiting: list[_Waiting] = []
         self.sent: list[str] = []
-        self.answered: list[tuple[str, Any]] = []
 
     def _tapped(self, request: Any, *args: Any, **named: Any) -> Future:  # noqa: ANN401 - as send()
         name = type(request).__name__.removesuffix("Request")
@@ -49,7 +48,6 @@ class Wire:
         return answer
 
     def _arrived(self, name: str, answer: Future, response: Any) -> None:  # noqa: ANN401 - any response
-        self.answered.append((name, response))
         with self._lock:
             if name in self._held:
                 self._waiting.append(_Waiting(name, answer, response))
@@ -94,13 +92,3 @@ class Wire:
     def count(self, name: str) -> int:
         """Count the requests of this kind that were sent."""
         return self.sent.count(name)
-
-    def bytes_fetched(self) -> int:
-        """Return how many bytes of records came in Fetch responses."""
-        return sum(
-            len(partition.records or b"")
-            for name, response in list(self.answered)
-            if name == "Fetch"
-            for topic in response.responses
-            for partition in topic.partitions
-        )

@@ -60,7 +60,6 @@ class FakeClient:
     One member of a group of two; the other takes what this one does not have.
 
     Attributes:
-        begun_at_end: is told of a position without a committed offset.
         judge: is told of each commit that the broker accepts, before it applies it.
     """
 
@@ -75,10 +74,8 @@ class FakeClient:
         self.others = Others(self.ledger)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
-        self._began: dict[TopicPartition, int] = {}
         self.committed = {} if latest else dict.fromkeys(EVERY, 0)
         self.resets: dict[TopicPartition, int] = {}
-        self.begun_at_end: Callable[[TopicPartition, int], None] = lambda _tp, _at: None
         self.generation = 0
         self.losses = 0
         self.wanted: frozenset[TopicPartition] = frozenset()
@@ -91,7 +88,6 @@ class FakeClient:
         self.pending: list[Pending] = []
         self.refuses = False
         self.judge: Callable[[TopicPartition, int], None] = lambda _tp, _offset: None
-        self.moved: Callable[[TopicPartition, int], None] = lambda _tp, _offset: None
         self.delivered: list[tuple[TopicPartition, int, int]] = []
         self.polls: list[float] = []
 
@@ -136,16 +132,6 @@ class FakeClient:
         self._is_lost = True
         self.needs_join = True
 
-    def other_works(self, tp: TopicPartition, count: int) -> None:
-        """Let the other member finish records of a partition that it owns."""
-        theirs = self._is_lost or tp not in self.positions
-        if theirs and self._second_round is None and self._joining is None:
-            self.committed[tp] = self._first_position(tp)
-            for _ in range(count):
-                if self.committed[tp] < self.log[tp]:
-                    self.moved(tp, self.committed[tp])
-                    self.committed[tp] += 1
-
     def _join(self) -> None:
         if self._joining is None:
             if self._ask is not None:
@@ -179,19 +165,9 @@ class FakeClient:
             tp: self.positions.get(tp, self._first_position(tp))
             for tp in sorted(wanted)
         }
-        self._began = {
-            tp: self._began.get(tp, position) for tp, position in self.positions.items()
-        }
 
     def _first_position(self, tp: TopicPartition) -> int:
-        if tp in self.committed:
-            return self.committed[tp]
-        self.begun_at_end(tp, self.log[tp])
-        return self.log[tp]
-
-    def ran(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Return from where to where each partition owned was read within its ownership."""
-        return {tp: (self._began[tp], at) for tp, at in self.positions.items()}
+        return self.committed.get(tp, self.log[tp])
 
     # ------------------------------------------------------------ the client
 
@@ -286,13 +262,16 @@ class FakeClient:
         pending, self.pending = self.pending, []
         for one in pending:
             try:
-                if self.refuses:
-                    raise KafkaTimeoutError
-                self._apply_commit(one.marks, one.generation)
+                self._answer(one)
             except (KafkaTimeoutError, CommitFailedError) as error:
                 one.then(error)
             else:
                 one.then(None)
+
+    def _answer(self, one: Pending) -> None:
+        if self.refuses:
+            raise KafkaTimeoutError
+        self._apply_commit(one.marks, one.generation)
 
     def _apply_commit(
         self, marks: Mapping[TopicPartition, Watermark], generation: int
