@@ -22,11 +22,11 @@ from safeconsumer._kafka.handover.envelope import Direction
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import read
 from safeconsumer.testing.polling import poll_until as poll_all
+from tests.broker.group.wire import Wire
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.members import has_positions
 from tests.harness.polling import poll_until
-from tests.harness.regression.wire import Wire
 
 ASSIGNORS = [
     RangePartitionAssignor,

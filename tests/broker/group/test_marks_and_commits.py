@@ -7,7 +7,6 @@ before.
 """
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -17,14 +16,14 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import NoOffsetForPartitionError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import BlockingCallInListenerError, SafeConsumer
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.handover import offsets
 from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing.polling import poll_until as poll_all
+from tests.broker.group.wire import Wire
 from tests.harness.group.team import Team
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.polling import poll_until
-from tests.harness.regression.wire import Wire
 from tests.harness.waiting import wait_for
 from tests.sim.reading import Listener
 
@@ -32,10 +31,6 @@ any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
 
 A = TopicPartition("orders", 0)
-
-# Seconds. A pause waits 2 at most for its mark; what does not wait takes none.
-AT_ONCE = 0.5
-WAITS_ONCE = 3.5
 
 
 @pytest.fixture
@@ -80,35 +75,6 @@ def stored(team: Team, tp: TopicPartition) -> tuple[int | None, bool]:
 
 def at(offset: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(offset, "", -1)
-
-
-def seconds_of(call: Any) -> float:  # noqa: ANN401 - a function
-    begun = time.monotonic()
-    call()
-    return time.monotonic() - begun
-
-
-@any_broker
-def test_a_mark_waits_for_commits_in_flight(team: Team) -> None:
-    """
-    It is not written over them with what was committed before.
-
-    1. 2 is committed. 2. ``commit_async(4)``; the broker has it, its answer is on the
-    way. 3. ``pause``: what is known to be committed is 2 still.
-    """
-    consumer, (first, *_) = joined(team), team.partitions
-    consumer.commit({first: at(2)})
-    wire = Wire(consumer)
-    wire.hold("OffsetCommit")
-    consumer.commit_async({first: at(4)})
-    wire.wait_held("OffsetCommit")
-    pausing = threading.Thread(target=consumer.pause, args=(first,))
-    pausing.start()
-    pausing.join(AT_ONCE)  # it waits; without the cure it has written by now
-    wire.release("OffsetCommit")
-    pausing.join(20)
-    poll_until(consumer, lambda: stored(team, first)[1])
-    assert stored(team, first) == (4, True)
 
 
 @any_broker
@@ -237,20 +203,6 @@ def test_a_seek_before_the_reset_is_answered_is_where_reading_begins(
     assert {stored(team, tp)[0] for tp in team.partitions} == {1}
 
 
-@embedded_broker
-def test_a_coordinator_that_says_nothing_costs_one_wait(team: Team) -> None:
-    """Not one for each pause, resume and poll; the mark is written in the end."""
-    consumer, (first, second, *_) = joined(team), team.partitions
-    with team.broker.hold("OffsetFetch"), team.broker.hold("OffsetCommit"):
-        assert seconds_of(lambda: consumer.pause(first)) < WAITS_ONCE
-        assert seconds_of(lambda: consumer.pause(second)) < AT_ONCE
-        assert seconds_of(lambda: consumer.resume(second)) < AT_ONCE
-        for _ in range(3):
-            assert seconds_of(lambda: consumer.poll(0)) < AT_ONCE
-    poll_until(consumer, lambda: stored(team, first)[1])
-    assert not stored(team, second)[1]
-
-
 @any_broker
 def test_a_pause_in_a_listener_is_handed_over_by_that_join(team: Team) -> None:
     """It is written once the listener has returned, before the member joins."""
@@ -313,36 +265,6 @@ def test_a_commit_is_answered_while_a_poll_looks_for_marks(
     consumer.pause(*consumer.assignment())
     consumer.poll(0)
     assert len(looked) >= 5
-
-
-@any_broker
-def test_a_producer_is_given_nothing_while_a_mark_is_on_its_way(team: Team) -> None:
-    """
-    Its transaction has a connection of its own and could be quicker.
-
-    The mark, of an older offset, would then be written over what it committed.
-    """
-    consumer, (first, second, *_) = joined(team), team.partitions
-    wire = Wire(consumer)
-    wire.hold("OffsetCommit")
-    pausing = threading.Thread(target=consumer.pause, args=(first,))
-    pausing.start()
-    wire.wait_held("OffsetCommit")
-    given: list[object] = []
-    giving = threading.Thread(
-        target=lambda: given.append(consumer.marked_offsets({first: at(4)}))
-    )
-    giving.start()
-    giving.join(AT_ONCE)
-    assert giving.is_alive()
-    assert consumer.marked_offsets({second: at(4)}) == {second: at(4)}
-    with pytest.raises(BlockingCallInListenerError):
-        consumer._manager.run(consumer.marked_offsets, {first: at(4)})
-    wire.release("OffsetCommit")
-    giving.join(20)
-    pausing.join(20)
-    assert len(given) == 1
-    assert stored(team, first) == (0, True)
 
 
 @any_broker

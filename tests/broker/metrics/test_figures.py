@@ -27,8 +27,8 @@ from tests.harness.metrics.fixtures import Maker
 from tests.harness.metrics.scraping import scrape, values
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
+from tests.harness.worker.fake_client import Clock
 from tests.harness.worker.lab import Lab
-from tests.harness.worker.model.client import Clock
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
@@ -283,12 +283,10 @@ def test_a_scrape_while_poll_blocks(safe: Maker) -> None:
     consumer = safe()
     assigned(consumer, A)
     consumer.pause(A)
-    polling = threading.Thread(target=consumer.poll, args=(60_000,))
+    polling = threading.Thread(target=consumer.poll, args=(3_600_000,))
     with serve(0, consumer, is_labelled=False) as server:
         polling.start()
-        began = time.monotonic()
         text = scrape(server.port)
-        assert time.monotonic() - began < 30
         assert polling.is_alive()
         consumer.close(autocommit=False, timeout_ms=0)
     polling.join(10)
