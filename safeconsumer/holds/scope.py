@@ -85,6 +85,7 @@ class Pattern:
     Two are equal if their expressions have the same text. The expression is asked once
     about a topic name and the answer is remembered. A name about which the expression
     raises counts as covered: a held topic must not flow because the answer is missing.
+    It is asked about again, until :meth:`assume_match` says that this was reported.
     """
 
     text: str
@@ -103,7 +104,6 @@ class Pattern:
         try:
             return self.ask(topic)
         except Exception:  # noqa: BLE001 - whatever it raises
-            self.assume_match(topic)
             return True
 
     def ask(self, topic: str) -> bool:
