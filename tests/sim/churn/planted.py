@@ -44,7 +44,7 @@ def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
     def forgetful(self: LedgerSubscription, *given: object, **more: object) -> None:
         before = set(self.assignment)
         apply(self, *given, **more)
-        owners = {hold.owner for hold in self.ledger.view().state}
+        owners = {hold.owner for hold in self.ledger.view().holds}
         for tp in before - set(self.assignment):
             scope = partition(tp.topic, tp.partition)
             self.ledger.remove((scope, owner) for owner in owners)
