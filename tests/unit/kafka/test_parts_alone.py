@@ -16,6 +16,7 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Partition
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.offline import offline, silent_broker
 
@@ -75,10 +76,10 @@ def test_a_fetcher_and_a_subscription(
 def test_our_subscription_keeps_a_pause_with_upstreams_fetcher(
     client: KafkaNetClient,
 ) -> None:
-    """Away and back."""
+    """Away and back, of a strict hold."""
     state = LedgerSubscription()
     pair = Consumer(Fetcher(client, state), state)
-    state.pause(A)
+    state.ledger.place((Partition(A.topic, A.partition),), owner="app")
     state.assign_from_user([B])
     assert set(state.paused_partitions()) == set()
     state.assign_from_user([A, B])
