@@ -12,8 +12,8 @@ from kafka.errors import IllegalStateError
 from safeconsumer import (
     ControlSettingError,
     HoldSettingError,
-    Lifetime,
     IllegalTargetError,
+    Lifetime,
     NotConsumedError,
     SafeConsumer,
     SafeConsumerError,
