@@ -153,6 +153,20 @@ class PauseLedger:
             self._settle(shows=True)
         return self._view
 
+    def peek(self) -> View:
+        """
+        Return what was applied last; it takes no lock, and lets nothing expire.
+
+        For who only counts: while another thread changes something, holds and gates may
+        be of before and after.
+        """
+        holds, closed, assigned = self._holds, self._gates.closed(), self._assigned
+        owned = [tp for partitions in assigned.values() for tp in partitions]
+        quiet = holds.covered(owned) if holds else set()
+        if closed:
+            quiet.update(tp for tp in owned if tp in closed)
+        return View(holds, assigned, closed, frozenset(quiet))
+
     def wake(self) -> None:
         """Wake the threads that wait for a change of the quiet partitions."""
         for wake in self.wakers:
@@ -568,13 +582,7 @@ class PauseLedger:
         put(told)
 
     def _show(self) -> None:
-        holds, gates, owned = self._holds, self._gates, self._ownership.epochs
-        closed = gates.closed()
-        quiet = holds.covered(owned) if holds else set()
-        if closed:
-            quiet.update(tp for tp in owned if tp in closed)
-        view = View(holds, self._assigned, closed, frozenset(quiet))
-        self._view, self._is_stale = view, False
+        self._view, self._is_stale = self.peek(), False
 
     def _is_quiet(self, tp: TopicPartition) -> bool:
         return (

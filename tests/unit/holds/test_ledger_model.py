@@ -1,29 +1,24 @@
 """The ledger against what the contract says, over random histories."""
 
-import math
 from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer import events
-from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, HoldKey, Lifetime
 from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Scope, TopicPartition
-from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import LedgerLab, handed
 from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish
 from tests.unit.holds.strategies import (
     PARTITIONS,
     assignments,
-    holds,
-    keys,
     known_scopes,
     lifetimes,
     limits,
     owners,
-    quick,
     reasons,
     single_scopes,
 )

@@ -117,7 +117,7 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
         if is_locked(lab.ledger):
             lab.clock.on_look = None
             other.start()
-            while not lab.ledger._queue or len(lab.ledger._queue) < 2:  # noqa: PLR2004 - both
+            while not lab.ledger._queue or len(lab.ledger._queue) < 2:
                 waiting.wait(0)
 
     lab.ledger.lookers.append(look)
