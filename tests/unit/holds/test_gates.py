@@ -36,6 +36,14 @@ def again(lab: LedgerLab) -> None:
     lab.ledger.choose_anew()
 
 
+def place_remote(lab: LedgerLab) -> None:
+    lab.ledger.follow([OPERATORS], ())
+
+
+def lift_remote(lab: LedgerLab) -> None:
+    lab.ledger.follow((), [OPERATORS.key])
+
+
 def assign(*partitions: TopicPartition) -> Act:
     return lambda lab: lab.assign(*partitions)
 
@@ -48,77 +56,68 @@ def lift(*several: scopes.Scope, owner: str = "app") -> Act:
     return lambda lab: lab.lift(*several, owner=owner)
 
 
+HELD = (assign(A), hold(HOLD_A))  # all that is assigned
+LIMITED = (assign(A), hold(ORDERS, for_=5))
+BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
+OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
+POLL = (begin, end)
+
 # What happens one after another, and what is quiet after it.
-HISTORIES: dict[str, tuple[Sequence[Act | Quiet], ...]] = {
-    "gated until the poll returns": (
-        (assign(A), hold(HOLD_A), begin, assign(A, B), {A, B}, end, {A}),
-    ),
-    "something flowed when it began": (
-        (assign(A, B), hold(HOLD_A), begin, assign(A, B, C), {A}),
-    ),
-    "nothing was ever assigned": ((begin, assign(A), set()),),
-    "several rebalances in one poll": (
-        (assign(A), hold(HOLD_A), begin, assign(A, B), assign(A, C), {A, C}, end, {A}),
-    ),
-    "gained between two polls": (
-        (assign(A), hold(HOLD_A), begin, end, assign(A, B), {A}),
-    ),
-    "membership lost during a poll": (
-        (assign(A), hold(HOLD_A), begin, assign(), assign(A, B), {A, B}),
-    ),
-    "membership lost before it": (
-        (assign(A), hold(HOLD_A), begin, assign(), end, begin, end)
-        + (begin, assign(A, B), {A, B}),
-    ),
-    "lost, and lifted meanwhile": (
-        (assign(A, B), hold(HOLD_A, HOLD_B), begin, end, assign(), lift(HOLD_A))
-        + (begin, assign(A, B), {A, B}, end, {B}),
-        (assign(A), hold(HOLD_A), begin, end, assign(), lift(HOLD_A))
-        + (begin, assign(A, B), set()),
-    ),
-    "lost, and expired meanwhile": (
-        (assign(A), hold(ORDERS, for_=5), begin, end, assign(), late)
-        + (begin, assign(A), set()),
-    ),
-    "another choice of what is consumed": (
-        (assign(A), hold(HOLD_A), begin, end, again, begin, assign(A, C), {A, C}),
-        (assign(A), hold(HOLD_A), begin, end, assign(), again, begin)
-        + (assign(A, C), {A}),
-    ),
-    "what a listener holds stays held": (
-        (assign(A), hold(HOLD_A), begin, assign(A, B), hold(HOLD_B), end, {A, B}),
-    ),
-    "a resume opens what it names": (
-        (assign(A), hold(HOLD_A), begin, assign(A, B, C))
-        + (lift(AUDIT), {A, B}, lift(HOLD_A), set()),
-        (assign(A), hold(HOLD_A), begin, assign(A, B), lift(ALL), {A}),
-    ),
-    "one of another owner opens nothing": (
-        (hold(AUDIT, owner="worker"), assign(A), hold(ORDERS), begin, assign(A, C))
-        + (lift(AUDIT, owner="worker"), {A, C}, end, {A}),
-    ),
-    "the last of several opens all": (
-        (assign(A, B), hold(HOLD_A, HOLD_B), hold(ORDERS, owner="ops"), begin)
-        + (assign(A, B, C), lift(HOLD_A), lift(ORDERS, owner="ops"), {B, C})
-        + (lift(HOLD_B), set()),
-    ),
-    "lifted before something is gained": (
-        (assign(A), hold(ORDERS), begin, lift(ORDERS), assign(A, C), set()),
-        (assign(A), hold(HOLD_A), hold(ALL, owner="ops"), begin)
-        + (lift(ALL, owner="ops"), assign(A, C), {A, C}),
-    ),
-    "an expiry opens as a resume does": (
-        (assign(A), hold(ORDERS, for_=5), begin, assign(A, C), {A, C}, late, set()),
-    ),
-    "an operator's resume does too": (
-        (assign(A), lambda lab: lab.ledger.follow([OPERATORS], ()), begin)
-        + (assign(A, C), {A, C})
-        + (lambda lab: lab.ledger.follow((), [OPERATORS.key]), set()),
-    ),
-    "what ends with its partition was not lifted": (
-        (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED), begin, assign(C))
-        + ({C}, end, set()),
-    ),
+HISTORIES: dict[str, Sequence[Sequence[Act | Quiet]]] = {
+    "gated until the poll returns": [
+        [*HELD, begin, assign(A, B), {A, B}, end, {A}],
+    ],
+    "something flowed when it began": [
+        [assign(A, B), hold(HOLD_A), begin, assign(A, B, C), {A}],
+    ],
+    "nothing was ever assigned": [[begin, assign(A), set()]],
+    "several rebalances in one poll": [
+        [*HELD, begin, assign(A, B), assign(A, C), {A, C}, end, {A}],
+    ],
+    "gained between two polls": [[*HELD, *POLL, assign(A, B), {A}]],
+    "membership lost during a poll": [
+        [*HELD, begin, assign(), assign(A, B), {A, B}],
+    ],
+    "membership lost before it": [
+        [*HELD, begin, assign(), end, *POLL, begin, assign(A, B), {A, B}],
+    ],
+    "lost, and lifted meanwhile": [
+        [*HELD, *POLL, assign(), lift(HOLD_A), begin, assign(A, B), set()],
+        [*HELD, hold(ALL), *POLL, assign(), lift(ALL), begin, assign(A, B), {A, B}],
+    ],
+    "lost, and expired meanwhile": [
+        [*LIMITED, *POLL, assign(), late, begin, assign(A), set()],
+    ],
+    "another choice of what is consumed": [
+        [*HELD, *POLL, again, begin, assign(A, C), {A, C}],
+        [*HELD, *POLL, assign(), again, begin, assign(A, C), {A}],
+    ],
+    "what a listener holds stays held": [
+        [*HELD, begin, assign(A, B), hold(HOLD_B), end, {A, B}],
+    ],
+    "a resume opens what it names": [
+        [*HELD, begin, assign(A, B, C), lift(AUDIT), {A, B}, lift(HOLD_A), set()],
+        [*HELD, begin, assign(A, B), lift(ALL), {A}],
+    ],
+    "one of another owner opens nothing": [
+        [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}],
+    ],
+    "the last of several opens all": [
+        [*HELD, OPS, begin, assign(A, B, C), lift(HOLD_A), {A, B, C}, NO_OPS, set()],
+    ],
+    "lifted before something is gained": [
+        [*HELD, begin, lift(HOLD_A), assign(A, C), set()],
+        [*HELD, OPS, begin, NO_OPS, assign(A, C), {A, C}],
+    ],
+    "an expiry opens as a resume does": [
+        [*LIMITED, begin, assign(A, C), {A, C}, late, set()],
+    ],
+    "an operator's resume does too": [
+        [assign(A), place_remote, begin, assign(A, C), {A, C}, lift_remote, set()],
+    ],
+    "what ends with its partition was not lifted": [
+        [*BOUND, begin, assign(C), {C}, end, set()],
+    ],
 }
 
 
