@@ -31,17 +31,20 @@ from safeconsumer.holds.hold import (
     is_routine,
 )
 from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
+from safeconsumer.holds.plain import (
+    Edition,
+    Named,
+    ended_by_assignment,
+    ended_by_expiry,
+    ended_by_resume,
+    left_alone,
+)
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import Assigned, Holds, View, affected_by
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 It is called with the gained partitions, already behind a gate, and their epochs.
-"""
-
-Edition = Mapping[str, frozenset[TopicPartition]]
-"""
-All that one call of ``assignment()`` returned, by topic; it is known by identity.
 """
 
 _NEVER = math.inf
@@ -121,8 +124,7 @@ class PauseLedger:
         self._gates = Gates()
         self._view = View()
         self._is_stale = False  # the view is older than the holds
-        # What was named since the last poll began, of what assignment() returned.
-        self._named: dict[int, tuple[Edition, set[TopicPartition]]] = {}
+        self._named = Named()
         self._left_quiet: frozenset[TopicPartition] = frozenset()
         # What has left, while no completed join says whether it is given back.
         self._undecided: frozenset[TopicPartition] = frozenset()
@@ -368,7 +370,7 @@ class PauseLedger:
             Whether gained partitions will be gated.
         """
         self._polled_at = self._clock()
-        self._named = {}
+        self._named = Named()
         self._gate(self._begun)
         return self._gates.is_gating
 
@@ -636,7 +638,13 @@ class PauseLedger:
             wanted = tuple(one for one in wanted if self._is_left(one, left_to))
         else:
             self._note_spoken(hold.key for hold in wanted)
-        wanted = (*wanted, *self._whole(wanted, named))
+        topics_named = self._named.whole_topics(named)
+        if topics_named:
+            plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
+            whole = [
+                evolve(plain, scope=Topic(one), owner=WHOLE) for one in topics_named
+            ]
+            wanted = (*wanted, *whole)
         placed = tuple(hold for one in wanted if (hold := self._news(one)) is not None)
         if not placed:
             change.is_applied = True
@@ -646,9 +654,7 @@ class PauseLedger:
                 self._ask(hold.scope, self._assigned)
         affected = self._affected(hold.scope for hold in placed)
         quieted = tuple(tp for tp in affected if not self._is_quiet(tp))
-        holds = self._holds.copy()
-        for hold in placed:
-            holds.put(hold)
+        holds = self._holds.including(placed)
         told = [
             self._event(events.HoldsPlaced, holds=placed, quiet=quieted, topics=topics)
         ]
@@ -678,31 +684,6 @@ class PauseLedger:
         epoch = left_to[tp]
         return self._ownership.epochs.get(tp) == epoch and self._spoken.get(tp) != epoch
 
-    def _whole(
-        self,
-        wanted: tuple[Hold, ...],
-        named: Collection[tuple[Scope, Edition]],
-    ) -> list[Hold]:
-        # Everything of a topic that one call of assignment() returned was named since
-        # the last poll began: that is a pause of the topic.
-        topics: dict[str, None] = {}
-        for scope, edition in named:
-            assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
-            _, said = self._named.setdefault(id(edition), (edition, set()))
-            said.add((scope.topic, scope.partition))
-            topics[scope.topic] = None
-        if not topics:
-            return []
-        plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
-        return [
-            evolve(plain, scope=Topic(topic), owner=WHOLE)
-            for topic in topics
-            if any(
-                topic in edition and edition[topic] <= said
-                for edition, said in self._named.values()
-            )
-        ]
-
     def _remove(
         self,
         change: _Change,
@@ -720,8 +701,9 @@ class PauseLedger:
         self._note_spoken(keys)
         ending = dict.fromkeys(keys)
         if by_application:
-            self._forget_named(keys)
-            ending.update(dict.fromkeys(self._ended_by_a_resume()))
+            self._named.take_back(keys)
+            owned = self._ownership.epochs
+            ending.update(dict.fromkeys(ended_by_resume(self._holds, owned)))
         removed = tuple(
             hold for key in ending if (hold := self._holds.get(key)) is not None
         )
@@ -729,9 +711,7 @@ class PauseLedger:
         has_opened = gates.call is not self._gates.call
         scopes = [scope for scope, _ in keys]
         is_silent = not keys or _is_routine(keys)
-        holds = self._holds.copy() if removed else self._holds
-        for hold in removed:
-            holds.drop(hold.key)
+        holds = self._holds.without(ending) if removed else self._holds
         remaining = () if is_silent else _overlapping(holds, scopes)
         flowing = self._flowing((hold.scope for hold in removed), holds, gates)
         told = []
@@ -754,59 +734,22 @@ class PauseLedger:
             is_seen=bool(removed) or has_opened,
         )
 
-    def _forget_named(self, keys: Iterable[HoldKey]) -> None:
-        for scope, _ in keys:
-            if isinstance(scope, Partition):
-                for _, said in self._named.values():
-                    said.discard((scope.topic, scope.partition))
-
-    def _ended_by_a_resume(self) -> list[HoldKey]:
-        # Of the application: whole pauses, and plain ones of what is not assigned.
-        return [
-            hold.key
-            for hold in self._holds
-            if hold.owner == WHOLE
-            or (hold.lifetime is Lifetime.PLAIN and not self._is_here(hold))
-        ]
-
-    def _is_here(self, hold: Hold) -> bool:
-        scope = hold.scope
-        return isinstance(scope, Partition) and (
-            (scope.topic, scope.partition) in self._ownership.epochs
-        )
-
     def _move(self, change: _Change, wanted: tuple[Hold, ...]) -> None:
-        holds, moved = self._holds.copy(), []
-        for hold in wanted:
-            known = holds.get(hold.key)
-            if known is not None and known == hold and known.deadline != hold.deadline:
-                moved.append(evolve(known, deadline=hold.deadline))
-                holds.put(moved[-1])
+        moved = [
+            evolve(known, deadline=hold.deadline)
+            for hold in wanted
+            if (known := self._holds.get(hold.key)) is not None and known == hold
+        ]
         due = min(self._due, _soonest(moved))
-        self._commit(change, holds=holds, due=due)
+        self._commit(change, holds=self._holds.including(moved), due=due)
 
     def _expire(self) -> None:
         now = self._clock()
-        expired = tuple(
-            one
-            for one in self._holds
-            if one.deadline is not None and one.deadline <= now
-        )
+        expired = tuple(one for one in self._holds if _end_of(one) <= now)
         keys = [hold.key for hold in expired]
-        holds = self._holds.copy()
-        for key in keys:
-            holds.drop(key)
-        # Pauses by name outlive the absence of their partitions under a whole pause only.
-        over = {one.scope.topic for one in expired if one.owner == WHOLE}  # type: ignore[union-attr]  # a topic's
-        ended = tuple(
-            hold
-            for hold in holds
-            if hold.lifetime is Lifetime.PLAIN
-            and not self._is_here(hold)
-            and hold.scope.topic in over  # type: ignore[union-attr]  # a partition's
-        )
-        for hold in ended:
-            holds.drop(hold.key)
+        holds = self._holds.without(keys)
+        ended = ended_by_expiry(holds, self._ownership.epochs, expired)
+        holds = holds.without(hold.key for hold in ended)
         gates = self._gates.lifted(keys, self._assigned)
         flowing = self._flowing((hold.scope for hold in expired), holds, gates)
         told = []
@@ -900,16 +843,21 @@ class PauseLedger:
         self, change: _Change, wanted: tuple[TopicPartition, ...], cause: Cause
     ) -> None:
         ownership, what = reassign(self._ownership, wanted)
-        ended = self._ended(ownership, what, cause)
+        ended = ended_by_assignment(
+            self._holds,
+            cause,
+            owned=ownership.epochs,
+            departed=what.departed,
+            undecided=self._undecided,
+            travels=self._travels,
+        )
         is_passing = cause is Cause.PASSING
         undecided = self._undecided.union(what.departed) if is_passing else frozenset()
         if not (what.gained or what.departed or ended or undecided != self._undecided):
             change.what, change.epochs = what, ownership.epochs
             change.is_applied = True
             return
-        holds = self._holds.copy()
-        for hold in ended:
-            holds.drop(hold.key)
+        holds = self._holds.without(hold.key for hold in ended)
         assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
         for tp in wanted:
             assigned.setdefault(tp[0], {})[tp] = tp
@@ -921,7 +869,7 @@ class PauseLedger:
         )
         left = self._left_quiet | {tp for tp in what.departed if self._is_quiet(tp)}
         told = self._departure_told(what, ended)
-        alone = self._alone if is_passing else self._left_alone(assigned, holds)
+        alone = self._alone if is_passing else left_alone(holds, assigned, self._alone)
         told += self._arrival_told(what, holds, left, alone)
         freed = (
             ()
@@ -951,43 +899,6 @@ class PauseLedger:
             alone=alone,
             is_moved=True,
         )
-
-    def _ended(
-        self, ownership: Ownership, what: Reassignment, cause: Cause
-    ) -> tuple[Hold, ...]:
-        # Holds that end with the assignment, and pauses that travel with their partition.
-        owned = ownership.epochs
-        by_hand = cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}
-        whole = {
-            hold.scope.topic  # type: ignore[union-attr]  # a topic's
-            for hold in self._holds
-            if hold.owner == WHOLE and not by_hand
-        }
-
-        def ends(hold: Hold) -> bool:
-            scope = hold.scope
-            if hold.owner == WHOLE:
-                return by_hand
-            if hold.lifetime is Lifetime.WHILE_ASSIGNED:
-                return any(map(scope.covers, what.departed)) and not any(
-                    map(scope.covers, owned)
-                )
-            if not isinstance(scope, Partition):
-                return False
-            tp = scope.topic, scope.partition
-            is_gone = tp in what.departed
-            if is_gone and scope.topic not in whole and self._travels(hold, tp):
-                return True
-            if hold.lifetime is not Lifetime.PLAIN or cause is Cause.PASSING:
-                return False
-            if cause is Cause.UNSUBSCRIBED:
-                return True
-            # A join that assigns nothing decides nothing for what has never been here:
-            # the first one of a leader without metadata is such.
-            is_decided = bool(owned) or is_gone or tp in self._undecided
-            return is_decided and tp not in owned and scope.topic not in whole
-
-        return tuple(filter(ends, self._holds))
 
     def _travels(self, hold: Hold, tp: TopicPartition) -> bool:
         return (
@@ -1050,21 +961,6 @@ class PauseLedger:
                 is_left_alone=bool(lonely),
             )
         ]
-
-    def _left_alone(self, assigned: Assigned, holds: Holds) -> Mapping[str, Hold]:
-        # The whole pauses of topics of which something is here, and nothing by name. One
-        # with nothing here at all stays what it was.
-        alone = {}
-        for topic in {*assigned, *self._alone}:
-            whole = holds.get((Topic(topic), WHOLE))
-            here = assigned.get(topic, ())
-            if whole is None or any(
-                holds.get((Partition(*tp), APP)) is not None for tp in here
-            ):
-                continue
-            if here or self._alone.get(topic) is whole:
-                alone[topic] = whole
-        return alone
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each

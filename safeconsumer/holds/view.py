@@ -24,8 +24,7 @@ class Holds:
     """
     Holds, found by what they cover; two of one scope and one owner are the same hold.
 
-    Thread rules: any thread reads. Only who has made a copy, and has not shown it to
-    anybody, changes it by :meth:`put` and :meth:`drop`.
+    They never change; any thread reads them.
     """
 
     __slots__ = ("_others", "_partitions", "_topics")
@@ -35,7 +34,7 @@ class Holds:
         self._topics: dict[str, ByOwner] = {}
         self._others: dict[Scope, ByOwner] = {}
         for hold in holds:
-            self.put(hold)
+            self._put(hold)
 
     # ------------------------------------------------------------ reading
 
@@ -130,17 +129,29 @@ class Holds:
                 return self._topics.get(scope.topic, _NONE)
         return self._others.get(scope, _NONE)
 
-    # ------------------------------------------------------------ changing a copy
+    # ------------------------------------------------------------ others
 
-    def copy(self) -> Holds:
-        """Return a copy, which may be changed."""
+    def including(self, holds: Iterable[Hold]) -> Holds:
+        """Return these and others, which replace those of their scope and owner."""
+        made = self._copy()
+        for hold in holds:
+            made._put(hold)  # noqa: SLF001 - of this class
+        return made
+
+    def without(self, keys: Iterable[HoldKey]) -> Holds:
+        """Return what is left without some; those that are not there are no error."""
+        made = self._copy()
+        for key in keys:
+            made._drop(key)  # noqa: SLF001 - of this class
+        return made
+
+    def _copy(self) -> Holds:
         made = Holds()
         made._partitions = dict(self._partitions)
         made._topics, made._others = dict(self._topics), dict(self._others)
         return made
 
-    def put(self, hold: Hold) -> None:
-        """Add a hold, in the place of one with its scope and owner."""
+    def _put(self, hold: Hold) -> None:
         scope, owner = hold.scope, hold.owner
         match scope:
             case Partition():
@@ -153,8 +164,7 @@ class Holds:
                 known = self._others.get(scope, _NONE)
                 self._others[scope] = {**known, owner: hold}
 
-    def drop(self, key: HoldKey) -> None:
-        """Take a hold out; one that is not there is no error."""
+    def _drop(self, key: HoldKey) -> None:
         scope, owner = key
         left = {
             name: one for name, one in self._by_owner(scope).items() if name != owner

@@ -7,8 +7,9 @@ from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
-from safeconsumer.holds.ledger import Edition, PauseLedger
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
 
 E = TypeVar("E", bound=Event)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from attrs import define, evolve, frozen
 
 from safeconsumer.holds.hold import APP, WHOLE, HoldKey, Lifetime
-from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import (
     Everything,
     Partition,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from safeconsumer import events
 from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
-from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import (
     Everything,
     Partition,

@@ -17,8 +17,8 @@ from safeconsumer.events.dispatch import Dispatcher
 from safeconsumer.holds import ledger
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP
-from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import TopicPartition
 from tests.harness.holds.lab import (
     ALL,

@@ -8,8 +8,8 @@ import pytest
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, WHOLE, Lifetime
-from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import Partition, TopicPartition
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
 from tests.harness.listing import each
