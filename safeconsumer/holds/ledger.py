@@ -21,6 +21,7 @@ from attrs import define, evolve, field
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
+from safeconsumer.holds.bites import Bites
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.hold import (
     APP,
@@ -37,7 +38,6 @@ from safeconsumer.holds.plain import (
     ended_by_assignment,
     ended_by_expiry,
     ended_by_resume,
-    left_alone,
 )
 from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import Assigned, Holds, View, affected_by
@@ -125,11 +125,9 @@ class PauseLedger:
         self._view = View()
         self._is_stale = False  # the view is older than the holds
         self._named = Named()
-        self._left_quiet: frozenset[TopicPartition] = frozenset()
+        self._bites = Bites()
         # What has left, while no completed join says whether it is given back.
         self._undecided: frozenset[TopicPartition] = frozenset()
-        # Whole pauses of topics of which nothing is left that was paused by name.
-        self._alone: Mapping[str, Hold] = {}
         # In which ownership the application last spoke of a partition by itself.
         self._spoken: dict[TopicPartition, int] = {}
         self._watcher: Watcher | None = None
@@ -345,13 +343,13 @@ class PauseLedger:
         """
         assigned = tuple(assignment)
         change = _Change(lambda it: self._reassign(it, assigned, cause))
+        key = id(change)
         try:
             self._enter(change)
             self._announce(change)
-        finally:  # else who goes on with the other change, or who looks next, tells it
-            if not change.is_announced:
-                self._left[id(change)] = change
-                self._is_stale = True
+        finally:
+            if not change.is_announced:  # who goes on, or who looks next, does it
+                self._left[key], self._is_stale = change, True
         return change.what
 
     def close(self) -> None:
@@ -498,9 +496,12 @@ class PauseLedger:
         if self._is_behind:
             self._is_behind, before = False, (-1, -1)
         version, moves = before
-        for key in tuple(self._left):
-            if self._left[key].is_applied:
-                self._announce(self._left.pop(key))
+        for key, change in tuple(self._left.items()):
+            change.tries += 1
+            if change.tries < _MOST_TRIES:
+                self._announce(change)
+            if change.is_announced or change.tries >= _MOST_TRIES:
+                self._left.pop(key, None)
         if self._version != version:
             for look in tuple(self.lookers):
                 look()
@@ -552,9 +553,8 @@ class PauseLedger:
         gates: Gates | None = None,
         ownership: Ownership | None = None,
         assigned: Assigned | None = None,
-        left_quiet: frozenset[TopicPartition] | None = None,
+        bites: Bites | None = None,
         undecided: frozenset[TopicPartition] | None = None,
-        alone: Mapping[str, Hold] | None = None,
         is_moved: bool = False,
         is_seen: bool = True,
     ) -> None:
@@ -571,13 +571,12 @@ class PauseLedger:
             self._ownership = ownership
         if assigned is not None:
             self._assigned = assigned
-        if left_quiet is not None:
-            self._left_quiet = left_quiet
+        if bites is not None:
+            self._bites = bites
         if undecided is not None:
             self._undecided = undecided
-        if alone is not None:
-            self._alone = alone
-        self._is_stale |= is_seen
+        if is_seen:
+            self._is_stale = True
         self._version += is_seen
         self._moves += is_moved
         change.is_applied = True
@@ -867,10 +866,23 @@ class PauseLedger:
         gates = self._gates.reassigned(
             what.gained, what.departed, is_watched=is_watched
         )
-        left = self._left_quiet | {tp for tp in what.departed if self._is_quiet(tp)}
         told = self._departure_told(what, ended)
-        alone = self._alone if is_passing else left_alone(holds, assigned, self._alone)
-        told += self._arrival_told(what, holds, left, alone)
+        bites, bite = self._bites.after(
+            what,
+            holds,
+            assigned,
+            left=filter(self._is_quiet, what.departed),
+            is_passing=is_passing,
+        )
+        if bite.partitions:
+            told.append(
+                self._event(
+                    events.HoldsBit,
+                    partitions=tuple(bite.partitions),
+                    holds=bite.holds(),
+                    is_left_alone=bite.is_left_alone,
+                )
+            )
         freed = (
             ()
             if not ended
@@ -892,11 +904,8 @@ class PauseLedger:
             gates=gates,
             ownership=ownership,
             assigned=assigned,
-            left_quiet=frozenset(
-                tp for tp in left if tp not in what.gained and holds.covers(tp)
-            ),
+            bites=bites,
             undecided=undecided,
-            alone=alone,
             is_moved=True,
         )
 
@@ -928,39 +937,6 @@ class PauseLedger:
             return []
         departed = events.sorted_partitions(what.departed)
         return [self._event(events.HoldsEnded, holds=ended, departed=departed)]
-
-    def _arrival_told(
-        self,
-        what: Reassignment,
-        holds: Holds,
-        left: frozenset[TopicPartition],
-        alone: Mapping[str, Hold],
-    ) -> list[events.Event]:
-        # Holds that bite: what left quiet is back, or more came under a whole pause; and
-        # all that a whole pause is left with, once.
-        lonely = {
-            topic for topic, hold in alone.items() if self._alone.get(topic) is not hold
-        }
-        bit: dict[TopicPartition, tuple[Hold, ...]] = {}
-        for tp in events.sorted_partitions((*what.gained, *what.kept)):
-            is_gained = tp in what.gained
-            if not is_gained and tp[0] not in lonely:
-                continue
-            covering = holds.covering(tp)
-            is_whole = any(hold.owner == WHOLE for hold in covering)
-            if covering and (is_whole or tp in left):
-                bit[tp] = covering
-        if not bit:
-            return []
-        found = {hold.key: hold for several in bit.values() for hold in several}
-        return [
-            self._event(
-                events.HoldsBit,
-                partitions=tuple(bit),
-                holds=tuple(found.values()),
-                is_left_alone=bool(lonely),
-            )
-        ]
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each

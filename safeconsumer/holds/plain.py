@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
-from safeconsumer.holds.view import Assigned, Holds
+from safeconsumer.holds.view import Holds
 
 Edition = Mapping[str, frozenset[TopicPartition]]
 """
@@ -120,29 +120,6 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         return isinstance(scope, Partition) and ends_by_name(hold, scope)
 
     return tuple(filter(ends, holds))
-
-
-def left_alone(
-    holds: Holds, assigned: Assigned, before: Mapping[str, Hold]
-) -> Mapping[str, Hold]:
-    """
-    Return the whole pauses of topics of which something is assigned, and nothing by name.
-
-    Args:
-        holds: all there are.
-        assigned: what is assigned from now on.
-        before: the last answer; a topic of which nothing is assigned stays in it.
-    """
-    alone = {}
-    for topic in {*assigned, *before}:
-        whole = holds.get((Topic(topic), WHOLE))
-        if whole is None:
-            continue
-        here = assigned.get(topic, ())
-        is_named = any(holds.get((Partition(tp[0], tp[1]), APP)) for tp in here)
-        if not is_named and (here or before.get(topic) is whole):
-            alone[topic] = whole
-    return alone
 
 
 def _topic_of(hold: Hold) -> str | None:

@@ -1,0 +1,100 @@
+"""Finds the holds that take effect on gained partitions, where people may not expect it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import field, frozen
+
+from safeconsumer.holds.hold import APP, WHOLE, Hold
+from safeconsumer.holds.ownership import Reassignment
+from safeconsumer.holds.scope import Partition, Topic, TopicPartition
+from safeconsumer.holds.view import Assigned, Holds
+
+
+@frozen
+class Bite:
+    """
+    What holds bit on, as an assignment changed.
+
+    Attributes:
+        partitions: what is quiet by it, with the holds of each.
+        is_left_alone: whether, of a topic that was paused as a whole, nothing is left
+            that was paused by name.
+    """
+
+    partitions: Mapping[TopicPartition, tuple[Hold, ...]] = field(factory=dict)
+    is_left_alone: bool = False
+
+    def holds(self) -> tuple[Hold, ...]:
+        """Return the holds, each once."""
+        found = {
+            one.key: one for several in self.partitions.values() for one in several
+        }
+        return tuple(found.values())
+
+
+@frozen
+class Bites:
+    """
+    What must be known of the past to tell whether a hold bites.
+
+    A hold bites if a partition that left quiet is back and it keeps that quiet, or if
+    more comes under a whole pause. That of a whole pause nothing is left by name is
+    reported once: all that it keeps quiet is among the partitions then.
+
+    Attributes:
+        left_quiet: partitions that left while they were quiet, and are held still.
+        alone: the whole pauses that were reported so, by topic.
+    """
+
+    left_quiet: frozenset[TopicPartition] = frozenset()
+    alone: Mapping[str, Hold] = field(factory=dict)
+
+    def after(
+        self,
+        what: Reassignment,
+        holds: Holds,
+        assigned: Assigned,
+        *,
+        left: Iterable[TopicPartition],
+        is_passing: bool,
+    ) -> tuple[Bites, Bite]:
+        """
+        Move to a new assignment.
+
+        Args:
+            what: what it changes.
+            holds: what is held from now on.
+            assigned: what is assigned from now on.
+            left: what departs and was quiet.
+            is_passing: whether no completed join has decided it.
+        """
+        left_quiet = self.left_quiet.union(left)
+        alone = self.alone if is_passing else self._alone(holds, assigned)
+        news = {
+            topic for topic, one in alone.items() if self.alone.get(topic) is not one
+        }
+        looked_at = [*what.gained, *(tp for topic in news for tp in assigned[topic])]
+        bit: dict[TopicPartition, tuple[Hold, ...]] = {}
+        for tp in sorted(set(looked_at)):
+            covering = holds.covering(tp)
+            is_whole = any(hold.owner == WHOLE for hold in covering)
+            if covering and (is_whole or tp in left_quiet):
+                bit[tp] = covering
+        still = (tp for tp in left_quiet.difference(what.gained) if holds.covers(tp))
+        return Bites(frozenset(still), alone), Bite(bit, bool(news))
+
+    def _alone(self, holds: Holds, assigned: Assigned) -> dict[str, Hold]:
+        # Whole pauses of topics of which something is here, and nothing by name. One with
+        # nothing here at all stays what it was.
+        alone = {}
+        for topic in {*assigned, *self.alone}:
+            whole = holds.get((Topic(topic), WHOLE))
+            if whole is None:
+                continue
+            here = assigned.get(topic, ())
+            is_named = any(holds.get((Partition(tp[0], tp[1]), APP)) for tp in here)
+            if not is_named and (here or self.alone.get(topic) is whole):
+                alone[topic] = whole
+        return alone
