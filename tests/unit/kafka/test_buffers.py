@@ -14,6 +14,7 @@ from safeconsumer._kafka.pausing.buffers import (
     StampedOffset,
     StampedOffsets,
     count_records,
+    drop_answer,
     epoch_of,
     records_left,
 )
@@ -247,3 +248,41 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     subscription.assign_from_user([A])
     assert undelivered.move_back(A, assignment) is None
     assert _delivered(subscription) is None
+
+
+def test_where_reading_began_is_the_lowest_start(
+    subscription: LedgerSubscription,
+) -> None:
+    """What is committed for a partition without a commit, in one ownership."""
+
+    def began_at() -> int | None:
+        offset: int | None = subscription.assignment[A].began_at
+        return offset
+
+    subscription.assign_from_user([B])
+    subscription.assign_from_user([A])
+    assert began_at() is None
+    for sought, lowest in ((5, 5), (OffsetAndMetadata(2, "", -1), 2), (7, 2)):
+        subscription.seek(A, sought)
+        assert began_at() == lowest
+    subscription.assign_from_user([B])
+    subscription.assign_from_user([A])
+    assert began_at() is None
+
+
+class Aggregator:
+    """Upstream's: it tells the sizes of an answer once all its partitions were recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[TopicPartition, int, int]] = []
+
+    def record(self, tp: TopicPartition, size: int, records: int) -> None:
+        self.recorded.append((tp, size, records))
+
+
+def test_an_answer_that_is_dropped_leaves_no_figure_open() -> None:
+    """Upstream's figures of an answer wait for each partition that is in it."""
+    aggregator = Aggregator()
+    answer = _answer(A, 20)._replace(metric_aggregator=aggregator)
+    assert drop_answer(answer) == (A, 0, 20)
+    assert aggregator.recorded == [(A, 0, 0)]
