@@ -1000,13 +1000,8 @@ class PauseLedger:
 
     def _ask(self, pattern: Pattern, topics: Iterable[str]) -> None:
         for topic in topics:
-            if pattern.knows(topic):
-                continue
-            try:
-                pattern.ask(topic)
-            except Exception as error:
-                if _answers(pattern, topic):  # now: a signal handler has raised, then
-                    raise
+            error = pattern.failure(topic)
+            if error is not None:
                 pattern.assume_match(topic)
                 self.emit(
                     events.PatternFailed,
@@ -1075,14 +1070,6 @@ class PauseLedger:
         # mypy cannot check the fields of a class that is only known as a type; each
         # call is covered by a test of the event that it makes.
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
-
-
-def _answers(pattern: Pattern, topic: str) -> bool:
-    try:
-        pattern.ask(topic)
-    except Exception:  # noqa: BLE001 - whatever it raises
-        return False
-    return True
 
 
 def _end_of(hold: Hold) -> float:

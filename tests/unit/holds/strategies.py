@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.hold import Lifetime
 from safeconsumer.holds.scope import Scope
 
 # The whole folder is to run in a few seconds.
@@ -46,12 +46,6 @@ known_scopes: st.SearchStrategy[Scope] = st.one_of(
     st.sampled_from(PATTERNS).map(_pattern),
     st.just(scopes.Everything()),
 )
-
-holds = st.builds(
-    Hold, scope=known_scopes, owner=owners, reason=reasons, lifetime=lifetimes
-)
-
-keys = st.tuples(known_scopes, owners)
 
 # Kafka allows all of these.
 ODD_NAMES = ("re", "re.re", "all", "3", "0-2", "-", "--reason", "_", "...")

@@ -2,16 +2,25 @@
 
 from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from safeconsumer import events
-from safeconsumer.holds.hold import APP, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.scope import (
+    Everything,
+    Partition,
+    Pattern,
+    Scope,
+    Topic,
+    TopicPartition,
+)
+from safeconsumer.holds.view import Holds, View
 from tests.harness.holds.lab import LedgerLab, handed
-from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish
+from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers
 from tests.unit.holds.strategies import (
     PARTITIONS,
     assignments,
@@ -19,11 +28,12 @@ from tests.unit.holds.strategies import (
     lifetimes,
     limits,
     owners,
+    quick,
     reasons,
     single_scopes,
 )
 
-_RANK = ("Partition", "Topic", "Pattern", "Everything")
+_RANK = (Partition, Topic, Pattern, Everything)
 
 
 class Both:
@@ -38,6 +48,7 @@ class Both:
             self.lab.ledger.watch(self.epochs.update)
         self.unseen = 0.0
         self.editions: list[Edition] = [{}]
+        self.seen: list[tuple[View, dict[HoldKey, Wish], set[TopicPartition]]] = []
         self.told: dict[HoldKey, Wish] = {}  # the holds, by what the events say
 
     # ------------------------------------------------------------ steps
@@ -83,10 +94,10 @@ class Both:
     def remove(
         self, scopes: list[Scope], owner: str, *, by_application: bool = True
     ) -> None:
-        keys = [(one, owner) for one in scopes]
+        named = [(one, owner) for one in scopes]
         by_application = by_application and owner == APP
-        self.lab.ledger.remove(keys, by_application=by_application)
-        self.naive.remove(keys, by_application=by_application)
+        self.lab.ledger.remove(named, by_application=by_application)
+        self.naive.remove(named, by_application=by_application)
 
     def remove_owner(self, owner: str) -> None:
         self.lab.ledger.remove_owner(owner)
@@ -143,9 +154,12 @@ class Both:
         assert set(view.gates) == naive.gated | naive.unread
         assert set(view.partitions()) == naive.assigned
         for tp in PARTITIONS:
-            covering = {one.key for one in view.holds.covering(tp)}
-            assert covering == naive.covering(tp)
+            covering = view.holds.covering(tp)
+            assert {one.key for one in covering} == naive.covering(tp)
             assert view.holds.covers(tp) == bool(covering)
+            ranks = [_RANK.index(type(one.scope)) for one in covering]
+            assert ranks == sorted(ranks)  # narrowest first
+        self.seen.append((view, naive.holds.copy(), naive.quiet()))
         self._check_told(self.lab.told.events[seen:], before, dict(owned))
 
     def _check_told(
@@ -234,12 +248,33 @@ steps: st.SearchStrategy[Step] = st.one_of(
 )
 
 
+@pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
 @settings(max_examples=150, deadline=None)
-@given(st.lists(steps, max_size=14), st.booleans())
+@given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
 def test_every_history_ends_as_the_contract_says(
-    several: list[Step], is_watched: bool
+    several: list[Step], *, is_watched: bool
 ) -> None:
-    """Holds, quiet partitions, gates and events, after each step."""
+    """Holds, quiet partitions, gates and events, after each step; and views never change."""
     both = Both(is_watched=is_watched)
     for step in several:
         both.step(step)
+    for view, held, quiet in both.seen:
+        assert _wishes(view.holds) == held
+        assert view.quiet == quiet
+
+
+@quick
+@given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
+def test_what_overlaps_a_scope(placed: list[Scope], scope: Scope) -> None:
+    """Holds of the scope, of parts of it and of what is wider; patterns by their texts."""
+    found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
+    assert set(placed).intersection({scope, Everything()}) <= found
+    for one in placed:
+        covered = {tp for tp in PARTITIONS if covers(one, tp)}
+        meets = any(covers(scope, tp) for tp in covered)
+        if not isinstance(one, Pattern) or not isinstance(scope, Pattern):
+            assert not meets or one in found
+
+
+def _held(scope: Scope) -> Hold:
+    return Hold(scope=scope)

@@ -226,7 +226,7 @@ class Interrupt:
 
 
 EDITION: Edition = {"orders": frozenset({A, B})}
-ORD = scopes.parse("re:ord.*")
+PATTERN = "re:ord.*"
 
 
 def _whole(lab: LedgerLab, edition: Edition = EDITION) -> None:
@@ -241,11 +241,14 @@ def _late(lab: LedgerLab) -> None:
 # What comes before, and what is interrupted.
 CALLS: dict[str, tuple[Act, Act]] = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
-    "pause a pattern": (lambda _: 0, lambda lab: lab.hold(ORD)),
+    "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
     "pause all of a topic": (lambda _: 0, _whole),
     "resume": (_whole, lambda lab: lab.lift(*handed(EDITION))),
     "resume all": (_whole, lambda lab: lab.ledger.remove_owner(APP)),
-    "assign": (lambda lab: lab.hold(ORD), lambda lab: lab.ledger.assign([C, A, D])),
+    "assign": (
+        lambda lab: lab.hold(scopes.parse(PATTERN)),
+        lambda lab: lab.ledger.assign([C, A, D]),
+    ),
     "unsubscribe": (_whole, lambda lab: lab.ledger.assign([], Cause.UNSUBSCRIBED)),
     "expire": (lambda lab: lab.hold(ORDERS, for_=5.0), _late),
     "begin a poll": (lambda lab: lab.hold(ALL), lambda lab: lab.ledger.begin_call()),

@@ -104,33 +104,30 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
     """
     lab = LedgerLab()
     lab.assign(A, C)
-    waiting, slow = threading.Event(), threading.Event()
-    seen: list[set[TopicPartition]] = []
+    started, told = threading.Event(), threading.Event()
+    seen: list[tuple[bool, set[TopicPartition]]] = []
+    first = threading.Thread(target=lab.hold, args=(AUDIT,))
     other = threading.Thread(target=lab.hold, args=(ORDERS,))
 
     def look() -> None:
-        if threading.current_thread() is not other:
-            assert slow.wait(20)
-        seen.append(lab.quiet())
+        if threading.current_thread() is first:
+            assert told.wait(20)
+        seen.append((threading.current_thread() is other, lab.quiet()))
 
     def queue_one_more() -> None:
         if is_locked(lab.ledger):
             lab.clock.on_look = None
             other.start()
-            while not lab.ledger._queue or len(lab.ledger._queue) < 2:
-                waiting.wait(0)
+            started.set()
+            while len(lab.ledger._queue) == 1:
+                told.wait(0)
 
     lab.ledger.lookers.append(look)
     lab.clock.on_look = queue_one_more
-    first = threading.Thread(target=lab.hold, args=(AUDIT,))
     first.start()
-    first_looks = threading.Thread(target=lambda: (other.join(20), slow.set()))
-    while not other.ident:
-        waiting.wait(0)
-    first_looks.start()
+    assert started.wait(20)
     other.join(20)
-    assert not other.is_alive()
-    assert seen == [{A, C}]
-    first_looks.join(20)
+    assert seen == [(True, {A, C})]
+    told.set()
     first.join(20)
-    assert seen == [{A, C}, {A, C}]
+    assert seen == [(True, {A, C}), (False, {A, C})]

@@ -1,12 +1,14 @@
 """Plain and whole pauses, situation by situation (P3, P7), and what is told of them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, WHOLE, Lifetime
+from safeconsumer.holds.ledger import Edition
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition, TopicPartition
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
@@ -189,36 +191,41 @@ SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
 
 
 def _play(lab: LedgerLab, steps: list[Step]) -> None:
-    asked = {}
+    asked: dict[str, frozenset[TopicPartition]] = {}
     for what, *names in steps:
-        single = [Partition(*tp) for tp in names]  # type: ignore[misc]  # a partition
-        edition = lab.assignment()
-        acts: dict[object, Callable[[], object]] = {
-            "pause": lambda: lab.pause(*single),
-            "some": lambda: lab.pause(*single, edition=edition),
-            "pause everything": lambda: lab.pause(*handed(edition), edition=edition),
-            "everything for 5 s": lambda: lab.pause(
-                *handed(edition), edition=edition, for_=5.0
-            ),
-            "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
-            "ask": lambda: asked.update(edition),
-            "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
-            "resume": lambda: lab.resume(*single),
-            "resume everything": lambda: lab.resume(*handed(edition)),
-            "resume_all": lambda: lab.ledger.remove_owner(APP),
-            "lift another's": lambda: lab.lift(*single, owner="ops"),
-            "held": lambda: (lab.hold(*single), lab.lift(*single)),
-            "strict": lambda: lab.hold(*single),
-            "strict for 5 s": lambda: lab.hold(*single, for_=5.0),
-            "wait": lambda: (setattr(lab.clock, "now", 2000.0), lab.quiet()),
-            "pass": lambda: setattr(lab.clock, "now", 2000.0),
-            "poll": lab.poll,
-            "join": lambda: lab.assign(*names),  # type: ignore[arg-type]  # partitions
-            "assign": lambda: lab.assign(*names, cause=Cause.ASSIGNED),  # type: ignore[arg-type]  # as above
-            "lost": lambda: lab.assign(cause=Cause.PASSING),
-            "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
-        }
-        acts[what]()
+        if what == "ask":
+            asked.update(lab.assignment())
+        else:
+            _act(lab, names, asked)[str(what)]()
+
+
+def _act(
+    lab: LedgerLab, names: list[Any], asked: Edition
+) -> dict[str, Callable[[], object]]:
+    single = [Partition(*tp) for tp in names]
+    now = lab.assignment()
+    return {
+        "pause": lambda: lab.pause(*single),
+        "some": lambda: lab.pause(*single, edition=now),
+        "pause everything": lambda: lab.pause(*handed(now), edition=now),
+        "everything for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
+        "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
+        "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
+        "resume": lambda: lab.resume(*single),
+        "resume everything": lambda: lab.resume(*handed(now)),
+        "resume_all": lambda: lab.ledger.remove_owner(APP),
+        "lift another's": lambda: lab.lift(*single, owner="ops"),
+        "held": lambda: (lab.hold(*single), lab.lift(*single)),
+        "strict": lambda: lab.hold(*single),
+        "strict for 5 s": lambda: lab.hold(*single, for_=5.0),
+        "wait": lambda: (setattr(lab.clock, "now", 2000.0), lab.quiet()),
+        "pass": lambda: setattr(lab.clock, "now", 2000.0),
+        "poll": lab.poll,
+        "join": lambda: lab.assign(*names),
+        "assign": lambda: lab.assign(*names, cause=Cause.ASSIGNED),
+        "lost": lambda: lab.assign(cause=Cause.PASSING),
+        "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
+    }
 
 
 @pytest.mark.parametrize(("steps", "quiet"), SITUATIONS.values(), ids=SITUATIONS)
