@@ -149,7 +149,7 @@ def test_an_expression_may_be_interrupted_under_the_lock() -> None:
     assert lab.quiet() == {A, C}
 
 
-@pytest.mark.contract("P18")
+@pytest.mark.contract("P12")
 def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
     """It comes out of the call, and the topic is asked about again."""
     lab = LedgerLab()

@@ -298,7 +298,7 @@ class World:
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
-@pytest.mark.contract("P4", "P18")
+@pytest.mark.contract("P4")
 def test_an_exception_at_any_moment_of_a_call_loses_nothing(
     before: Act, call: Act
 ) -> None:
@@ -326,7 +326,7 @@ def test_an_exception_at_any_moment_of_a_call_loses_nothing(
     assert C not in world.owned or C in world.lab.quiet()
 
 
-@pytest.mark.contract("P18")
+@pytest.mark.contract("P12")
 def test_exceptions_of_real_signals_at_random_moments() -> None:
     """Whoever calls again after each of them ends where it wanted to."""
     lab = LedgerLab()

@@ -250,26 +250,6 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     assert _delivered(subscription) is None
 
 
-def test_where_reading_began_is_the_lowest_start(
-    subscription: LedgerSubscription,
-) -> None:
-    """What is committed for a partition without a commit, in one ownership."""
-
-    def began_at() -> int | None:
-        offset: int | None = subscription.assignment[A].began_at
-        return offset
-
-    subscription.assign_from_user([B])
-    subscription.assign_from_user([A])
-    assert began_at() is None
-    for sought, lowest in ((5, 5), (OffsetAndMetadata(2, "", -1), 2), (7, 2)):
-        subscription.seek(A, sought)
-        assert began_at() == lowest
-    subscription.assign_from_user([B])
-    subscription.assign_from_user([A])
-    assert began_at() is None
-
-
 class Aggregator:
     """Upstream's: it tells the sizes of an answer once all its partitions were recorded."""
 
