@@ -218,7 +218,8 @@ class HoldsBit(Event):
 
     Attributes:
         holds: the holds that keep them quiet.
-        partitions: the gained partitions that are quiet.
+        partitions: the gained partitions that are quiet; if a whole pause is left
+            alone, all that it keeps quiet.
         is_left_alone: whether, of a topic that was paused as a whole, nothing is left
             that was paused by name; reported once.
     """
