@@ -2,10 +2,9 @@ import math
 
 import pytest
 
-from safeconsumer import Lifetime
 from safeconsumer.events.consumer import HoldsExpired
 from safeconsumer.holds.hold import Hold
-from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, LedgerLab
 from tests.harness.listing import each
 
 
@@ -64,44 +63,11 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
     lab.clock.now += 4.0
     lab.quiet()
     assert lab.ledger.seconds_to_next_expiry() == pytest.approx(5.0)
+    lab.hold(AUDIT, for_=2.0)
+    lab.lift(AUDIT)
     lab.clock.now += 5.0
     lab.quiet()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
-
-
-def test_a_hold_that_is_placed_again_expires_by_its_new_limit() -> None:
-    """Longer, shorter, and none at all."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS, AUDIT, for_=5.0)
-    lab.hold(ORDERS, for_=50.0)
-    lab.hold(AUDIT)
-    lab.clock.now += 10.0
-    assert lab.quiet() == {A, C}
-    lab.clock.now += 40.0
-    assert lab.quiet() == {C}
-
-
-def test_an_expiry_leaves_other_holds_of_the_partition() -> None:
-    """What still covers it keeps it quiet, so nothing begins to flow."""
-    lab = LedgerLab()
-    lab.assign(A)
-    lab.hold(ORDERS, for_=5.0)
-    lab.hold(ORDERS, owner="ops")
-    lab.clock.now += 5.0
-    assert lab.quiet() == {A}
-    lab.ledger.deliver()
-    assert [event.flowing for event in lab.told.of(HoldsExpired)] == [()]
-
-
-def test_a_hold_expires_also_while_it_covers_nothing_here() -> None:
-    """Its owner may be dead, its partition elsewhere."""
-    lab = LedgerLab()
-    lab.hold(ORDERS, for_=5.0, lifetime=Lifetime.WHILE_ASSIGNED)
-    lab.clock.now += 5.0
-    assert not list(lab.ledger.view().holds)
-    lab.assign(A)
-    assert lab.quiet() == set()
 
 
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
@@ -136,15 +102,3 @@ def test_a_deadline_that_moves() -> None:
     lab.ledger.move([early])
     lab.clock.now += 100.0
     assert lab.quiet() == {A}
-
-
-def test_a_hold_that_was_lifted_leaves_no_expiry() -> None:
-    """Nobody is woken for it."""
-    lab = LedgerLab()
-    lab.assign(A)
-    lab.hold(ORDERS, for_=5.0)
-    lab.lift(ORDERS)
-    lab.clock.now += 5.0
-    assert lab.quiet() == set()
-    assert lab.ledger.seconds_to_next_expiry() == math.inf
-    assert lab.told.of(HoldsExpired) == []
