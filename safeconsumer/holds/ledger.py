@@ -271,7 +271,7 @@ class PauseLedger:
         self._change(lambda it: self._remove(it, keys, by_application=by_application))
         self.deliver()
         scopes = [] if _is_routine(keys) else [one for one, _ in keys]
-        return _overlapping(self.view().holds, scopes) if scopes else ()
+        return _overlapping(self._holds, scopes)
 
     def remove_owner(self, owner: str) -> tuple[Hold, ...]:
         """
@@ -280,13 +280,13 @@ class PauseLedger:
         Returns:
             The holds of others that still cover the same scopes, as far as is known.
         """
-        scopes = [hold.scope for hold in self.view().holds if hold.owner == owner]
+        scopes = [hold.scope for hold in self._holds if hold.owner == owner]
         is_app = owner == APP
         self._change(
             lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
         )
         self.deliver()
-        return _overlapping(self.view().holds, scopes)
+        return _overlapping(self._holds, scopes)
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """

@@ -176,3 +176,17 @@ def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
     assert {hold.owner for hold in lab.ledger.view().holds} == {"ops"}
     assert lab.ledger.remove_owner("app") == ()
     assert len(lab.told.events) == 1
+
+
+def test_a_call_makes_no_view() -> None:
+    """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
+    lab = LedgerLab()
+    lab.assign(A, B, C)
+    lab.hold(ORDERS, AUDIT)
+    lab.ledger.lookers.clear()
+    made = lab.ledger._view
+    lab.lift(ORDERS)
+    lab.resume(AUDIT)
+    lab.ledger.remove_owner("app")
+    assert lab.ledger._view is made
+    assert lab.quiet() == set()
