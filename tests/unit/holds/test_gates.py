@@ -98,6 +98,7 @@ HISTORIES: dict[str, Sequence[Sequence[Act | Quiet]]] = {
     "a resume opens what it names": [
         [*HELD, begin, assign(A, B, C), lift(AUDIT), {A, B}, lift(HOLD_A), set()],
         [*HELD, begin, assign(A, B), lift(ALL), {A}],
+        [*HELD, OPS, begin, assign(A, C), lift(AUDIT), {A, C}, NO_OPS, {A, C}],
     ],
     "one of another owner opens nothing": [
         [*HELD, begin, assign(A, C), lift(AUDIT, owner="worker"), {A, C}, end, {A}],

@@ -1,6 +1,7 @@
 """Signals: what a handler does, and what it raises, at every moment of a change."""
 
 import dis
+import functools
 import gc
 import inspect
 import signal
@@ -192,15 +193,20 @@ def _is_in_the_ledger(frame: FrameType | None) -> bool:
     return not in_a_hook and any(one.co_filename == ledger.__file__ for one in codes)
 
 
+def _raise() -> None:
+    raise InterruptError
+
+
 class Interrupt:
     """
-    Raises where Python may call a signal handler: as a function begins, after a call.
+    Comes where Python may call a signal handler: as a function begins, after a call.
 
     A profiler is called in exactly these places, so each of them has its turn.
     """
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, handler: Callable[[], object] = _raise) -> None:
         self.left, self.has_come = at, False
+        self.handler = handler
 
     def __call__(self, frame: FrameType, event: str, _arg: object) -> None:
         # Closing a generator calls the profiler, but no handler.
@@ -213,7 +219,7 @@ class Interrupt:
         if self.left < 0:
             sys.setprofile(None)
             self.has_come = True
-            raise InterruptError
+            self.handler()
 
     def during(self, call: Callable[[], object]) -> None:
         sys.setprofile(self)
@@ -324,6 +330,24 @@ def test_an_exception_at_any_moment_of_a_call_loses_nothing(
     assert len(found) > 15
     world.lab.hold(AUDIT, owner="later")
     assert C not in world.owned or C in world.lab.quiet()
+
+
+@pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
+def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
+    before: Act, call: Act
+) -> None:
+    """Nobody needs to look: all who are called at changes have been when it returns."""
+    for at in count():
+        world = World(before)
+        hold = functools.partial(world.lab.hold, ALL, owner="signal")
+        interrupt = Interrupt(at, hold)
+        interrupt.during(lambda one=world: call(one.lab))  # type: ignore[misc]  # of this round
+        assert not world.lab.ledger._queue
+        assert not interrupt.has_come or world.looks == world.owned
+        world.settled()
+        if not interrupt.has_come:
+            assert at > 15
+            return
 
 
 @pytest.mark.contract("P12")

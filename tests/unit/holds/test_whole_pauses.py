@@ -223,7 +223,7 @@ def _act(
         "poll": lab.poll,
         "join": lambda: lab.assign(*names),
         "assign": lambda: lab.assign(*names, cause=Cause.ASSIGNED),
-        "lost": lambda: lab.assign(cause=Cause.PASSING),
+        "lost": lambda: lab.assign(*names, cause=Cause.PASSING),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
     }
 
@@ -342,3 +342,13 @@ def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -
     _play(lab, [RESUME_IT, join(A), EVERYTHING])
     bit = [one for one in _told(lab, again) if isinstance(one, events.HoldsBit)]
     assert bit[-1].is_left_alone
+
+
+def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
+    """Only a completed join decides."""
+    lab = LedgerLab()
+    _play(lab, [join(A), EVERYTHING, join(A, B)])
+    told = _told(lab, [("lost", B), join(A, B)])
+    assert [one.is_left_alone for one in told if isinstance(one, events.HoldsBit)] == [
+        False
+    ]
