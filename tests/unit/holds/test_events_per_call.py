@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from safeconsumer import Lifetime, events
+from safeconsumer import events
 from safeconsumer.holds import scope as scopes
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
 
@@ -64,30 +64,6 @@ def test_lifting_what_is_not_held_changes_nothing() -> None:
     (told,) = lab.told.of(events.HoldsRemoved)
     assert (told.holds, told.flowing) == ((), ())
     assert [hold.owner for hold in told.remaining] == ["ops"]
-
-
-@pytest.mark.contract("P6")
-def test_a_bound_hold_that_ends_is_told() -> None:
-    """An event says so."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
-    lab.assign(C)
-    (ended,) = lab.told.of(events.HoldsEnded)
-    assert [hold.scope for hold in ended.holds] == [ORDERS]
-    assert ended.departed == (A,)
-    lab.assign(A, C)
-    assert lab.quiet() == set()
-
-
-def test_a_bound_hold_of_a_kept_partition_does_not_end() -> None:
-    """Decided when the new assignment is applied, whatever was revoked before it."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
-    lab.assign(A, B)
-    assert lab.told.of(events.HoldsEnded) == []
-    assert lab.quiet() == {A, B}
 
 
 def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
