@@ -17,7 +17,6 @@ from tests.system.explorer.subject import (
     GROUP,
     MANUAL,
     OTHER_TOPIC,
-    PLAIN,
     Setting,
     Stage,
 )
@@ -63,8 +62,6 @@ class Operation:
         commits: whether it commits what it finds, on its own thread: two at once may
             cross, as upstream's do.
         comes_in: whether it comes in between as well; one of many like it need not.
-        meets: names of the operations it meets besides those of its own setting;
-            empty: all.
     """
 
     name: str
@@ -80,7 +77,6 @@ class Operation:
     with_setting: dict[str, Any] = field(factory=dict)
     commits: bool = False
     comes_in: bool = True
-    meets: frozenset[str] = frozenset()
 
     def setting(self, setting: Setting) -> Setting:
         """Change the setting of a pair to what this operation needs."""
@@ -195,28 +191,8 @@ def _rewinding(stage: Stage) -> None:
 
 
 def _committing(stage: Stage) -> None:
-    prompt, stage.broker.prompt = stage.broker.prompt, frozenset()
     stage.consumer.commit_async()
     _keep("OffsetCommit")(stage)
-    stage.broker.prompt = prompt
-
-
-def _committed(stage: Stage) -> None:
-    # Something is committed, and more has been delivered since.
-    _data(stage)
-    stage.poll(0, 2)
-    stage.consumer.commit(timeout_ms=50)
-    stage.poll(0, 2)
-
-
-def _committed_and_held(stage: Stage) -> None:
-    _committed(stage)
-    stage.pause(ONE)
-
-
-def _committing_more(stage: Stage) -> None:
-    _committed(stage)
-    _committing(stage)
 
 
 def _listener_pauses(stage: Stage) -> None:
@@ -268,7 +244,7 @@ def _gated(stage: Stage) -> None:
 
 def _offsets_asked(stage: Stage) -> None:
     # A join has brought a partition whose committed offset is being asked for.
-    stage.broker.committed[THREE] = 3, ""
+    stage.broker.committed[THREE] = 3
     stage.ask_to_rejoin(ONE, TWO, THREE)
     stage.poll(0)
     stage.answer(stage.broker.of("JoinGroup"))
@@ -349,11 +325,6 @@ def _block(stage: Stage) -> None:
     stage.note_lifted(frozenset({ONE}), "block", began)
 
 
-def _pause_all_assigned(stage: Stage) -> None:
-    assigned = stage.consumer.assignment()
-    stage.pause(*assigned)
-
-
 def _ask(stage: Stage) -> object:
     consumer = stage.consumer
     return consumer.paused(), consumer.holds(), consumer.explain(ONE)
@@ -400,13 +371,7 @@ def _pause_commit(stage: Stage) -> None:
 
 def _commit_explicit(stage: Stage) -> None:
     stage.seek(TWO, 2)
-    stage.consumer.commit({TWO: OffsetAndMetadata(2, PLAIN, -1)}, timeout_ms=50)
-
-
-def _give_to_producer(stage: Stage) -> None:
-    position = stage.consumer.position(ONE, timeout_ms=5)
-    if position is not None:
-        stage.give_to_producer({ONE: OffsetAndMetadata(position, PLAIN, -1)})
+    stage.consumer.commit({TWO: OffsetAndMetadata(2, "", -1)}, timeout_ms=50)
 
 
 # ---------------------------------------------------------------- what is consumed
@@ -541,38 +506,6 @@ def _answering(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # 
     return Operation(name, run, prepare, thread=IO, if_moved=_GONE, **how)
 
 
-_MARKS = {"handover": "offsets"}
-_MET_BY_MARKS = frozenset(
-    {
-        "poll",
-        "seek",
-        "commit given",
-        "pause(*assignment())",
-        "join whole",
-        "join after loss",
-        "lost and back",
-        "answers to a join",
-        "loss",
-        "unsubscribe",
-        "close",
-    }
-)
-
-
-def _marking(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
-    return Operation(
-        name,
-        run,
-        prepare,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-        may_raise=_COMMITS,
-        if_moved=_GONE,
-        **more,
-    )
-
-
 OPERATIONS = (
     _reading("poll", _poll, _data),
     _reading("poll(2)", _poll_two, _data, comes_in=False),
@@ -632,7 +565,7 @@ OPERATIONS = (
     _call("resume both", _resume_both, _both_held, in_handler=True),
     _call("resume_all", _resume_all, _all_held),
     _call("held", _block, in_handler=True),
-    _call("pause(*assignment())", _pause_all_assigned, in_handler=True),
+    _call("pause(*assignment())", Stage.pause_assigned, in_handler=True),
     _call(
         "held while assigned",
         _block,
@@ -674,44 +607,6 @@ OPERATIONS = (
         modes=COMMITTING,
         may_raise=_COMMITS,
         commits=True,
-    ),
-    # with marks
-    _marking("marked: pause", _pause, _committed),
-    _marking("marked: resume", _resume, _committed_and_held),
-    _marking("marked: pause, resume", _pause_resume, _committed),
-    _marking("marked: commit", _commit, _committed_and_held, commits=True),
-    _marking("marked: commit_async", _commit_async, _committed_and_held, commits=True),
-    _marking("marked: transaction", _give_to_producer, _committed, commits=True),
-    _reading(
-        "marked: poll",
-        _poll,
-        _committed_and_held,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-    ),
-    _answering(
-        "marked: answer to a commit",
-        _answer("OffsetCommit"),
-        _committing_more,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-        order=COMMITS,
-    ),
-    _joining(
-        "marked: join whole",
-        _poll_waiting,
-        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
-        with_setting=_MARKS,
-        meets=frozenset({"pause", "resume", "commit", "loss", "close"}),
-    ),
-    _joining(
-        "carried: join whole",
-        _poll_waiting,
-        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
-        with_setting={"handover": "assignor"},
-        meets=frozenset({"pause", "resume", "pause, resume", "loss", "close"}),
     ),
     # what is consumed
     _call("subscribe to more", _subscribe_more, modes=IN_GROUP, moves=True),

@@ -129,15 +129,8 @@ def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
         return None  # one thread does one thing after the other
     if a.thread == b.thread == POLLING and (a is not b or a.moves):
         return None  # refused whatever they do: few pairs of them are enough
-    if not (_meets(a, b) and _meets(b, a)):
-        return None
     modes = a.modes & b.modes
     return next((mode for mode in _MODES if mode in modes), None)
-
-
-def _meets(one: Operation, other: Operation) -> bool:
-    is_like_it = one.with_setting == other.with_setting
-    return not one.meets or is_like_it or other.name in one.meets
 
 
 def _pair(a: Operation, b: Operation, *, as_handler: bool) -> Pair | None:

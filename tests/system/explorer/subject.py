@@ -27,8 +27,9 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, Lifetime, SafeConsumer
-from safeconsumer._kafka.handover import offsets as marks
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import WHOLE
+from safeconsumer.holds.ownership import Cause, Reassignment
 from tests.harness.explorer.engine import InfeasibleError
 from tests.system.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.system.explorer.network import (
@@ -43,18 +44,9 @@ from tests.system.explorer.network import (
 from tests.system.explorer.waits import others_may_come
 
 OTHER_TOPIC = "audit"
-PLAIN = "mine"
-"""
-What an application writes beside an offset.
-"""
 GROUP, MANUAL, ALONE = "group", "manual", "alone"
 
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
-
-# What the writer of marks asks and sends: a thread waits for it that is not upstream's.
-_OF_MARKS = frozenset({"OffsetFetch", "OffsetCommit"})
-# So long it waits, where an answer is kept; seconds.
-_PATIENCE = 0.005
 
 
 @frozen
@@ -65,7 +57,6 @@ class Setting:
     Attributes:
         mode: who assigns: the group, the user (``manual``), or the IO thread to a
             subscription without a group (``alone``).
-        handover: as ``pause_handover``.
         is_cooperative: whether the group rebalances in steps.
         commits_itself: as ``enable_auto_commit``.
         decoder: as ``decoder``.
@@ -73,11 +64,10 @@ class Setting:
     """
 
     mode: str = GROUP
-    handover: str = "off"
     is_cooperative: bool = False
     commits_itself: bool = False
     decoder: str = "python"
-    lifetime: Lifetime = Lifetime.UNTIL_RESUMED
+    lifetime: Lifetime | None = None
 
 
 @define(eq=False)
@@ -250,6 +240,7 @@ class Stage:
         self.events: list[Any] = []
         self.is_closed = False
         self.is_controlled = False
+        self.is_reassigned = False
         self.gated: dict[TopicPartition, int] = {}
         self.may_rewind = False
         self.first_owned = {ONE, TWO}
@@ -259,7 +250,7 @@ class Stage:
         self._gained: dict[TopicPartition, int] = {}
         self._missing: dict[int, frozenset[TopicPartition]] = {}
         self.io = IoThread()
-        self.broker = Broker(self.tick, self.io.soon)
+        self.broker = Broker(self.tick)
         self.broker.on_start = self._started
         self.cluster = Cluster({TOPIC: {0, 1, 2}, OTHER_TOPIC: {0}})
         net = Net(self.io, self._wait)
@@ -271,9 +262,8 @@ class Stage:
         if watches_locks:
             self._watch_locks()
         self._watch_checks()
+        self._watch_assignment()
         self._begin()
-        if setting.handover == "offsets":
-            self.broker.prompt = _OF_MARKS
 
     def tick(self) -> int:
         """Count a step."""
@@ -295,7 +285,6 @@ class Stage:
             metrics_enabled=False,
             retry_backoff_ms=1,
             decoder=setting.decoder,
-            pause_handover=setting.handover,
             default_lifetime=setting.lifetime,
             hooks=(self._hook,),
             **more,
@@ -308,12 +297,9 @@ class Stage:
     def _watch_locks(self) -> None:
         consumer = self.consumer
         parts: dict[str, Any] = {
-            "ledger": consumer._safe_ledger,
             "subscription": consumer._subscription,
             "coordinator": consumer._coordinator,
         }
-        if self.setting.handover == "offsets":
-            parts["marks"] = consumer._coordinator.handover
         for name, part in parts.items():
             part._lock = _WatchedLock(part._lock, name, self)
 
@@ -333,24 +319,30 @@ class Stage:
 
         fetcher.return_quiet = checked
         ledger.quiet = looked
-        subscription = self.consumer._subscription
-        apply = subscription._apply_assignment
 
-        def applied(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as the original
-            before, began = set(subscription.assignment), self.tick()
-            apply(*args, **kwargs)
-            now = set(subscription.assignment)
+    def _watch_assignment(self) -> None:
+        ledger = self.consumer._safe_ledger
+        assign = ledger.assign
+
+        def assigned(
+            assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
+        ) -> Reassignment:
+            before, now = set(ledger.ownership().epochs), set(assignment)
+            began = self.tick()
+            change = assign(now, cause)
+            self.is_reassigned |= before != now
             for tp in now - before:
                 self._gained[tp] = self.tick()
-            if (
-                self.setting.handover != "off"
-            ):  # the pause goes where the partition goes
-                for tp in before - now:
-                    self.note_lifted(frozenset({tp}), "app", began)
             for tp in before - now if self.is_controlled else ():
                 self.note_lifted(frozenset({tp}), "gate", began)
+            # Plain pauses end where what was decided leaves their partition out.
+            for tp in _EVERYTHING - now if cause is not Cause.PASSING else ():
+                self.note_lifted(frozenset({tp}), "app", began)
+            if cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}:
+                self.note_lifted(None, WHOLE, began)
+            return change
 
-        subscription._apply_assignment = applied
+        ledger.assign = assigned
 
     @contextmanager
     def _checking(self, *, is_step: bool) -> Iterator[None]:
@@ -368,15 +360,14 @@ class Stage:
             self.consumer.seek(TWO, 0)
             self.consumer.poll(0)
             return
-        self.broker.committed = {ONE: (0, ""), TWO: (0, "")}
+        self.broker.committed = {ONE: 0, TWO: 0}
         self.consumer.subscribe([TOPIC], listener=self.listener)
         if self.setting.mode == ALONE:
             self.have_partitions(0, 1)
         else:
             self._join()
-        if self.setting.handover == "off":
-            self.consumer.seek(ONE, 0)
-            self.consumer.seek(TWO, 0)
+        self.consumer.seek(ONE, 0)
+        self.consumer.seek(TWO, 0)
         for _ in range(3):
             self.consumer.poll(0)
             if self.broker.of("Fetch"):
@@ -386,6 +377,7 @@ class Stage:
         assert self.broker.of("Fetch")
         self.starts.clear()
         self.events.clear()
+        self.is_reassigned = False
 
     def _join(self) -> None:
         # As after a join, without its requests: it takes half the time.
@@ -463,6 +455,17 @@ class Stage:
         for one in targets:
             self.note_held(_covered([one]), owner, began)
 
+    def pause_assigned(self) -> None:
+        """Pause what is assigned, which pauses its topics whole."""
+        assigned = self.consumer.assignment()
+        began = self.tick()
+        self.pause(*assigned)
+        for topic in {tp.topic for tp in assigned} if self._has_plain_pauses() else ():
+            self.note_held(_covered([topic]), WHOLE, began)
+
+    def _has_plain_pauses(self) -> bool:
+        return self.setting.lifetime is None
+
     def pause_all(self, *, owner: str = "app") -> None:
         """Pause everything, and remember that it had returned."""
         began = self.tick()
@@ -488,6 +491,8 @@ class Stage:
         finally:
             for one in targets:
                 self.note_lifted(_covered([one]), owner, began)
+            if owner == "app":
+                self._note_spoken(began)
         self._note_freed(_covered(targets), before, answer)
 
     def resume_all(self, *, owner: str = "app") -> None:
@@ -495,7 +500,14 @@ class Stage:
         began, before = self.tick(), self.consumer.holds()
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
+        self._note_spoken(began)
         self._note_freed(_EVERYTHING, before, answer)
+
+    def _note_spoken(self, began: int) -> None:
+        # A resume of the application ends whole pauses, and plain ones of what is away.
+        self.note_lifted(None, WHOLE, began)
+        for tp in _EVERYTHING - set(self.consumer._subscription.assignment):
+            self.note_lifted(frozenset({tp}), "app", began)
 
     def note_lifted(
         self, covers: frozenset[TopicPartition] | None, owner: str, began: int
@@ -523,10 +535,6 @@ class Stage:
     def note_start(self, tp: TopicPartition, offset: int, began: int, why: str) -> None:
         """Remember that reading is to go on elsewhere."""
         self.starts.append(Start(tp, offset, began, self.tick(), why))
-
-    def give_to_producer(self, offsets: dict[TopicPartition, Any]) -> None:
-        """Commit offsets in a producer's transaction."""
-        self.broker.write(self.consumer.marked_offsets(offsets))
 
     def be_controlled(self) -> None:
         """Gate whatever is gained, as with control topics; and hold what others ask for."""
@@ -592,15 +600,12 @@ class Stage:
         self.consumer.holds()
         self.consumer._safe_ledger.deliver()
 
-    def let_time_pass(self) -> None:
-        """Let what waits before it tries again try again."""
-        self.consumer._coordinator.handover._retry_at = 0.0
-
     def lift_everything(self) -> None:
         """Lift every hold there is."""
         if self.is_controlled:
             self.open_gates()
             self.operate(pauses=False)
+        self.resume()  # whole pauses
         for hold in self.consumer.holds():
             match type(hold.scope).__name__:
                 case "Partition":
@@ -664,7 +669,7 @@ class Stage:
                 for call in self.calls
                 if (offsets := call.offsets.get(tp))
             ]
-            committed = self.broker.committed.get(tp, (0, ""))[0]
+            committed = self.broker.committed.get(tp, 0)
             self.broker.commit_elsewhere(tp, min(END, max([committed, *read]) + 1))
         self.heartbeat(_UNKNOWN_MEMBER)
 
@@ -747,10 +752,7 @@ def rehearsed() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with (
-            mock.patch.object(kafka.util, "time", _clock),
-            mock.patch.object(marks, "_PATIENCE", _PATIENCE),
-        ):
+        with mock.patch.object(kafka.util, "time", _clock):
             yield
     finally:
         logging.disable(level)
