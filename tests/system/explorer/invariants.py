@@ -7,7 +7,6 @@ from math import inf
 
 from kafka.structs import TopicPartition
 
-from safeconsumer import Lifetime
 from tests.harness.explorer.engine import Outcome
 from tests.system.explorer.broker import END
 from tests.system.explorer.subject import Call, Held, Stage, Start
@@ -41,6 +40,11 @@ def _locks(stage: Stage) -> Iterator[str]:
 def _answers(stage: Stage) -> Iterator[str]:
     """Whoever was told "free" sees the partition flow; whoever was not, a hold."""
     for one in stage.freed:
+        is_waiting = one.own.intersection(one.stayed)
+        if is_waiting and one.is_in_handler:
+            continue  # what it interrupted goes on first, and then lifts them
+        if is_waiting:
+            yield f"P3: resume left {_named(is_waiting)}"
         for tp in sorted(one.paused):
             if not any(hold.scope.covers(tp) for hold in one.holds):
                 yield (
@@ -138,8 +142,6 @@ def _held(stage: Stage) -> Iterator[str]:
 
 def _until(held: Held, stage: Stage) -> float:
     """Return until when a hold was in force for certain."""
-    if stage.setting.lifetime is Lifetime.WHILE_ASSIGNED and not held.is_block:
-        return 0  # it may have ended with the assignment
     ends = [
         max(held.since, one.began)
         for one in stage.lifted

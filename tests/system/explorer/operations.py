@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import evolve, field, frozen
+from attrs import frozen
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import ConcurrentPollError, Lifetime
+from safeconsumer import ConcurrentPollError, events
 from tests.system.explorer.broker import ONE, THREE, TOPIC, TWO
 from tests.system.explorer.subject import (
     ALONE,
     GROUP,
     MANUAL,
     OTHER_TOPIC,
-    Setting,
     Stage,
 )
 
@@ -58,7 +56,7 @@ class Operation:
         if_moved: what it may raise besides if the application, by the other operation,
             changes what is consumed.
         moves: whether it changes what is consumed.
-        with_setting: changes the setting of the pair.
+        is_cooperative: whether it needs a group that rebalances in steps.
         commits: whether it commits what it finds, on its own thread: two at once may
             cross, as upstream's do.
         comes_in: whether it comes in between as well; one of many like it need not.
@@ -74,13 +72,9 @@ class Operation:
     may_raise: tuple[type[BaseException], ...] = ()
     if_moved: tuple[type[BaseException], ...] = ()
     moves: bool = False
-    with_setting: dict[str, Any] = field(factory=dict)
+    is_cooperative: bool = False
     commits: bool = False
     comes_in: bool = True
-
-    def setting(self, setting: Setting) -> Setting:
-        """Change the setting of a pair to what this operation needs."""
-        return evolve(setting, **self.with_setting)
 
 
 # ---------------------------------------------------------------- preparations
@@ -102,14 +96,6 @@ def _parked(stage: Stage) -> None:
     stage.pause(ONE, owner="parking")
     _data(stage)
     stage.poll(0)
-    stage.resume(ONE, owner="parking")
-
-
-def _parked_half(stage: Stage) -> None:
-    _data(stage)
-    stage.poll(0, 2)
-    stage.pause(ONE, owner="parking")
-    stage.poll(0, 1)
     stage.resume(ONE, owner="parking")
 
 
@@ -137,14 +123,7 @@ def _both_held(stage: Stage) -> None:
 
 def _queued(stage: Stage) -> None:
     # An event that no call has delivered yet.
-    stage.consumer._safe_ledger.follow([], [])
-    stage.consumer._safe_ledger.emit(_some_event())
-
-
-def _some_event() -> Any:  # noqa: ANN401 - an event's class
-    from safeconsumer.events import consumer as events  # noqa: PLC0415
-
-    return events.Event
+    stage.consumer._safe_ledger.emit(events.Event)
 
 
 def _rejoining(stage: Stage) -> None:
@@ -193,28 +172,6 @@ def _rewinding(stage: Stage) -> None:
 def _committing(stage: Stage) -> None:
     stage.consumer.commit_async()
     _keep("OffsetCommit")(stage)
-
-
-def _listener_pauses(stage: Stage) -> None:
-    _joined(stage)
-
-    def act(_: object) -> None:
-        stage.listener.on_assigned = None
-        with suppress(*_GONE):  # the subscription is another by now
-            stage.pause(ONE)
-            stage.seek(ONE, 4)
-
-    stage.listener.on_assigned = act
-
-
-def _listener_commits(stage: Stage) -> None:
-    _half_read(stage)
-    _rejoining(stage)
-
-    def act(_: object) -> None:
-        stage.consumer.commit_async()
-
-    stage.listener.on_revoked = act
 
 
 def _controlled(stage: Stage) -> None:
@@ -279,16 +236,6 @@ def _pause(stage: Stage) -> None:
     stage.pause(ONE)
 
 
-def _pause_twice(stage: Stage) -> None:
-    stage.pause(ONE, owner="x")
-    stage.resume(ONE, owner="x")
-    stage.pause(ONE, owner="x")
-
-
-def _pause_topic(stage: Stage) -> None:
-    stage.pause(TOPIC, owner="x")
-
-
 def _pause_resume(stage: Stage) -> None:
     stage.pause(ONE)
     stage.resume(ONE)
@@ -319,7 +266,7 @@ def _resume_all(stage: Stage) -> None:
 def _block(stage: Stage) -> None:
     began = stage.tick()
     with stage.consumer.held(ONE, owner="block"):
-        stage.note_held(frozenset({ONE}), "block", began, is_block=True)
+        stage.note_held(frozenset({ONE}), "block", began)
         stage.consumer.explain(ONE)
         began = stage.tick()
     stage.note_lifted(frozenset({ONE}), "block", began)
@@ -327,7 +274,8 @@ def _block(stage: Stage) -> None:
 
 def _ask(stage: Stage) -> object:
     consumer = stage.consumer
-    return consumer.paused(), consumer.holds(), consumer.explain(ONE)
+    asked = consumer.assignment(), consumer.subscription(), consumer.paused()
+    return asked, consumer.holds(), consumer.explain(ONE)
 
 
 # ---------------------------------------------------------------- positions, commits
@@ -352,10 +300,6 @@ def _position(stage: Stage) -> object:
     return stage.consumer.position(ONE, timeout_ms=5)
 
 
-def _assignment(stage: Stage) -> object:
-    return stage.consumer.assignment(), stage.consumer.subscription()
-
-
 def _commit(stage: Stage) -> None:
     stage.consumer.commit(timeout_ms=50)
 
@@ -378,12 +322,7 @@ def _commit_explicit(stage: Stage) -> None:
 
 
 def _subscribe_more(stage: Stage) -> None:
-    stage.consumer.subscribe([TOPIC, OTHER_TOPIC], listener=stage.listener)
-
-
-def _subscribe_other(stage: Stage) -> None:
-    stage.broker.plan = ()
-    stage.consumer.subscribe([OTHER_TOPIC], listener=stage.listener)
+    stage.consumer.subscribe([TOPIC, OTHER_TOPIC])
 
 
 def _unsubscribe(stage: Stage) -> None:
@@ -454,22 +393,6 @@ def _deliver(stage: Stage) -> None:
     stage.consumer._safe_ledger.deliver()
 
 
-# ---------------------------------------------------------------- hooks
-
-
-def _hook_seeks(stage: Stage) -> None:
-    _data(stage)
-    _queued(stage)
-
-    def act(event: Any) -> None:  # noqa: ANN401 - any event
-        if event.name == "event":
-            stage.hook = None
-            stage.pause(ONE)
-            stage.seek(ONE, 4)
-
-    stage.hook = act
-
-
 _GONE = (kafka_errors.IllegalStateError, ValueError)
 _COMMITS = (
     kafka_errors.CommitFailedError,
@@ -511,18 +434,8 @@ OPERATIONS = (
     _reading("poll(2)", _poll_two, _data, comes_in=False),
     _reading("poll half-read", _poll, _half_read, comes_in=False),
     _reading("poll parked", _poll, _parked, comes_in=False),
-    _reading("poll parked half", _poll, _parked_half, comes_in=False),
-    _reading("poll nothing", _poll, comes_in=False),
     _reading("poll waiting", _poll_waiting),
-    _reading("poll, a hook seeks", _poll, _hook_seeks, comes_in=False),
     _reading("poll to the beginning", _poll_waiting, _rewound, comes_in=False),
-    _reading(
-        "poll compiled",
-        _poll,
-        _data,
-        with_setting={"decoder": "compiled"},
-        comes_in=False,
-    ),
     _reading("step", _step, _data),
     _reading("step on", _step, _stepped),
     # joining
@@ -533,45 +446,27 @@ OPERATIONS = (
         "join cooperatively",
         _poll_waiting,
         _rejoining,
-        with_setting={"is_cooperative": True},
-    ),
-    _joining(
-        "join, the listener seeks",
-        _poll_waiting,
-        _listener_pauses,
-        comes_in=False,
+        is_cooperative=True,
     ),
     _joining("join, gating", _poll_waiting, _gating),
-    _joining(
-        "join, the listener commits", _poll_waiting, _listener_commits, comes_in=False
-    ),
-    _joining(
-        "join, committing",
-        _poll_waiting,
-        lambda stage: (_half_read(stage), _rejoining(stage)),
-        with_setting={"commits_itself": True},
-        comes_in=False,
-    ),
     _joining("join after loss", _poll_waiting, _expelled),
     _joining("lost and back", _poll_waiting, _lost_and_back),
     # holds
     _call("pause", _pause, in_handler=True),
-    _call("pause topic", _pause_topic, comes_in=False),
     _call("pause, resume", _pause_resume, in_handler=True),
     _call("pause, resume topic", _pause_resume_other),
-    _call("pause, resume, pause", _pause_twice, comes_in=False),
     _call("pause_all, resume_all", _all_and_back, in_handler=True),
     _call("resume", _resume, _held, in_handler=True),
     _call("resume both", _resume_both, _both_held, in_handler=True),
+    _call(
+        "resume(*assignment())",
+        Stage.resume_assigned,
+        Stage.pause_assigned,
+        in_handler=True,
+    ),
     _call("resume_all", _resume_all, _all_held),
     _call("held", _block, in_handler=True),
     _call("pause(*assignment())", Stage.pause_assigned, in_handler=True),
-    _call(
-        "held while assigned",
-        _block,
-        in_handler=True,
-        with_setting={"lifetime": Lifetime.WHILE_ASSIGNED},
-    ),
     _call("questions", _ask, in_handler=True),
     Operation("operator pauses", lambda stage: stage.operate(pauses=True), _controlled),
     Operation(
@@ -591,7 +486,6 @@ OPERATIONS = (
     _call("pause, seek", _pause_seek),
     _call("seek_to_beginning", _seek_back),
     _call("position", _position),
-    _call("assignment", _assignment),
     _call("commit", _commit, modes=COMMITTING, may_raise=_COMMITS, commits=True),
     _call("commit_async", _commit_async, modes=COMMITTING, commits=True),
     _call(
@@ -610,19 +504,10 @@ OPERATIONS = (
     ),
     # what is consumed
     _call("subscribe to more", _subscribe_more, modes=IN_GROUP, moves=True),
-    _call("subscribe to another", _subscribe_other, modes=IN_GROUP, moves=True),
     _call("unsubscribe", _unsubscribe, moves=True),
     _call("assign", _assign_other, modes=BY_HAND, moves=True),
     _call("assign and back", _assign_and_back, modes=BY_HAND, moves=True),
     _call("close", _close, moves=True, in_handler=True),
-    _call(
-        "close, committing",
-        _close,
-        _half_read,
-        modes=COMMITTING,
-        moves=True,
-        with_setting={"commits_itself": True},
-    ),
     # the IO thread
     _answering("answer to Fetch", _answer("Fetch", ONE), _keep("Fetch", ONE)),
     _answering("answer to ListOffsets", _answer("ListOffsets"), _rewinding),

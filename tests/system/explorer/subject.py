@@ -10,14 +10,13 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 from unittest import mock
 
 import kafka.util
 from attrs import define, field, frozen
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor,
 )
@@ -26,7 +25,7 @@ from kafka.future import Future
 from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
-from safeconsumer import Hold, Lifetime, SafeConsumer
+from safeconsumer import Hold, SafeConsumer
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import WHOLE
 from safeconsumer.holds.ownership import Cause, Reassignment
@@ -45,29 +44,11 @@ from tests.system.explorer.waits import others_may_come
 
 OTHER_TOPIC = "audit"
 GROUP, MANUAL, ALONE = "group", "manual", "alone"
+"""
+Who assigns: the group, the user, or the IO thread to a subscription without a group.
+"""
 
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
-
-
-@frozen
-class Setting:
-    """
-    How the consumer is made.
-
-    Attributes:
-        mode: who assigns: the group, the user (``manual``), or the IO thread to a
-            subscription without a group (``alone``).
-        is_cooperative: whether the group rebalances in steps.
-        commits_itself: as ``enable_auto_commit``.
-        decoder: as ``decoder``.
-        lifetime: as ``default_lifetime``.
-    """
-
-    mode: str = GROUP
-    is_cooperative: bool = False
-    commits_itself: bool = False
-    decoder: str = "python"
-    lifetime: Lifetime | None = None
 
 
 @define(eq=False)
@@ -114,14 +95,12 @@ class Held:
     Attributes:
         covers: what it covers.
         began, since: when the call that placed it began, and had returned.
-        is_block: whether it holds for a block, whatever happens.
     """
 
     covers: frozenset[TopicPartition]
     owner: str
     began: int
     since: int
-    is_block: bool = False
 
 
 @frozen
@@ -142,9 +121,17 @@ class Lifted:
 
 @frozen
 class Free:
-    """What a call that lifts holds answered, and what was seen right after it."""
+    """
+    What a call that lifts holds answered, and what was seen right after it.
+
+    Attributes:
+        own: the holds that it was to lift.
+        is_in_handler: whether a signal handler called.
+    """
 
     asked: frozenset[TopicPartition]
+    own: frozenset[Hold]
+    is_in_handler: bool
     answer: tuple[Hold, ...]
     before: tuple[Hold, ...]
     paused: frozenset[TopicPartition]
@@ -224,12 +211,15 @@ class Stage:
     One consumer with its broker, and a diary of what happened.
 
     Args:
-        setting: how it is made.
-        watches_locks: whether locks that a signal handler takes are noted.
+        mode: who assigns.
+        is_cooperative: whether the group rebalances in steps.
+        watches_locks: whether upstream's locks that a signal handler takes are noted.
     """
 
-    def __init__(self, setting: Setting, *, watches_locks: bool = False) -> None:
-        self.setting = setting
+    def __init__(
+        self, mode: str, *, is_cooperative: bool = False, watches_locks: bool = False
+    ) -> None:
+        self._mode = mode
         self._ticks = itertools.count(1)
         self.now = 1000.0
         self.calls: list[Call] = []
@@ -244,8 +234,6 @@ class Stage:
         self.gated: dict[TopicPartition, int] = {}
         self.may_rewind = False
         self.first_owned = {ONE, TWO}
-        self.hook: Callable[[Any], None] | None = None
-        self.listener = _Listener()
         self._reading = threading.local()
         self._gained: dict[TopicPartition, int] = {}
         self._missing: dict[int, frozenset[TopicPartition]] = {}
@@ -257,7 +245,7 @@ class Stage:
         manager = Manager(net, self.cluster, self._send)
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
-        self.consumer = self._made(manager)
+        self.consumer = self._made(manager, is_cooperative=is_cooperative)
         self.taken_in_handler: set[str] = set()
         if watches_locks:
             self._watch_locks()
@@ -271,22 +259,20 @@ class Stage:
 
     # ------------------------------------------------------------ making
 
-    def _made(self, manager: Manager) -> SafeConsumer:
-        setting = self.setting
+    def _made(self, manager: Manager, *, is_cooperative: bool) -> SafeConsumer:
         more: dict[str, Any] = {}
-        if setting.is_cooperative:
+        if is_cooperative:
             more["partition_assignment_strategy"] = (CooperativeStickyAssignor,)
         consumer = _Consumer(
             kafka_client=lambda **_: Client(manager),
-            group_id=None if setting.mode == ALONE else "g",
-            enable_auto_commit=setting.commits_itself,
+            group_id=None if self._mode == ALONE else "g",
+            enable_auto_commit=False,
             auto_offset_reset="earliest",
             enable_incremental_fetch_sessions=False,
             metrics_enabled=False,
             retry_backoff_ms=1,
-            decoder=setting.decoder,
-            default_lifetime=setting.lifetime,
-            hooks=(self._hook,),
+            decoder="python",
+            hooks=(self.events.append,),
             **more,
         )
         consumer._safe_ledger._clock = lambda: self.now
@@ -353,7 +339,7 @@ class Stage:
             call.checked = began, self.tick()
 
     def _begin(self) -> None:
-        if self.setting.mode == MANUAL:
+        if self._mode == MANUAL:
             self.broker.member = None
             self.consumer.assign([ONE, TWO])
             self.consumer.seek(ONE, 0)
@@ -361,8 +347,8 @@ class Stage:
             self.consumer.poll(0)
             return
         self.broker.committed = {ONE: 0, TWO: 0}
-        self.consumer.subscribe([TOPIC], listener=self.listener)
-        if self.setting.mode == ALONE:
+        self.consumer.subscribe([TOPIC])
+        if self._mode == ALONE:
             self.have_partitions(0, 1)
         else:
             self._join()
@@ -398,11 +384,6 @@ class Stage:
         assert done.succeeded(), done.exception
 
     # ------------------------------------------------------------ the diary
-
-    def _hook(self, event: Any) -> None:  # noqa: ANN401 - any event
-        self.events.append(event)
-        if self.hook is not None:
-            self.hook(event)
 
     def _started(self, request: Request, tp: TopicPartition, offset: int) -> None:
         # An answer decides only for the ownership that it was asked in, and only where
@@ -460,11 +441,8 @@ class Stage:
         assigned = self.consumer.assignment()
         began = self.tick()
         self.pause(*assigned)
-        for topic in {tp.topic for tp in assigned} if self._has_plain_pauses() else ():
+        for topic in {tp.topic for tp in assigned}:
             self.note_held(_covered([topic]), WHOLE, began)
-
-    def _has_plain_pauses(self) -> bool:
-        return self.setting.lifetime is None
 
     def pause_all(self, *, owner: str = "app") -> None:
         """Pause everything, and remember that it had returned."""
@@ -473,15 +451,14 @@ class Stage:
         self.note_held(_EVERYTHING, owner, began)
 
     def note_held(
-        self,
-        covers: frozenset[TopicPartition],
-        owner: str,
-        began: int,
-        *,
-        is_block: bool = False,
+        self, covers: frozenset[TopicPartition], owner: str, began: int
     ) -> None:
         """Remember a hold whose call has returned."""
-        self.holds.append(Held(covers, owner, began, self.tick(), is_block))
+        self.holds.append(Held(covers, owner, began, self.tick()))
+
+    def resume_assigned(self) -> None:
+        """Resume what is assigned."""
+        self.resume(*self.consumer.assignment())
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
         """Resume, and remember the answer and what was to be seen then."""
@@ -493,7 +470,11 @@ class Stage:
                 self.note_lifted(_covered([one]), owner, began)
             if owner == "app":
                 self._note_spoken(began)
-        self._note_freed(_covered(targets), before, answer)
+        scopes = {_text(one) for one in targets}
+        own = frozenset(
+            hold for hold in before if hold.owner == owner and str(hold.scope) in scopes
+        )
+        self._note_freed(_covered(targets), own, before, answer)
 
     def resume_all(self, *, owner: str = "app") -> None:
         """Resume everything, and remember the answer and what was to be seen then."""
@@ -501,7 +482,8 @@ class Stage:
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
         self._note_spoken(began)
-        self._note_freed(_EVERYTHING, before, answer)
+        own = frozenset(hold for hold in before if hold.owner == owner)
+        self._note_freed(_EVERYTHING, own, before, answer)
 
     def _note_spoken(self, began: int) -> None:
         # A resume of the application ends whole pauses, and plain ones of what is away.
@@ -518,13 +500,17 @@ class Stage:
     def _note_freed(
         self,
         asked: frozenset[TopicPartition],
+        own: frozenset[Hold],
         before: tuple[Hold, ...],
         answer: tuple[Hold, ...],
     ) -> None:
         # What waits for control topics is nobody's hold, and no resume opens it.
         gated = self.gated.keys() | self.consumer._safe_ledger.control_gates()
         paused = frozenset(self.quiet() - gated)
-        self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
+        after = self.consumer.holds()
+        self.freed.append(
+            Free(asked, own, self.io.in_handler, answer, before, paused, after)
+        )
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Seek, and remember when."""
@@ -689,23 +675,11 @@ class Stage:
             self.consumer.close(autocommit=False, timeout_ms=0)
 
 
-class _Listener(ConsumerRebalanceListener):
-    """An application's listener."""
-
-    def __init__(self) -> None:
-        self.on_assigned: Callable[[set[TopicPartition]], None] | None = None
-        self.on_revoked: Callable[[set[TopicPartition]], None] | None = None
-
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        if self.on_revoked is not None:
-            self.on_revoked(revoked)
-
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        if self.on_assigned is not None:
-            self.on_assigned(assigned)
-
-
 _EVERYTHING = frozenset({ONE, TWO, THREE, TopicPartition(OTHER_TOPIC, 0)})
+
+
+def _text(target: Any) -> str:  # noqa: ANN401 - a partition or a topic
+    return target if isinstance(target, str) else f"{target.topic}:{target.partition}"
 
 
 def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
@@ -716,16 +690,6 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
         else:
             found.update(tp for tp in _EVERYTHING if tp.topic == one)
     return frozenset(found)
-
-
-@contextmanager
-def stage(setting: Setting, *, watches_locks: bool = False) -> Iterator[Stage]:
-    """Make a stage for one run, and end it."""
-    made = Stage(setting, watches_locks=watches_locks)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 class _Clock:
