@@ -7,9 +7,8 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from attrs import frozen
-from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import ConcurrentPollError, events
+from safeconsumer import ConcurrentPollError
 from tests.system.explorer.broker import ONE, THREE, TOPIC, TWO
 from tests.system.explorer.subject import (
     ALONE,
@@ -121,11 +120,6 @@ def _both_held(stage: Stage) -> None:
     stage.pause(ONE, TWO)
 
 
-def _queued(stage: Stage) -> None:
-    # An event that no call has delivered yet.
-    stage.consumer._safe_ledger.emit(events.Event)
-
-
 def _rejoining(stage: Stage) -> None:
     stage.ask_to_rejoin(ONE, THREE)
 
@@ -134,6 +128,10 @@ def _joined(stage: Stage) -> None:
     # JoinGroup and SyncGroup are answered; a poll is to apply it.
     _rejoining(stage)
     stage.poll(0)
+    _answer_join(stage)
+
+
+def _answer_join(stage: Stage) -> None:
     stage.answer(stage.broker.of("JoinGroup"))
     stage.answer(stage.broker.of("SyncGroup"))
 
@@ -146,20 +144,14 @@ def _asked_to_join(stage: Stage) -> None:
 
 def _expelled(stage: Stage) -> None:
     stage.poll(0, 2)
-    stage.expel()
-    stage.broker.plan = (ONE, TWO)
+    _lose(stage)
 
 
 def _lost_and_back(stage: Stage) -> None:
     # A poll is to apply a join that gives back what was lost.
     _expelled(stage)
     stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-
-
-def _rewound(stage: Stage) -> None:
-    _seek_back(stage)
+    _answer_join(stage)
 
 
 def _rewinding(stage: Stage) -> None:
@@ -174,38 +166,12 @@ def _committing(stage: Stage) -> None:
     _keep("OffsetCommit")(stage)
 
 
-def _controlled(stage: Stage) -> None:
-    _half_read(stage)
-    stage.be_controlled()
-
-
-def _operator_holds(stage: Stage) -> None:
-    _controlled(stage)
-    stage.operate(pauses=True)
-
-
-def _gating(stage: Stage) -> None:
-    stage.be_controlled()
-    _rejoining(stage)
-
-
-def _gated(stage: Stage) -> None:
-    # Joined, and what was gained waits for the control topics.
-    stage.be_controlled()
-    stage.ask_to_rejoin(ONE, TWO, THREE)
-    stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-    stage.poll(0)
-
-
 def _offsets_asked(stage: Stage) -> None:
     # A join has brought a partition whose committed offset is being asked for.
     stage.broker.committed[THREE] = 3
     stage.ask_to_rejoin(ONE, TWO, THREE)
     stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
+    _answer_join(stage)
     stage.poll(0)
     _keep("OffsetFetch")(stage)
 
@@ -313,11 +279,6 @@ def _pause_commit(stage: Stage) -> None:
     stage.consumer.commit(timeout_ms=50)
 
 
-def _commit_explicit(stage: Stage) -> None:
-    stage.seek(TWO, 2)
-    stage.consumer.commit({TWO: OffsetAndMetadata(2, "", -1)}, timeout_ms=50)
-
-
 # ---------------------------------------------------------------- what is consumed
 
 
@@ -361,18 +322,9 @@ def _keep(api: str, tp: Any = None) -> Callable[[Stage], None]:  # noqa: ANN401 
     return keep
 
 
-def _answer_join(stage: Stage) -> None:
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-
-
 def _lose(stage: Stage) -> None:
     stage.expel()
     stage.broker.plan = (ONE, TWO)
-
-
-def _told_to_rejoin(stage: Stage) -> None:
-    stage.ask_to_rejoin(ONE, THREE)
 
 
 def _taken(stage: Stage) -> None:
@@ -387,10 +339,6 @@ def _taken_and_back(stage: Stage) -> None:
 def _expire(stage: Stage) -> None:
     stage.expire()
     stage.consumer.paused()
-
-
-def _deliver(stage: Stage) -> None:
-    stage.consumer._safe_ledger.deliver()
 
 
 _GONE = (kafka_errors.IllegalStateError, ValueError)
@@ -435,7 +383,7 @@ OPERATIONS = (
     _reading("poll half-read", _poll, _half_read, comes_in=False),
     _reading("poll parked", _poll, _parked, comes_in=False),
     _reading("poll waiting", _poll_waiting),
-    _reading("poll to the beginning", _poll_waiting, _rewound, comes_in=False),
+    _reading("poll to the beginning", _poll_waiting, _seek_back, comes_in=False),
     _reading("step", _step, _data),
     _reading("step on", _step, _stepped),
     # joining
@@ -448,7 +396,6 @@ OPERATIONS = (
         _rejoining,
         is_cooperative=True,
     ),
-    _joining("join, gating", _poll_waiting, _gating),
     _joining("join after loss", _poll_waiting, _expelled),
     _joining("lost and back", _poll_waiting, _lost_and_back),
     # holds
@@ -468,19 +415,7 @@ OPERATIONS = (
     _call("held", _block, in_handler=True),
     _call("pause(*assignment())", Stage.pause_assigned, in_handler=True),
     _call("questions", _ask, in_handler=True),
-    Operation("operator pauses", lambda stage: stage.operate(pauses=True), _controlled),
-    Operation(
-        "operator resumes", lambda stage: stage.operate(pauses=False), _operator_holds
-    ),
-    Operation(
-        "gates open",
-        lambda stage: stage.open_gates(),
-        _gated,
-        modes=IN_GROUP,
-        order=JOINS,
-    ),
     Operation("expiry", _expire, _expiring, thread=TIME),
-    Operation("deliver", _deliver, _queued),
     # positions and commits
     _call("seek", _seek),
     _call("pause, seek", _pause_seek),
@@ -491,13 +426,6 @@ OPERATIONS = (
     _call(
         "pause, commit",
         _pause_commit,
-        modes=COMMITTING,
-        may_raise=_COMMITS,
-        commits=True,
-    ),
-    _call(
-        "commit given",
-        _commit_explicit,
         modes=COMMITTING,
         may_raise=_COMMITS,
         commits=True,
@@ -529,7 +457,7 @@ OPERATIONS = (
         "answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP, order=JOINS
     ),
     _answering("loss", _lose, _nothing, modes=IN_GROUP, moves=True),
-    _answering("told to rejoin", _told_to_rejoin, _nothing, modes=IN_GROUP),
+    _answering("told to rejoin", _rejoining, _nothing, modes=IN_GROUP),
     _answering("partition taken", _taken, _nothing, modes=APART, moves=True),
     _answering("taken and back", _taken_and_back, _nothing, modes=APART, moves=True),
 )

@@ -10,7 +10,7 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 from unittest import mock
@@ -26,7 +26,6 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, SafeConsumer
-from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import WHOLE
 from safeconsumer.holds.ownership import Cause, Reassignment
 from tests.harness.explorer.engine import InfeasibleError
@@ -229,9 +228,7 @@ class Stage:
         self.freed: list[Free] = []
         self.events: list[Any] = []
         self.is_closed = False
-        self.is_controlled = False
         self.is_reassigned = False
-        self.gated: dict[TopicPartition, int] = {}
         self.may_rewind = False
         self.first_owned = {ONE, TWO}
         self._reading = threading.local()
@@ -252,6 +249,8 @@ class Stage:
         self._watch_checks()
         self._watch_assignment()
         self._begin()
+        self.events.clear()
+        self.is_reassigned = False
 
     def tick(self) -> int:
         """Count a step."""
@@ -319,8 +318,6 @@ class Stage:
             self.is_reassigned |= before != now
             for tp in now - before:
                 self._gained[tp] = self.tick()
-            for tp in before - now if self.is_controlled else ():
-                self.note_lifted(frozenset({tp}), "gate", began)
             # Plain pauses end where what was decided leaves their partition out.
             for tp in _EVERYTHING - now if cause is not Cause.PASSING else ():
                 self.note_lifted(frozenset({tp}), "app", began)
@@ -362,8 +359,6 @@ class Stage:
         assert self.consumer.assignment() == {ONE, TWO}
         assert self.broker.of("Fetch")
         self.starts.clear()
-        self.events.clear()
-        self.is_reassigned = False
 
     def _join(self) -> None:
         # As after a join, without its requests: it takes half the time.
@@ -481,7 +476,8 @@ class Stage:
         began, before = self.tick(), self.consumer.holds()
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
-        self._note_spoken(began)
+        if owner == "app":
+            self._note_spoken(began)
         own = frozenset(hold for hold in before if hold.owner == owner)
         self._note_freed(_EVERYTHING, own, before, answer)
 
@@ -504,10 +500,7 @@ class Stage:
         before: tuple[Hold, ...],
         answer: tuple[Hold, ...],
     ) -> None:
-        # What waits for control topics is nobody's hold, and no resume opens it.
-        gated = self.gated.keys() | self.consumer._safe_ledger.control_gates()
-        paused = frozenset(self.quiet() - gated)
-        after = self.consumer.holds()
+        paused, after = frozenset(self.quiet()), self.consumer.holds()
         self.freed.append(
             Free(asked, own, self.io.in_handler, answer, before, paused, after)
         )
@@ -521,36 +514,6 @@ class Stage:
     def note_start(self, tp: TopicPartition, offset: int, began: int, why: str) -> None:
         """Remember that reading is to go on elsewhere."""
         self.starts.append(Start(tp, offset, began, self.tick(), why))
-
-    def be_controlled(self) -> None:
-        """Gate whatever is gained, as with control topics; and hold what others ask for."""
-        self.is_controlled = True
-        self.consumer._safe_ledger.watch(self._gate)
-
-    def _gate(self, epochs: Mapping[TopicPartition, int]) -> None:
-        for tp in epochs:
-            began = self.tick()
-            self.note_held(frozenset({tp}), "gate", began)
-        self.gated.update(epochs)
-
-    def open_gates(self) -> None:
-        """Open the gates of what was gained, as if the control topics were read."""
-        began = self.tick()
-        self.consumer._safe_ledger.open_gates(dict(self.gated))
-        for tp in tuple(self.gated):
-            self.note_lifted(frozenset({tp}), "gate", began)
-
-    def operate(self, *, pauses: bool) -> None:
-        """Have an operator pause or resume a partition, as the control reader applies it."""
-        hold = Hold(scope=scopes.partition(*ONE), owner="operator")
-        ledger, began = self.consumer._safe_ledger, self.tick()
-        if pauses:
-            ledger.follow([hold], [])
-            self.note_held(frozenset({ONE}), "operator", began)
-        else:
-            ledger.follow([], [hold.key])
-            self.note_lifted(frozenset({ONE}), "operator", began)
-        ledger.deliver()
 
     def expire(self) -> None:
         """Let a minute pass for holds."""
@@ -588,9 +551,6 @@ class Stage:
 
     def lift_everything(self) -> None:
         """Lift every hold there is."""
-        if self.is_controlled:
-            self.open_gates()
-            self.operate(pauses=False)
         self.resume()  # whole pauses
         for hold in self.consumer.holds():
             match type(hold.scope).__name__:
