@@ -312,7 +312,7 @@ class Stage:
         def assigned(
             assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
         ) -> Reassignment:
-            before, now = set(ledger.ownership().epochs), set(assignment)
+            before, now = self._owned(), set(assignment)
             began = self.tick()
             change = assign(now, cause)
             self.is_reassigned |= before != now
@@ -457,14 +457,14 @@ class Stage:
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
         """Resume, and remember the answer and what was to be seen then."""
-        began, before = self.tick(), self.consumer.holds()
+        began, here, before = self.tick(), self._owned(), self.consumer.holds()
         try:
             answer = self.consumer.resume(*targets, owner=owner)
         finally:
             for one in targets:
                 self.note_lifted(_covered([one]), owner, began)
             if owner == "app":
-                self._note_spoken(began)
+                self._note_spoken(began, here)
         scopes = {_text(one) for one in targets}
         own = frozenset(
             hold for hold in before if hold.owner == owner and str(hold.scope) in scopes
@@ -473,18 +473,21 @@ class Stage:
 
     def resume_all(self, *, owner: str = "app") -> None:
         """Resume everything, and remember the answer and what was to be seen then."""
-        began, before = self.tick(), self.consumer.holds()
+        began, here, before = self.tick(), self._owned(), self.consumer.holds()
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
         if owner == "app":
-            self._note_spoken(began)
+            self._note_spoken(began, here)
         own = frozenset(hold for hold in before if hold.owner == owner)
         self._note_freed(_EVERYTHING, own, before, answer)
 
-    def _note_spoken(self, began: int) -> None:
+    def _owned(self) -> set[TopicPartition]:
+        return set(self.consumer._safe_ledger.ownership().epochs)
+
+    def _note_spoken(self, began: int, owned: set[TopicPartition]) -> None:
         # A resume of the application ends whole pauses, and plain ones of what is away.
         self.note_lifted(None, WHOLE, began)
-        for tp in _EVERYTHING - set(self.consumer._subscription.assignment):
+        for tp in _EVERYTHING - owned.intersection(self._owned()):
             self.note_lifted(frozenset({tp}), "app", began)
 
     def note_lifted(
