@@ -85,11 +85,11 @@ class Broker:
         return request.future
 
     def of(self, api: str, tp: TopicPartition | None = None) -> list[Request]:
-        """Return the requests of a kind that wait, those about a partition if given."""
+        """Return the requests of a kind that wait; fetches of a partition, if given."""
         return [
             one
             for one in self.pending
-            if one.api == api and (tp is None or tp in _asked(one))
+            if one.api == api and (tp is None or tp in _fetched(one.body))
         ]
 
     def keep(self, requests: Iterable[Request]) -> None:
@@ -255,34 +255,12 @@ class Broker:
         self.member = ""
 
 
-def _asked(request: Request) -> set[TopicPartition]:
-    body = request.body
-    match request.api:
-        case "Fetch":
-            return {
-                TopicPartition(topic.topic, one.partition)
-                for topic in body.topics
-                for one in topic.partitions
-            }
-        case "ListOffsets":
-            return {
-                TopicPartition(name, one.partition_index)
-                for name, partitions in body.topics
-                for one in partitions
-            }
-        case "OffsetFetch":
-            return {
-                TopicPartition(topic.name, number)
-                for topic in body.topics
-                for number in topic.partition_indexes
-            }
-        case "OffsetCommit":
-            return {
-                TopicPartition(topic.name, one.partition_index)
-                for topic in body.topics
-                for one in topic.partitions
-            }
-    return set()
+def _fetched(body: Any) -> set[TopicPartition]:  # noqa: ANN401 - upstream's
+    return {
+        TopicPartition(topic.topic, one.partition)
+        for topic in body.topics
+        for one in topic.partitions
+    }
 
 
 @cache

@@ -8,7 +8,7 @@ from math import inf
 from kafka.structs import TopicPartition
 
 from tests.harness.explorer.engine import Outcome
-from tests.system.explorer.broker import END
+from tests.system.explorer.broker import END, ONE, TWO
 from tests.system.explorer.subject import Call, Held, Stage, Start
 
 # Data, parked data and offsets are asked for by polls of their own; then it is over.
@@ -159,7 +159,7 @@ def _sequences(stage: Stage) -> Iterator[str]:
         calls = [call for call in stage.calls if tp in call.offsets]
         calls.sort(key=lambda call: call.checked or (call.began, 0))
         starts = [start for start in stage.starts if start.tp == tp]
-        first = 0 if tp in stage.first_owned else None
+        first = 0 if tp in {ONE, TWO} else None
         if not _fits(tp, first, calls, starts, reaches_end=tp in owned):
             came = [call.offsets[tp] for call in calls]
             told = [f"{start.why} to {start.offset}" for start in starts]

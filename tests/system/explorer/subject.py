@@ -62,7 +62,6 @@ class Call:
     """
 
     began: int
-    thread: int
     checked: tuple[int, int] | None = None
     ended: int = 0
     offsets: dict[TopicPartition, list[int]] = field(factory=dict)
@@ -230,7 +229,6 @@ class Stage:
         self.is_closed = False
         self.is_reassigned = False
         self.may_rewind = False
-        self.first_owned = {ONE, TWO}
         self._reading = threading.local()
         self._gained: dict[TopicPartition, int] = {}
         self._missing: dict[int, frozenset[TopicPartition]] = {}
@@ -392,7 +390,7 @@ class Stage:
     @contextmanager
     def reading(self, *, is_step: bool) -> Iterator[Call]:
         """Note what a call delivers: put the offsets into what this yields."""
-        call = Call(self.tick(), threading.get_ident())
+        call = Call(self.tick())
         self._reading.call = call, is_step
         try:
             yield call
