@@ -165,7 +165,9 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        self._safe_lifetime = default_lifetime and checked_lifetime(default_lifetime)
+        if default_lifetime is not None:
+            checked_lifetime(default_lifetime)
+        self._safe_lifetime = default_lifetime
         _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
         self._safe_strict = strict_pause
         _check_parked_max_bytes(parked_max_bytes)

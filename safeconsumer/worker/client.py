@@ -64,8 +64,8 @@ class Others:
         return self._ledger.view()
 
     def seen(self) -> View:
-        """Return the holds of this moment; it may be called under any lock."""
-        return self._ledger.view()
+        """Return what was applied last; it takes no lock, and may be called under any."""
+        return self._ledger.peek()
 
     def tell(self, change: Callable[[], None]) -> Callable[[], None]:
         """

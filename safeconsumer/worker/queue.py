@@ -358,7 +358,7 @@ class Queue:
             self._seen = None
             return
         with self.held.lock:
-            self._seen = view = self.others.seen()
+            self._seen = view = self.others.look()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 if epoch.shelf:
@@ -369,7 +369,7 @@ class Queue:
         if self.others is None:
             return
         with self.held.lock:
-            view = self.others.seen()
+            view = self.others.look()
             is_seen = view is self._seen
             if is_seen and not epoch.is_closed:
                 epoch.is_held = covers(view, epoch.tp)

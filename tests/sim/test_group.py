@@ -204,7 +204,7 @@ def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> 
 
 @pytest.mark.contract("G7")
 @simulated(seeds=2)
-@pytest.mark.parametrize("how", ["offsets", "assignor", None])
+@pytest.mark.parametrize("how", ["assignor", None])
 def test_a_pause_goes_to_the_next_owner_if_that_is_wanted(
     lab: Lab, how: str | None
 ) -> None:

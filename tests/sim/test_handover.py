@@ -9,7 +9,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer._kafka import handover
 from safeconsumer.events import PauseNotHandedOver
 from safeconsumer.testing._faults import Fault
@@ -55,8 +55,11 @@ class Team:
         return [set(e.partitions) for e in told if isinstance(e, PauseNotHandedOver)]
 
 
-def paused_all(team: Team, member: Member) -> None:
-    member.call(lambda consumer: consumer.pause(*team.tps))
+STRICT = Lifetime.UNTIL_RESUMED
+
+
+def paused_all(team: Team, member: Member, lifetime: Lifetime | None = None) -> None:
+    member.call(lambda consumer: consumer.pause(*team.tps, lifetime=lifetime))
 
 
 def held(member: Member) -> set[str]:
@@ -168,7 +171,7 @@ def behind_joingroup(lab: Lab, team: Team) -> tuple[Member, Member]:
     late: Fault = lab.cluster.fail("JoinGroup", is_held=True, origin="a")
     second = team.joins("b")
     lab.until(lambda: late.kept)
-    first.consumer.pause(*team.tps)
+    first.consumer.pause(*team.tps, lifetime=STRICT)
     late.end()
     return first, second
 
@@ -203,7 +206,7 @@ def test_under_a_plain_leader_a_pause_stays_with_its_owner(lab: Lab) -> None:
     first.owns(2)
     plain.owns(2)
     owned = first.consumer.assignment()
-    first.call(lambda consumer: consumer.pause(*owned))
+    first.call(lambda consumer: consumer.pause(*owned, lifetime=STRICT))
     third = team.joins("a")
     lab.until(lambda: third.consumer.assignment() and first.consumer.assignment())
     lab.until(lambda: owned - first.consumer.assignment())
@@ -224,7 +227,7 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab: Lab) -> None:
     try:
         first = team.joins("a")
         first.owns(2)
-        paused_all(team, first)
+        paused_all(team, first, STRICT)
         second = team.joins("b")
         second.owns(1)
         first.owns(1)
@@ -253,7 +256,7 @@ def test_unsubscribing_leaves_pauses_where_they_are(
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)
-    paused_all(team, first)
+    paused_all(team, first, STRICT)
     if is_known:  # to the group, by another join
         generation = lab.generation()
         lab.cluster.fail("Heartbeat", error=27, count=1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer import SafeConsumer
+from safeconsumer import Lifetime, SafeConsumer
 from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways, stock_fails
@@ -53,9 +53,9 @@ def alone(reader: Reader, other: Member, tps: list[TopicPartition]) -> None:
 @pytest.mark.contract("P6")
 @simulated()
 def test_still_paused_when_it_returns_two_rebalances_later(lab: Lab) -> None:
-    """P6: a pause outlives a rebalance in which its partition is elsewhere."""
+    """P6: a strict hold outlives a rebalance in which its partition is elsewhere."""
     reader, tps = owner(lab)
-    reader.consumer.pause(*tps)
+    reader.consumer.pause(*tps, lifetime=Lifetime.UNTIL_RESUMED)
     first = with_another(lab, reader)
     second = with_another(lab, reader, count=1, name="second")
     first.leave()
@@ -221,7 +221,7 @@ def test_partitions_gained_later_arrive_paused(
 @simulated()
 def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
     """
-    Where no coordinator takes part, a pause stays as well.
+    Where no coordinator takes part, a strict hold stays as well.
 
     It comes back with a new topic: without a group, kafka-python looks at a changed
     subscription only when that brings topics whose metadata it did not have.
@@ -229,7 +229,7 @@ def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
     tps, others, new = lab.topic("t", 2, records=10), lab.topic("u"), lab.topic("v")
     reader = Reader(lab, SafeConsumer, "t", group_id=None)
     reader.owns(tps)
-    reader.consumer.pause(*tps)
+    reader.consumer.pause(*tps, lifetime=Lifetime.UNTIL_RESUMED)
     reader.consumer.subscribe(["u"])
     reader.owns(others)
     reader.consumer.subscribe(["t", "v"])
@@ -272,7 +272,7 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away(
     late = lab.cluster.fail("Fetch", is_held=True, origin="test")
     if state != "on its way":
         late.end()
-    reader.consumer.pause(tp)
+    reader.consumer.pause(tp, lifetime=Lifetime.UNTIL_RESUMED)
     if state != "half read":
         lab.append(tp, 7, first=3)
     reader.is_silent(seconds=2)

@@ -1,52 +1,15 @@
-"""Expressions that are slow, or that fail: told, and nothing else suffers."""
+"""Expressions that fail: told, and nothing else suffers."""
 
-import re
-import time
 from collections.abc import Callable
 
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer.events.consumer import PatternFailed, PatternIsSlow
+from safeconsumer.events.consumer import PatternFailed
 from tests.harness.holds.lab import Told
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-
-
-class Slow:
-    """An expression that takes its time, as a nested repetition does."""
-
-    pattern = "(x+)+y|t"
-    asked = 0
-
-    def fullmatch(self, string: str, /) -> object | None:
-        """Match the topic."""
-        self.asked += 1
-        time.sleep(0.12)
-        return re.fullmatch("t", string)
-
-
-@pytest.mark.parametrize("when", ["assigned", "before", "strict"])
-@simulated(seeds=1)
-def test_a_slow_pattern_is_reported_once_per_name(lab: Lab, when: str) -> None:
-    """By name; then its answer is remembered, and no look-up pays for it."""
-    tps = lab.topic("t", 1, records=3)
-    told, pattern = Told(), Slow()
-    settings = {"hooks": [told], "strict_pause": when == "strict"}
-    reader = Reader(lab, SafeConsumer, tps=() if when == "before" else tps, **settings)
-    reader.consumer.pause(pattern)
-    if when == "before":
-        assert told.of(PatternIsSlow) == []
-        reader.consumer.assign(tps)
-    reader.is_silent()
-    (slow,) = told.of(PatternIsSlow)
-    assert (slow.pattern, slow.topic) == ("re:(x+)+y|t", "t")
-    assert 0.12 <= slow.seconds < 0.13
-    assert reader.consumer.paused() == set(tps)
-    assert pattern.asked == 1
-    reader.consumer.resume(pattern)
-    reader.reads(tps[0], range(3))
 
 
 class PatternError(Exception):

@@ -125,9 +125,23 @@ class Adapter:
         some = [one for one in [next(self.consumer, None)] if one is not None]
         return [(one.topic, one.partition, one.offset) for one in some]
 
-    def pause(self, partitions: list[Any]) -> None:
-        """Pause partitions."""
-        self.consumer.pause(*_tps(partitions))
+    def pause(self, partitions: list[Any], how: str = "named") -> None:
+        """
+        Pause partitions: made of their names, as ``assignment()`` returned them, or to last.
+
+        To last: until they are resumed, where the class knows such pauses.
+        """
+        wanted = _tps(partitions)
+        if how == "assigned":
+            assigned = {tp: tp for tp in self.consumer.assignment()}
+            wanted = [assigned.get(tp, tp) for tp in wanted]
+        more = self._lasting() if how == "lasting" else {}
+        self.consumer.pause(*wanted, **more)
+
+    def _lasting(self) -> dict[str, Any]:
+        if "lifetime" not in inspect.signature(self.consumer.pause).parameters:
+            return {}
+        return {"lifetime": found("safeconsumer:Lifetime.UNTIL_RESUMED")}
 
     def resume(self, partitions: list[Any]) -> None:
         """Resume partitions."""

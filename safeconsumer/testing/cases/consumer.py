@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kafka.structs import TopicPartition
 
@@ -23,6 +23,12 @@ BOUND = 20.0
 """Seconds after which something awaited is taken for something that never comes."""
 
 Condition = Callable[[], object]
+
+How = Literal["assigned", "named", "lasting"]
+"""
+How partitions are paused: the objects that the consumer's own ``assignment()`` returned,
+others that are made of their names, or until they are resumed, whatever rebalances.
+"""
 
 
 class Record(NamedTuple):
@@ -89,9 +95,11 @@ class Consumer:
         self.log += taken
         return taken
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(
+        self, partitions: Iterable[TopicPartition], how: How = "assigned"
+    ) -> None:
         """Pause partitions."""
-        self.process.call("pause", partitions=list(partitions))
+        self.process.call("pause", partitions=list(partitions), how=how)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Resume partitions."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from attrs import mutable
 from kafka.structs import TopicPartition
 
-from safeconsumer.testing.cases.consumer import Consumer, reaches, until
+from safeconsumer.testing.cases.consumer import Consumer, How, reaches, until
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import LeakedError, StarvedError, expect
 
@@ -80,10 +80,15 @@ class Pause:
             expect(came == wanted, _difference(came, wanted))
 
 
-def pause(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
+def pause(
+    lab: Lab,
+    consumer: Consumer,
+    tps: Iterable[TopicPartition],
+    how: How = "assigned",
+) -> Pause:
     """Pause, and note where the partitions stand."""
     partitions = list(tps)
-    consumer.pause(partitions)
+    consumer.pause(partitions, how)
     return note(lab, consumer, partitions)
 
 

@@ -11,6 +11,7 @@ from safeconsumer.testing.cases.consumer import (
     ROUND,
     Condition,
     Consumer,
+    How,
     until,
 )
 from safeconsumer.testing.cases.lab import Lab
@@ -34,9 +35,11 @@ class Team:
         topic: str = self.tps[0].topic
         return topic
 
-    def pause(self, tps: Iterable[TopicPartition] | None = None) -> Pause:
+    def pause(
+        self, tps: Iterable[TopicPartition] | None = None, how: How = "assigned"
+    ) -> Pause:
         """Pause partitions of the topic; all of them if none are named."""
-        return pause(self.lab, self.consumer, self.tps if tps is None else tps)
+        return pause(self.lab, self.consumer, self.tps if tps is None else tps, how)
 
     def mine(self) -> set[TopicPartition]:
         """Return what the consumer owns of the topic now."""

@@ -20,7 +20,7 @@ _SETTLED_AFTER = 30.0
 
 def test_evicted_for_not_polling(lab: Lab) -> None:
     """
-    Evicted since it did not poll in time: still paused when it is back.
+    Evicted since it did not poll in time: all that was paused is when it is back.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
     confluent-kafka passes.
@@ -35,7 +35,7 @@ def test_evicted_for_not_polling(lab: Lab) -> None:
 
 def test_evicted_for_being_frozen(lab: Lab) -> None:
     """
-    Evicted since its process was frozen: still paused when it is back.
+    Evicted since its process was frozen: all that was paused is when it is back.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
     confluent-kafka passes.

@@ -12,13 +12,13 @@ PART = "Over changed subscriptions"
 
 def test_unsubscribed_and_back(lab: Lab) -> None:
     """
-    unsubscribe() and subscribe() again: still paused.
+    unsubscribe() and subscribe() again: what was paused to last is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
     """
     here = team(lab)
-    paused = here.pause()
+    paused = here.pause(how="lasting")
     here.consumer.unsubscribe()
     here.consumer.subscribe(here.topic, here.witness.topic)
     here.regain()
@@ -28,7 +28,7 @@ def test_unsubscribed_and_back(lab: Lab) -> None:
 
 def test_another_topic_and_back(lab: Lab) -> None:
     """
-    Subscribed to another topic and back: still paused.
+    All of a topic is paused; subscribed to another one and back: still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -51,7 +51,7 @@ def test_another_topic_and_back(lab: Lab) -> None:
 
 def test_topic_created_again(lab: Lab) -> None:
     """
-    The topic is deleted and created again: still paused.
+    All of a topic is paused; deleted and created again, it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.

@@ -93,10 +93,8 @@ def test_follows_to_the_next_owner(lab: Lab) -> None:
     suggests such a hand-over.
     """
     here = team(lab, carries=True)
-    here.pause()
+    here.pause(how="named")  # before the join: that tells it, and then they move
     other = here.joined(carries=True)
     theirs = sorted(set(here.tps) - here.mine())
-    for tp in theirs:
-        other.position(tp)  # it has asked what is committed, and what goes with it
     committed = {tp: here.consumer.count([tp]) for tp in theirs}
     Pause(lab=lab, consumer=other, partitions=theirs, since=0, taken=committed).prove()

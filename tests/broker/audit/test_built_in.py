@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
@@ -23,7 +24,6 @@ from safeconsumer.cli import against
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
-from safeconsumer.holds.view import View
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
@@ -205,7 +205,9 @@ def test_what_paused_returns_is_written_and_judged(
     assert [one["gated"] for one in answers] == [[], [], []]
     (verdict, other) = check([journal_of(tmp_path)]).values()
     assert (verdict.findings, verdict.unjudged, other.unjudged) == ((), {}, {})
-    monkeypatch.setattr(View, "paused", lambda _: set())
+    view = consumer._safe_ledger.view()
+    wrong = evolve(view, quiet=frozenset())
+    monkeypatch.setattr(consumer._safe_ledger, "view", lambda: wrong)
     consumer.pause(second, owner="c")
     assert {name for name, _ in violations(tmp_path)} == {"A7"}
 

@@ -1,11 +1,14 @@
 import threading
 from socket import create_connection
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
+from tests import conftest
 from tests.harness.polling import read
 from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
@@ -135,6 +138,19 @@ def broken(broker: EmbeddedBroker, fault: str) -> None:
         broker.hold("JoinGroup")
     if fault == "fail":
         broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1_000_000)
+
+
+def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
+    """Healing it raised, and pytest ended with an INTERNALERROR instead of the failure."""
+    with EmbeddedBroker() as broker:
+        item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
+    failed: Any = SimpleNamespace(excinfo=AssertionError())
+    report: Any = SimpleNamespace(skipped=False)
+    hook: Any = conftest.pytest_runtest_makereport(item, failed)
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(report)
+    assert ended.value.value is report
 
 
 def test_answers_take_the_time_that_was_set(

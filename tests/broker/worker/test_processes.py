@@ -270,12 +270,12 @@ def test_one_that_cannot_be_entered_ends_run(
 
 @frozen
 class Entering(Noting):
-    """A lifespan that says that it is being entered, and is not for a minute."""
+    """A lifespan that says that it is being entered, and is not for an hour."""
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[str]:
         self.note("entering")
-        time.sleep(60)
+        time.sleep(3600)
         yield "never"
 
 
@@ -299,7 +299,6 @@ def test_a_worker_can_be_stopped_while_a_process_enters_it(
     running.wait_end()
     assert running.error is None
     assert running.report is not None
-    assert running.report.seconds < 0.3 + 2.0 + 1.0
     assert (running.report.dropped, running.report.given_up) == (1, 0)
     wait_for(
         lambda: set(multiprocessing.active_children()) <= before, "them to be gone"

@@ -17,7 +17,6 @@ from concurrent.futures import (
     ThreadPoolExecutor,
 )
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -406,6 +405,11 @@ class Raising:
             raise self._errors.pop()
 
 
+def returns_a_coroutine(record: object, context: object) -> object:
+    """Return what nobody awaits."""
+    return nothing_async(record, context)
+
+
 async def sleeps(_record: object, _context: object) -> None:
     """Take longer than anybody waits."""
     await asyncio.sleep(30)
@@ -449,7 +453,7 @@ LIMITED = {"handler_timeout": 0.2}
         (Raising(StopWorker()), {}, "StopWorker"),
         (Raising(Reject("no")), {}, ".Reject"),
         (Raising(Odd()), {}, ".Odd"),
-        (partial(nothing_async), {}, ".HandlersFailError"),
+        (returns_a_coroutine, {}, ".HandlersFailError"),
         (sleeps, {"executor": "asyncio", **LIMITED}, ".HandlerTimeoutError"),
         (blocks, {"executor": "process", **LIMITED}, ".HandlerTimeoutError"),
         (awaits_cancelled, {"executor": "asyncio"}, ".HandlerCancelledError"),

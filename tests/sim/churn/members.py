@@ -16,7 +16,7 @@ from kafka.errors import (
 from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer import Limits, Retry, SafeConsumer, Worker
+from safeconsumer import Lifetime, Limits, Retry, SafeConsumer, Worker
 from tests.sim.churn.judge import Book, short
 from tests.sim.lab import Lab
 
@@ -142,13 +142,13 @@ class Member:
     # What any thread may do
 
     def pause(self, owner: str, scope: str, seconds: float | None) -> None:
-        """Place a hold, unless what is paused is not consumed here now."""
-        began = self.lab.now
+        """Place a strict hold, unless what is paused is not consumed here now."""
+        began, lifetime = self.lab.now, Lifetime.UNTIL_RESUMED
         try:
             if scope == "@all":
                 self.consumer.pause_all(owner=owner, for_=seconds)
             else:
-                self.consumer.pause(scope, owner=owner, for_=seconds)
+                self.consumer.pause(scope, owner=owner, for_=seconds, lifetime=lifetime)
         except IllegalStateError as error:
             self.book.say(f"{type(error).__name__}: {scope}")
             return

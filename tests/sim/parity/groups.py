@@ -218,7 +218,7 @@ def _paused(s: Stage, **settings: Any) -> Member:  # noqa: ANN401 - Kafka's own
     a.owns(4)
     a.settle()
     a.call(lambda consumer: consumer.commit())
-    a.call(lambda consumer: consumer.pause(*partitions))
+    a.call(lambda consumer: consumer.pause(*consumer.assignment()))
     s.append(5, *partitions)
     return a
 

@@ -12,6 +12,7 @@ import pytest
 
 from safeconsumer import (
     Commit,
+    Control,
     Drain,
     HandlersFailError,
     LifespanError,
@@ -96,6 +97,29 @@ def test_stop_is_bounded_without_a_broker(lab: Lab, fault: str) -> None:
     assert ending(lab, run) <= 3.0
     assert (run.report.done, run.report.committed) == (10, False)
     assert "hangs" not in str(lab.running())
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.parametrize("is_controlled", [False, True])
+@simulated(seeds=1)
+def test_stop_is_bounded_while_brokers_are_silent(
+    lab: Lab, *, is_controlled: bool
+) -> None:
+    """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
+    lab.topic("t", records=3)
+    control = Control(trust_topic=True, unavailable="run", run_after=0.1)
+    for name in control.topics:
+        lab.topic(name)
+    run = Working(
+        lab,
+        Handler(lab, **{"1": 3600}),
+        drain=Drain(shutdown=4.0),
+        settings={"control": control} if is_controlled else {},
+    )
+    run.done(1)
+    lab.cluster.fail("*", is_held=True)
+    assert 4.0 <= ending(lab, run) <= 6.1
+    assert (run.report.done, run.report.dropped, run.report.given_up) == (1, 2, 1)
 
 
 @pytest.mark.contract("W8")

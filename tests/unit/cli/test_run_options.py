@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from safeconsumer import Breaker, Commit, Drain, Limits, Report, Retry, Worker
 from safeconsumer._kafka import login
+from safeconsumer._kafka.fixes import producers
 from safeconsumer.cli import cluster
 from safeconsumer.cli import run as command
 from safeconsumer.cli.errors import Status
@@ -169,6 +170,17 @@ def test_spans_are_asked_for(typed: Typed, given: Given) -> None:
     """Whether OpenTelemetry is there is the worker's to say."""
     typed("handlers:note", "--trace")
     assert given["trace"] is True
+
+
+def test_letters_are_acknowledged_and_a_silent_broker_takes_no_cpu(
+    typed: Typed, given: Given
+) -> None:
+    """kafka-python's producer took a third of a core until the broker answered again."""
+    ended = typed("handlers:note", "--dead-letter=dead")
+    assert ended.exit_code == Status.DONE, ended.output
+    config = given["dead_letter"].producer.config
+    assert (given["dead_letter"].topic, config["acks"]) == ("dead", -1)
+    assert config["kafka_client"] is producers.PatientClient
 
 
 def test_what_a_handler_is_decides_where_it_runs(typed: Typed, given: Given) -> None:

@@ -13,6 +13,7 @@ from safeconsumer import (
     ControlSettingError,
     HoldSettingError,
     IllegalTargetError,
+    Lifetime,
     NotConsumedError,
     SafeConsumer,
     SafeConsumerError,
@@ -170,7 +171,8 @@ def test_a_bad_setting_pauses_nothing(
     ("configs", "error", "says"),
     [
         ({"default_lifetime": "until_resumed"}, HoldSettingError, None),
-        ({"default_lifetime": None}, HoldSettingError, None),
+        ({"default_lifetime": ""}, HoldSettingError, None),
+        ({"default_lifetime": Lifetime.PLAIN}, HoldSettingError, None),
         ({"parked_max_bytes": -1}, ValueError, None),
         ({"parked_max_bytes": "64"}, (ValueError, TypeError), None),
         ({"start_paused": "false"}, HoldSettingError, None),

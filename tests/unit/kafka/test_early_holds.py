@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
-from safeconsumer import NotConsumedError
+from safeconsumer import Lifetime, NotConsumedError
 from safeconsumer.events.consumer import PatternCoversNothing
 from tests.harness.holds.lab import Told
 from tests.harness.kafka.fetches import assigned
@@ -31,7 +31,7 @@ def test_a_hold_before_anything_is_consumed_bites_at_assignment(
     """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
     consumer = safe()
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
-    assert not consumer.paused() & consumer.assignment()
+    assert consumer.paused() == set()
     consumer.assign([A, AUDIT])
     assert consumer.paused() == {A}
 
@@ -42,7 +42,7 @@ def test_a_hold_before_the_first_poll_is_placed(safe: Maker, target: object) -> 
     consumer = safe("orders", group_id="g")
     consumer.pause(target)  # type: ignore[arg-type]  # one of the three
     assert len(consumer.holds()) == 1
-    assert not consumer.paused() & consumer.assignment()
+    assert consumer.paused() == set()
 
 
 @each("target", [AUDIT, "audit"])
@@ -105,9 +105,9 @@ def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
 
 
 def test_early_holds_are_checked_once(safe: Maker) -> None:
-    """Later, going away and coming back is what holds survive."""
+    """Later, going away and coming back is what strict holds survive."""
     consumer = safe()
-    consumer.pause(A)
+    consumer.pause(A, lifetime=Lifetime.UNTIL_RESUMED)
     consumer.assign([A])
     consumer.assign([B])
     consumer.assign([A])
@@ -189,12 +189,25 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
 def test_a_hold_survives_assignment_away_and_back(
     safe: Maker, away: list[TopicPartition]
 ) -> None:
-    """Upstream forgets it."""
+    """A strict one; upstream knows none."""
     consumer = safe()
     assigned(consumer, A)
-    consumer.pause(A)
+    consumer.pause(A, lifetime=Lifetime.UNTIL_RESUMED)
     consumer.assign(away)
-    assert not consumer.paused() & consumer.assignment()
+    assert consumer.paused() == set()
+    consumer.assign([A, B])
+    assert consumer.paused() == {A}
+
+
+def test_a_plain_pause_before_the_first_assignment_is_of_that_one_only(
+    safe: Maker,
+) -> None:
+    """What it leaves out is not paused later."""
+    consumer = safe()
+    consumer.pause(A, B)
+    consumer.assign([A, B])
+    assert consumer.paused() == {A, B}
+    consumer.assign([A])
     consumer.assign([A, B])
     assert consumer.paused() == {A}
 

@@ -134,20 +134,37 @@ def test_integers_of_other_libraries_are_partitions(consumer: SafeConsumer) -> N
     assert consumer.holds() == ()
 
 
-def test_paused_names_what_is_held_and_not_assigned(consumer: SafeConsumer) -> None:
+def test_paused_names_what_is_held_and_assigned(consumer: SafeConsumer) -> None:
     """
-    ``resume(*paused())`` leaves none of the application's holds of partitions (P3).
+    ``resume(*paused())`` leaves none of the application's plain pauses (P3).
 
-    1. Everything assigned is paused. 2. One partition leaves. 3. ``resume(*paused())``.
-    4. It comes back, and flows, as it does on stock.
+    1. Two partitions are paused. 2. One leaves. 3. ``resume(*paused())``. 4. It comes
+    back, and flows, as it does on stock.
     """
     consumer.pause(A, B)
     consumer.pause(AUDIT, owner="ops")
     assigned(consumer, A)
-    assert consumer.paused() == {A, B}  # another owner's is not the application's
+    assert consumer.paused() == {A}
     consumer.resume(*consumer.paused())
+    assert _holds(consumer) == [("audit:0", "ops")]
     assigned(consumer, A, B)
     assert consumer.paused() == set()
+
+
+def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(
+    consumer: SafeConsumer,
+) -> None:
+    """By the objects, in one call or in several; made anew they are plain pauses (P3)."""
+    consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
+    assert {owner for _, owner in _holds(consumer)} == {"app"}
+    consumer.resume(*consumer.assignment())
+    for tp in consumer.assignment():
+        consumer.pause(tp)
+    whole = [("audit", "app (all)"), ("orders", "app (all)")]
+    assert [one for one in _holds(consumer) if one[1] != "app"] == whole
+    consumer.resume("nothing")
+    assert {owner for _, owner in _holds(consumer)} == {"app"}
+    assert consumer.paused() == {A, B, AUDIT}
 
 
 def test_an_assignment_asked_for_in_a_held_block_stays(consumer: SafeConsumer) -> None:
@@ -213,7 +230,8 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
     first, second = consumer.explain(A)
     assert re.fullmatch(
         r"orders:0 held by app, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, "
-        r"because queue is full, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
+        r"because queue is full, while assigned here, "
+        r"at most until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
         first,
     )
     assert second.startswith("orders held by ops, since ")
@@ -320,7 +338,8 @@ def test_the_default_lifetime(safe: Maker) -> None:
 def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
     """``unsubscribe``, ``assign`` and ``close`` count as revoked."""
     consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
-    consumer.pause(B)
+    consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
+    consumer.pause(AUDIT)  # a plain one, which ends as well
     consumer.unsubscribe()
     assert _holds(consumer) == [("orders:1", "app")]
 

@@ -1,7 +1,6 @@
-"""Pausing and asking in a signal handler of a whole consumer: no lock, whoever has it."""
+"""Pausing and asking in a signal handler of a whole consumer: none of upstream's locks."""
 
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer import NotConsumedError, SafeConsumer
+from safeconsumer import Lifetime, NotConsumedError, SafeConsumer
 from safeconsumer.events.consumer import HoldsPlaced
 from tests.harness.holds.lab import Told, is_locked
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
@@ -34,7 +33,6 @@ def _locks_taken(consumer: SafeConsumer) -> Iterator[threading.Event]:
                 consumer._coordinator,
                 consumer._subscription,
                 consumer._cluster,
-                consumer._safe_ledger,
             ):
                 stack.enter_context(part._lock)
             inside.set()
@@ -83,10 +81,10 @@ CALLS: dict[str, Callable[[SafeConsumer], object]] = {
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "assignor"])
-def test_a_handler_waits_for_no_lock(
+def test_a_handler_waits_for_no_lock_of_upstreams(
     safe: Maker, consumes: Callable[[SafeConsumer], None], handover: str
 ) -> None:
-    """It returns while another thread has every lock there is, upstream's and ours."""
+    """It returns while another thread has every lock of upstream's there is."""
     consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
     with _locks_taken(consumer) as released:
@@ -129,18 +127,19 @@ def test_a_handler_inside_the_ledgers_lock_while_a_join_is_applied(
 
     with handled_by(lambda *_: consumer.pause("orders", owner="signal")):
         ledger._clock = look
-        consumer.pause(B)
+        consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
     assert ledger._clock is clock  # it did come
     assert done.wait(20)
     other.join(20)
-    assert consumer.paused() == {A, B}  # B, though it is not assigned
+    assert consumer.paused() == {A}
+    assert len(consumer.holds()) == 2  # B's, though it is not assigned
     consumer.poll(0)
     owners = [hold.owner for event in told.of(HoldsPlaced) for hold in event.holds]
     assert sorted(owners) == ["app", "signal"]
 
 
 def test_a_handler_may_pause_resume_and_ask(safe: Maker, told: Told) -> None:
-    """The next poll obeys it and tells it."""
+    """The next poll obeys it, and it is told before the handler returns."""
     consumer = safe()
     assigned(consumer, A, B)
     told.events.clear()
@@ -161,47 +160,9 @@ def test_a_handler_may_pause_resume_and_ask(safe: Maker, told: Told) -> None:
     (left,) = still  # the first pause, of a part of the topic
     assert str(left.scope) == "orders:0"
     assert (len(lines), holds) == (1, 1)
-    assert told.events == []
+    names = ["hold_placed", "hold_placed", "hold_removed"]
+    assert told.names() == names
     answer(consumer, A, 0, batch(0, 1))
     answer(consumer, B, 0, batch(0, 1))
     assert offsets(consumer.poll(0)) == {1: [0]}
-    assert told.names() == ["hold_placed", "hold_placed", "hold_removed"]
-
-
-def test_a_handler_that_takes_itself_away_first(safe: Maker) -> None:
-    """
-    So that a second Ctrl-C kills; a lock of the application's is taken meanwhile.
-
-    1. The application counts something under a lock that a hook of its takes, too.
-    2. A signal comes; its handler puts the default back, and pauses. 3. The event must
-    wait: the hook would wait for the thread that it runs on.
-    """
-    metric = threading.Lock()
-    counted: list[object] = []
-
-    def hook(event: object) -> None:
-        with metric:
-            counted.append(event)
-
-    consumer = safe(hooks=(hook,), log=False)
-    assigned(consumer, A, B)
-    handled = threading.Event()
-
-    def handler(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        consumer.pause_all(reason="SIGTERM")
-        handled.set()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        consumer.poll(0)  # by now the handler is known
-        counted.clear()
-        with metric:
-            signal.raise_signal(signal.SIGUSR1)
-            assert handled.is_set()
-            assert counted == []
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert consumer.paused() == {A, B}
-    consumer.poll(0)
-    assert len(counted) == 1
+    assert told.names() == names

@@ -4,9 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import SubscriptionState
-from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kafka.structs import TopicPartition
 
-from safeconsumer.holds.view import PauseView
+from safeconsumer.holds.view import View
 from safeconsumer.worker.client import covers
 from safeconsumer.worker.handlers import Slot, call_batch, call_each
 from safeconsumer.worker.health import at_work, place
@@ -28,7 +28,7 @@ def test_records_of_one_partition_ask_about_no_other(
     desk.admit(1)
     asked = []
 
-    def tell(view: PauseView, tp: TopicPartition) -> bool:
+    def tell(view: View, tp: TopicPartition) -> bool:
         asked.append(tp)
         return covers(view, tp)
 

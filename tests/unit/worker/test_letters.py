@@ -18,7 +18,7 @@ from safeconsumer.worker.queue import Letter, Order
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
 from tests.harness.waiting import wait_for
 from tests.harness.worker.desk import TP, Desk
-from tests.harness.worker.model.client import FakeRecord
+from tests.harness.worker.fake_client import FakeRecord
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 

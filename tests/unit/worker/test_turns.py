@@ -11,8 +11,8 @@ from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.harness.worker.desk import done_by
-from tests.harness.worker.model.client import EVERY, Clock, FakeClient
-from tests.harness.worker.model.standing import DRAIN, LIMITS, StandingEngine
+from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
+from tests.harness.worker.standing import DRAIN, LIMITS, StandingEngine
 from tests.harness.worker.standing_loop import Loop
 
 

@@ -92,7 +92,7 @@ class Adapter:
     def step(self) -> list[Any]:  # it cannot be iterated over
         return self.poll(0.1, 1)
 
-    def pause(self, partitions: list[Any]) -> None:
+    def pause(self, partitions: list[Any], how: str = "named") -> None:  # noqa: ARG002 - all are alike
         self.consumer.pause(_tps(partitions))
 
     def resume(self, partitions: list[Any]) -> None:

@@ -8,7 +8,7 @@ from safeconsumer.testing.cases import adapter
 class Adapter(adapter.Adapter):
     """A class with kafka-python's methods, without its pauses."""
 
-    def pause(self, partitions: list[Any]) -> None:
+    def pause(self, partitions: list[Any], how: str = "named") -> None:
         """Do nothing."""
 
     def pause_topic(self, topic: str) -> None:
