@@ -22,7 +22,7 @@ from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
 from safeconsumer.holds.gates import Gates
-from safeconsumer.holds.ledger import PauseLedger, _Change
+from safeconsumer.holds.ledger import PauseLedger
 
 
 @frozen
@@ -96,14 +96,13 @@ def _nothing_is_checked_at_the_end() -> Iterator[None]:
 @contextmanager
 def _handlers_are_not_heard() -> Iterator[None]:
     # What a handler asks for in the middle of a change is not left in the queue.
-    change = PauseLedger._change
+    enter = PauseLedger._enter
 
-    def changed(ledger: PauseLedger, apply: Callable[[Any], None]) -> Any:  # noqa: ANN401 - as the original
-        if ledger._is_changing and ledger._lock._is_owned():
-            return _Change(apply)
-        return change(ledger, apply)
+    def entered(ledger: PauseLedger, change: object) -> None:
+        if not ledger._lock._is_owned():
+            enter(ledger, change)
 
-    with mock.patch.object(PauseLedger, "_change", changed):
+    with mock.patch.object(PauseLedger, "_enter", entered):
         yield
 
 
