@@ -254,7 +254,7 @@ class Explorer:
             closing = threading.Event()
             watcher = threading.Thread(
                 target=self._watch,
-                args=(closing, threading.get_ident()),
+                args=(closing, threading.current_thread()),
                 name="explorer-watcher",
                 daemon=True,
             )
@@ -380,22 +380,23 @@ class Explorer:
         if run is not None and run.stuck and not run.is_over:
             raise _StuckError
 
-    def _watch(self, closing: threading.Event, main: int) -> None:
+    def _watch(self, closing: threading.Event, main: threading.Thread) -> None:
         last: object = None
         looks = 0
         while not closing.wait(_STUCK_LOOK):
             run, other = self._run, self._other
-            now = run and (run, _position(main), _position(other.ident))
+            now = run and (run, _progress(main), _progress(other.thread))
             looks = looks + 1 if now is not None and now == last else 0
             last = now
             if run is not None and looks >= _STUCK_LOOKS:
                 frames = sys._current_frames()
-                for name, ident in (("main thread", main), ("B", other.ident)):
+                for name, ident in (("main thread", main.ident), ("B", other.ident)):
                     if ident in frames and not (name == "B" and other.is_idle):
                         told = "\n".join(_lines(_stack(frames[ident])))
                         run.stuck.append(f"{name} stands still at\n{told}")
                 looks = 0
-                signal.pthread_kill(main, _STUCK_SIGNAL)
+                assert main.ident is not None
+                signal.pthread_kill(main.ident, _STUCK_SIGNAL)
 
 
 def _outcome(operation: Operation, subject: object) -> Outcome:
@@ -503,6 +504,15 @@ def _position(ident: int) -> tuple[int, int] | None:
     """Return at which instruction a thread stands; None if it is not there."""
     frame = sys._current_frames().get(ident)
     return None if frame is None else (id(frame), frame.f_lasti)
+
+
+def _progress(thread: threading.Thread) -> tuple[object, str]:
+    """Return where a thread stands, and how often it has run: it may wait in a loop."""
+    assert thread.ident is not None
+    ran = ""
+    with contextlib.suppress(OSError):  # Linux has it
+        ran = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text()
+    return _position(thread.ident), ran
 
 
 # ---------------------------------------------------------------- tracing

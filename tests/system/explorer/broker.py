@@ -7,7 +7,7 @@ explored consumer is a member, never the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -26,7 +26,7 @@ from kafka.protocol.consumer import (
     OffsetFetchResponse,
     SyncGroupResponse,
 )
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 from safeconsumer.testing._batches import NewRecord, of_records
 from tests.system.explorer.network import Request
@@ -50,7 +50,6 @@ class Written:
 
     tp: TopicPartition
     offset: int
-    metadata: str
     at: int
     is_accepted: bool
 
@@ -61,22 +60,13 @@ class Broker:
 
     Args:
         tick: counts what happens; commits are noted with its numbers.
-        soon: has something done in a step of the IO thread's.
-
-    Attributes:
-        prompt: what is answered at once, without being told to; for threads that wait
-            in another way than upstream's.
     """
 
-    def __init__(
-        self, tick: Callable[[], int], soon: Callable[[Callable[[], object]], None]
-    ) -> None:
+    def __init__(self, tick: Callable[[], int]) -> None:
         self._tick = tick
-        self._soon = soon
-        self.prompt: frozenset[str] = frozenset()
         self.pending: list[Request] = []
         self.kept: list[Request] = []
-        self.committed: dict[TopicPartition, tuple[int, str]] = {}
+        self.committed: dict[TopicPartition, int] = {}
         self.written: list[Written] = []
         self.elsewhere: list[tuple[TopicPartition, int]] = []
         self.generation = 0
@@ -92,16 +82,14 @@ class Broker:
         self.pending.append(request)
         if api == "OffsetCommit":
             self._write(request)
-        if api in self.prompt:
-            self._soon(lambda: self.answer(request))
         return request.future
 
     def of(self, api: str, tp: TopicPartition | None = None) -> list[Request]:
-        """Return the requests of a kind that wait, those about a partition if given."""
+        """Return the requests of a kind that wait; fetches of a partition, if given."""
         return [
             one
             for one in self.pending
-            if one.api == api and (tp is None or tp in _asked(one))
+            if one.api == api and (tp is None or tp in _fetched(one.body))
         ]
 
     def keep(self, requests: Iterable[Request]) -> None:
@@ -161,7 +149,7 @@ class Broker:
             found = []
             for number in topic.partition_indexes:
                 tp = TopicPartition(topic.name, number)
-                offset, metadata = self.committed.get(tp, (-1, ""))
+                offset = self.committed.get(tp, -1)
                 if offset >= 0:
                     self._start(request, tp, offset)
                 found.append(
@@ -169,7 +157,7 @@ class Broker:
                         partition_index=number,
                         committed_offset=offset,
                         committed_leader_epoch=-1,
-                        metadata=metadata,
+                        metadata="",
                         error_code=0,
                     )
                 )
@@ -185,20 +173,10 @@ class Broker:
         for topic in request.body.topics:
             for one in topic.partitions:
                 tp = TopicPartition(topic.name, one.partition_index)
-                offset, text = one.committed_offset, one.committed_metadata
-                self._note(tp, offset, text, is_accepted=not request.error)
-
-    def write(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Take what a producer commits in a transaction."""
-        for tp, one in offsets.items():
-            self._note(tp, one.offset, one.metadata, is_accepted=True)
-
-    def _note(
-        self, tp: TopicPartition, offset: int, text: str, *, is_accepted: bool
-    ) -> None:
-        self.written.append(Written(tp, offset, text, self._tick(), is_accepted))
-        if is_accepted:
-            self.committed[tp] = offset, text
+                offset, is_accepted = one.committed_offset, not request.error
+                self.written.append(Written(tp, offset, self._tick(), is_accepted))
+                if is_accepted:
+                    self.committed[tp] = offset
 
     def _commit_error(self, body: Any) -> int:  # noqa: ANN401 - upstream's
         generation = body.generation_id_or_member_epoch
@@ -268,7 +246,7 @@ class Broker:
 
     def commit_elsewhere(self, tp: TopicPartition, offset: int) -> None:
         """Have another member commit an offset."""
-        self.committed[tp] = offset, ""
+        self.committed[tp] = offset
         self.elsewhere.append((tp, offset))
 
     def expel(self) -> None:
@@ -277,34 +255,12 @@ class Broker:
         self.member = ""
 
 
-def _asked(request: Request) -> set[TopicPartition]:
-    body = request.body
-    match request.api:
-        case "Fetch":
-            return {
-                TopicPartition(topic.topic, one.partition)
-                for topic in body.topics
-                for one in topic.partitions
-            }
-        case "ListOffsets":
-            return {
-                TopicPartition(name, one.partition_index)
-                for name, partitions in body.topics
-                for one in partitions
-            }
-        case "OffsetFetch":
-            return {
-                TopicPartition(topic.name, number)
-                for topic in body.topics
-                for number in topic.partition_indexes
-            }
-        case "OffsetCommit":
-            return {
-                TopicPartition(topic.name, one.partition_index)
-                for topic in body.topics
-                for one in topic.partitions
-            }
-    return set()
+def _fetched(body: Any) -> set[TopicPartition]:  # noqa: ANN401 - upstream's
+    return {
+        TopicPartition(topic.topic, one.partition)
+        for topic in body.topics
+        for one in topic.partitions
+    }
 
 
 @cache

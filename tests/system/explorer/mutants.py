@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 from unittest import mock
 
 from attrs import frozen
 from kafka.consumer.subscription_state import SubscriptionState, TopicPartitionState
 from kafka.structs import OffsetAndMetadata
 
+from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
-from safeconsumer.holds import ledger
-from safeconsumer.holds.gates import CallGates
+from safeconsumer.holds.gates import Gates
+from safeconsumer.holds.ledger import PauseLedger
 
 
 @frozen
@@ -60,13 +62,10 @@ def _seek_is_forgotten() -> Iterator[None]:
 
 @contextmanager
 def _gates_wait_for_the_poll() -> Iterator[None]:
-    def lifted(gates: CallGates, *_: object) -> CallGates:
+    def lifted(gates: Gates, *_: object) -> Gates:
         return gates
 
-    with (
-        mock.patch.object(CallGates, "lifted", lifted),
-        mock.patch.object(CallGates, "given_up", lifted),
-    ):
+    with mock.patch.object(Gates, "lifted", lifted):
         yield
 
 
@@ -95,8 +94,33 @@ def _nothing_is_checked_at_the_end() -> Iterator[None]:
 
 
 @contextmanager
-def _handlers_take_the_lock() -> Iterator[None]:
-    with mock.patch.object(ledger, "in_signal_handler", return_value=False):
+def _handlers_are_not_heard() -> Iterator[None]:
+    # What a handler asks for in the middle of a change is not left in the queue.
+    enter = PauseLedger._enter
+
+    def entered(ledger: PauseLedger, change: object) -> None:
+        if not ledger._lock._is_owned():
+            enter(ledger, change)
+
+    with mock.patch.object(PauseLedger, "_enter", entered):
+        yield
+
+
+@contextmanager
+def _handlers_take_upstreams_lock() -> Iterator[None]:
+    pause = SafeConsumer.pause
+
+    def locking(consumer: SafeConsumer, *targets: Any, **how: Any) -> None:  # noqa: ANN401 - as pause()
+        with consumer._subscription._lock:
+            pause(consumer, *targets, **how)
+
+    with mock.patch.object(SafeConsumer, "pause", locking):
+        yield
+
+
+@contextmanager
+def _no_pause_is_whole() -> Iterator[None]:
+    with mock.patch.object(PauseLedger, "_whole", return_value=[]):
         yield
 
 
@@ -132,9 +156,21 @@ PLANTED: Iterable[Planted] = (
         "P1: orders:0 was held by 'app'",
     ),
     Planted(
-        "P12: a signal handler takes a lock",
-        _handlers_take_the_lock,
+        "P12: what a signal handler asks for in the middle of a change is lost",
+        _handlers_are_not_heard,
         "poll x pause in a handler",
-        "P12: a handler took the locks of ['ledger']",
+        "P1: orders:0 was held by 'app'",
+    ),
+    Planted(
+        "P12: a signal handler takes a lock",
+        _handlers_take_upstreams_lock,
+        "poll x pause in a handler",
+        "P12: a handler took the locks of ['subscription']",
+    ),
+    Planted(
+        "P7: what is gained of a topic that is paused whole flows",
+        _no_pause_is_whole,
+        "join whole x pause(*assignment())",
+        "P1: orders:2 was held by 'app (all)'",
     ),
 )

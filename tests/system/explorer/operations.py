@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import evolve, field, frozen
-from kafka.structs import OffsetAndMetadata
+from attrs import frozen
 
-from safeconsumer import ConcurrentPollError, Lifetime
+from safeconsumer import ConcurrentPollError
 from tests.system.explorer.broker import ONE, THREE, TOPIC, TWO
 from tests.system.explorer.subject import (
     ALONE,
     GROUP,
     MANUAL,
     OTHER_TOPIC,
-    PLAIN,
-    Setting,
     Stage,
 )
 
@@ -59,12 +55,10 @@ class Operation:
         if_moved: what it may raise besides if the application, by the other operation,
             changes what is consumed.
         moves: whether it changes what is consumed.
-        with_setting: changes the setting of the pair.
+        is_cooperative: whether it needs a group that rebalances in steps.
         commits: whether it commits what it finds, on its own thread: two at once may
             cross, as upstream's do.
         comes_in: whether it comes in between as well; one of many like it need not.
-        meets: names of the operations it meets besides those of its own setting;
-            empty: all.
     """
 
     name: str
@@ -77,14 +71,9 @@ class Operation:
     may_raise: tuple[type[BaseException], ...] = ()
     if_moved: tuple[type[BaseException], ...] = ()
     moves: bool = False
-    with_setting: dict[str, Any] = field(factory=dict)
+    is_cooperative: bool = False
     commits: bool = False
     comes_in: bool = True
-    meets: frozenset[str] = frozenset()
-
-    def setting(self, setting: Setting) -> Setting:
-        """Change the setting of a pair to what this operation needs."""
-        return evolve(setting, **self.with_setting)
 
 
 # ---------------------------------------------------------------- preparations
@@ -106,14 +95,6 @@ def _parked(stage: Stage) -> None:
     stage.pause(ONE, owner="parking")
     _data(stage)
     stage.poll(0)
-    stage.resume(ONE, owner="parking")
-
-
-def _parked_half(stage: Stage) -> None:
-    _data(stage)
-    stage.poll(0, 2)
-    stage.pause(ONE, owner="parking")
-    stage.poll(0, 1)
     stage.resume(ONE, owner="parking")
 
 
@@ -139,18 +120,6 @@ def _both_held(stage: Stage) -> None:
     stage.pause(ONE, TWO)
 
 
-def _queued(stage: Stage) -> None:
-    # An event that no call has delivered yet.
-    stage.consumer._safe_ledger.follow([], [])
-    stage.consumer._safe_ledger.emit(_some_event())
-
-
-def _some_event() -> Any:  # noqa: ANN401 - an event's class
-    from safeconsumer.events import consumer as events  # noqa: PLC0415
-
-    return events.Event
-
-
 def _rejoining(stage: Stage) -> None:
     stage.ask_to_rejoin(ONE, THREE)
 
@@ -159,6 +128,10 @@ def _joined(stage: Stage) -> None:
     # JoinGroup and SyncGroup are answered; a poll is to apply it.
     _rejoining(stage)
     stage.poll(0)
+    _answer_join(stage)
+
+
+def _answer_join(stage: Stage) -> None:
     stage.answer(stage.broker.of("JoinGroup"))
     stage.answer(stage.broker.of("SyncGroup"))
 
@@ -171,20 +144,14 @@ def _asked_to_join(stage: Stage) -> None:
 
 def _expelled(stage: Stage) -> None:
     stage.poll(0, 2)
-    stage.expel()
-    stage.broker.plan = (ONE, TWO)
+    _lose(stage)
 
 
 def _lost_and_back(stage: Stage) -> None:
     # A poll is to apply a join that gives back what was lost.
     _expelled(stage)
     stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-
-
-def _rewound(stage: Stage) -> None:
-    _seek_back(stage)
+    _answer_join(stage)
 
 
 def _rewinding(stage: Stage) -> None:
@@ -195,84 +162,16 @@ def _rewinding(stage: Stage) -> None:
 
 
 def _committing(stage: Stage) -> None:
-    prompt, stage.broker.prompt = stage.broker.prompt, frozenset()
     stage.consumer.commit_async()
     _keep("OffsetCommit")(stage)
-    stage.broker.prompt = prompt
-
-
-def _committed(stage: Stage) -> None:
-    # Something is committed, and more has been delivered since.
-    _data(stage)
-    stage.poll(0, 2)
-    stage.consumer.commit(timeout_ms=50)
-    stage.poll(0, 2)
-
-
-def _committed_and_held(stage: Stage) -> None:
-    _committed(stage)
-    stage.pause(ONE)
-
-
-def _committing_more(stage: Stage) -> None:
-    _committed(stage)
-    _committing(stage)
-
-
-def _listener_pauses(stage: Stage) -> None:
-    _joined(stage)
-
-    def act(_: object) -> None:
-        stage.listener.on_assigned = None
-        with suppress(*_GONE):  # the subscription is another by now
-            stage.pause(ONE)
-            stage.seek(ONE, 4)
-
-    stage.listener.on_assigned = act
-
-
-def _listener_commits(stage: Stage) -> None:
-    _half_read(stage)
-    _rejoining(stage)
-
-    def act(_: object) -> None:
-        stage.consumer.commit_async()
-
-    stage.listener.on_revoked = act
-
-
-def _controlled(stage: Stage) -> None:
-    _half_read(stage)
-    stage.be_controlled()
-
-
-def _operator_holds(stage: Stage) -> None:
-    _controlled(stage)
-    stage.operate(pauses=True)
-
-
-def _gating(stage: Stage) -> None:
-    stage.be_controlled()
-    _rejoining(stage)
-
-
-def _gated(stage: Stage) -> None:
-    # Joined, and what was gained waits for the control topics.
-    stage.be_controlled()
-    stage.ask_to_rejoin(ONE, TWO, THREE)
-    stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-    stage.poll(0)
 
 
 def _offsets_asked(stage: Stage) -> None:
     # A join has brought a partition whose committed offset is being asked for.
-    stage.broker.committed[THREE] = 3, ""
+    stage.broker.committed[THREE] = 3
     stage.ask_to_rejoin(ONE, TWO, THREE)
     stage.poll(0)
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
+    _answer_join(stage)
     stage.poll(0)
     _keep("OffsetFetch")(stage)
 
@@ -301,16 +200,6 @@ def _step(stage: Stage) -> object:
 
 def _pause(stage: Stage) -> None:
     stage.pause(ONE)
-
-
-def _pause_twice(stage: Stage) -> None:
-    stage.pause(ONE, owner="x")
-    stage.resume(ONE, owner="x")
-    stage.pause(ONE, owner="x")
-
-
-def _pause_topic(stage: Stage) -> None:
-    stage.pause(TOPIC, owner="x")
 
 
 def _pause_resume(stage: Stage) -> None:
@@ -343,20 +232,16 @@ def _resume_all(stage: Stage) -> None:
 def _block(stage: Stage) -> None:
     began = stage.tick()
     with stage.consumer.held(ONE, owner="block"):
-        stage.note_held(frozenset({ONE}), "block", began, is_block=True)
+        stage.note_held(frozenset({ONE}), "block", began)
         stage.consumer.explain(ONE)
         began = stage.tick()
     stage.note_lifted(frozenset({ONE}), "block", began)
 
 
-def _pause_all_assigned(stage: Stage) -> None:
-    assigned = stage.consumer.assignment()
-    stage.pause(*assigned)
-
-
 def _ask(stage: Stage) -> object:
     consumer = stage.consumer
-    return consumer.paused(), consumer.holds(), consumer.explain(ONE)
+    asked = consumer.assignment(), consumer.subscription(), consumer.paused()
+    return asked, consumer.holds(), consumer.explain(ONE)
 
 
 # ---------------------------------------------------------------- positions, commits
@@ -381,10 +266,6 @@ def _position(stage: Stage) -> object:
     return stage.consumer.position(ONE, timeout_ms=5)
 
 
-def _assignment(stage: Stage) -> object:
-    return stage.consumer.assignment(), stage.consumer.subscription()
-
-
 def _commit(stage: Stage) -> None:
     stage.consumer.commit(timeout_ms=50)
 
@@ -398,27 +279,11 @@ def _pause_commit(stage: Stage) -> None:
     stage.consumer.commit(timeout_ms=50)
 
 
-def _commit_explicit(stage: Stage) -> None:
-    stage.seek(TWO, 2)
-    stage.consumer.commit({TWO: OffsetAndMetadata(2, PLAIN, -1)}, timeout_ms=50)
-
-
-def _give_to_producer(stage: Stage) -> None:
-    position = stage.consumer.position(ONE, timeout_ms=5)
-    if position is not None:
-        stage.give_to_producer({ONE: OffsetAndMetadata(position, PLAIN, -1)})
-
-
 # ---------------------------------------------------------------- what is consumed
 
 
 def _subscribe_more(stage: Stage) -> None:
-    stage.consumer.subscribe([TOPIC, OTHER_TOPIC], listener=stage.listener)
-
-
-def _subscribe_other(stage: Stage) -> None:
-    stage.broker.plan = ()
-    stage.consumer.subscribe([OTHER_TOPIC], listener=stage.listener)
+    stage.consumer.subscribe([TOPIC, OTHER_TOPIC])
 
 
 def _unsubscribe(stage: Stage) -> None:
@@ -457,18 +322,9 @@ def _keep(api: str, tp: Any = None) -> Callable[[Stage], None]:  # noqa: ANN401 
     return keep
 
 
-def _answer_join(stage: Stage) -> None:
-    stage.answer(stage.broker.of("JoinGroup"))
-    stage.answer(stage.broker.of("SyncGroup"))
-
-
 def _lose(stage: Stage) -> None:
     stage.expel()
     stage.broker.plan = (ONE, TWO)
-
-
-def _told_to_rejoin(stage: Stage) -> None:
-    stage.ask_to_rejoin(ONE, THREE)
 
 
 def _taken(stage: Stage) -> None:
@@ -483,26 +339,6 @@ def _taken_and_back(stage: Stage) -> None:
 def _expire(stage: Stage) -> None:
     stage.expire()
     stage.consumer.paused()
-
-
-def _deliver(stage: Stage) -> None:
-    stage.consumer._safe_ledger.deliver()
-
-
-# ---------------------------------------------------------------- hooks
-
-
-def _hook_seeks(stage: Stage) -> None:
-    _data(stage)
-    _queued(stage)
-
-    def act(event: Any) -> None:  # noqa: ANN401 - any event
-        if event.name == "event":
-            stage.hook = None
-            stage.pause(ONE)
-            stage.seek(ONE, 4)
-
-    stage.hook = act
 
 
 _GONE = (kafka_errors.IllegalStateError, ValueError)
@@ -541,55 +377,13 @@ def _answering(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # 
     return Operation(name, run, prepare, thread=IO, if_moved=_GONE, **how)
 
 
-_MARKS = {"handover": "offsets"}
-_MET_BY_MARKS = frozenset(
-    {
-        "poll",
-        "seek",
-        "commit given",
-        "pause(*assignment())",
-        "join whole",
-        "join after loss",
-        "lost and back",
-        "answers to a join",
-        "loss",
-        "unsubscribe",
-        "close",
-    }
-)
-
-
-def _marking(name: str, run: Run, prepare: Run, **more: Any) -> Operation:  # noqa: ANN401
-    return Operation(
-        name,
-        run,
-        prepare,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-        may_raise=_COMMITS,
-        if_moved=_GONE,
-        **more,
-    )
-
-
 OPERATIONS = (
     _reading("poll", _poll, _data),
     _reading("poll(2)", _poll_two, _data, comes_in=False),
     _reading("poll half-read", _poll, _half_read, comes_in=False),
     _reading("poll parked", _poll, _parked, comes_in=False),
-    _reading("poll parked half", _poll, _parked_half, comes_in=False),
-    _reading("poll nothing", _poll, comes_in=False),
     _reading("poll waiting", _poll_waiting),
-    _reading("poll, a hook seeks", _poll, _hook_seeks, comes_in=False),
-    _reading("poll to the beginning", _poll_waiting, _rewound, comes_in=False),
-    _reading(
-        "poll compiled",
-        _poll,
-        _data,
-        with_setting={"decoder": "compiled"},
-        comes_in=False,
-    ),
+    _reading("poll to the beginning", _poll_waiting, _seek_back, comes_in=False),
     _reading("step", _step, _data),
     _reading("step on", _step, _stepped),
     # joining
@@ -600,65 +394,33 @@ OPERATIONS = (
         "join cooperatively",
         _poll_waiting,
         _rejoining,
-        with_setting={"is_cooperative": True},
-    ),
-    _joining(
-        "join, the listener seeks",
-        _poll_waiting,
-        _listener_pauses,
-        comes_in=False,
-    ),
-    _joining("join, gating", _poll_waiting, _gating),
-    _joining(
-        "join, the listener commits", _poll_waiting, _listener_commits, comes_in=False
-    ),
-    _joining(
-        "join, committing",
-        _poll_waiting,
-        lambda stage: (_half_read(stage), _rejoining(stage)),
-        with_setting={"commits_itself": True},
-        comes_in=False,
+        is_cooperative=True,
     ),
     _joining("join after loss", _poll_waiting, _expelled),
     _joining("lost and back", _poll_waiting, _lost_and_back),
     # holds
     _call("pause", _pause, in_handler=True),
-    _call("pause topic", _pause_topic, comes_in=False),
     _call("pause, resume", _pause_resume, in_handler=True),
     _call("pause, resume topic", _pause_resume_other),
-    _call("pause, resume, pause", _pause_twice, comes_in=False),
     _call("pause_all, resume_all", _all_and_back, in_handler=True),
     _call("resume", _resume, _held, in_handler=True),
     _call("resume both", _resume_both, _both_held, in_handler=True),
+    _call(
+        "resume(*assignment())",
+        Stage.resume_assigned,
+        Stage.pause_assigned,
+        in_handler=True,
+    ),
     _call("resume_all", _resume_all, _all_held),
     _call("held", _block, in_handler=True),
-    _call("pause(*assignment())", _pause_all_assigned, in_handler=True),
-    _call(
-        "held while assigned",
-        _block,
-        in_handler=True,
-        with_setting={"lifetime": Lifetime.WHILE_ASSIGNED},
-    ),
+    _call("pause(*assignment())", Stage.pause_assigned, in_handler=True),
     _call("questions", _ask, in_handler=True),
-    Operation("operator pauses", lambda stage: stage.operate(pauses=True), _controlled),
-    Operation(
-        "operator resumes", lambda stage: stage.operate(pauses=False), _operator_holds
-    ),
-    Operation(
-        "gates open",
-        lambda stage: stage.open_gates(),
-        _gated,
-        modes=IN_GROUP,
-        order=JOINS,
-    ),
     Operation("expiry", _expire, _expiring, thread=TIME),
-    Operation("deliver", _deliver, _queued),
     # positions and commits
     _call("seek", _seek),
     _call("pause, seek", _pause_seek),
     _call("seek_to_beginning", _seek_back),
     _call("position", _position),
-    _call("assignment", _assignment),
     _call("commit", _commit, modes=COMMITTING, may_raise=_COMMITS, commits=True),
     _call("commit_async", _commit_async, modes=COMMITTING, commits=True),
     _call(
@@ -668,66 +430,12 @@ OPERATIONS = (
         may_raise=_COMMITS,
         commits=True,
     ),
-    _call(
-        "commit given",
-        _commit_explicit,
-        modes=COMMITTING,
-        may_raise=_COMMITS,
-        commits=True,
-    ),
-    # with marks
-    _marking("marked: pause", _pause, _committed),
-    _marking("marked: resume", _resume, _committed_and_held),
-    _marking("marked: pause, resume", _pause_resume, _committed),
-    _marking("marked: commit", _commit, _committed_and_held, commits=True),
-    _marking("marked: commit_async", _commit_async, _committed_and_held, commits=True),
-    _marking("marked: transaction", _give_to_producer, _committed, commits=True),
-    _reading(
-        "marked: poll",
-        _poll,
-        _committed_and_held,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-    ),
-    _answering(
-        "marked: answer to a commit",
-        _answer("OffsetCommit"),
-        _committing_more,
-        modes=IN_GROUP,
-        with_setting=_MARKS,
-        meets=_MET_BY_MARKS,
-        order=COMMITS,
-    ),
-    _joining(
-        "marked: join whole",
-        _poll_waiting,
-        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
-        with_setting=_MARKS,
-        meets=frozenset({"pause", "resume", "commit", "loss", "close"}),
-    ),
-    _joining(
-        "carried: join whole",
-        _poll_waiting,
-        lambda stage: (_committed_and_held(stage), _rejoining(stage)),
-        with_setting={"handover": "assignor"},
-        meets=frozenset({"pause", "resume", "pause, resume", "loss", "close"}),
-    ),
     # what is consumed
     _call("subscribe to more", _subscribe_more, modes=IN_GROUP, moves=True),
-    _call("subscribe to another", _subscribe_other, modes=IN_GROUP, moves=True),
     _call("unsubscribe", _unsubscribe, moves=True),
     _call("assign", _assign_other, modes=BY_HAND, moves=True),
     _call("assign and back", _assign_and_back, modes=BY_HAND, moves=True),
     _call("close", _close, moves=True, in_handler=True),
-    _call(
-        "close, committing",
-        _close,
-        _half_read,
-        modes=COMMITTING,
-        moves=True,
-        with_setting={"commits_itself": True},
-    ),
     # the IO thread
     _answering("answer to Fetch", _answer("Fetch", ONE), _keep("Fetch", ONE)),
     _answering("answer to ListOffsets", _answer("ListOffsets"), _rewinding),
@@ -749,7 +457,7 @@ OPERATIONS = (
         "answers to a join", _answer_join, _asked_to_join, modes=IN_GROUP, order=JOINS
     ),
     _answering("loss", _lose, _nothing, modes=IN_GROUP, moves=True),
-    _answering("told to rejoin", _told_to_rejoin, _nothing, modes=IN_GROUP),
+    _answering("told to rejoin", _rejoining, _nothing, modes=IN_GROUP),
     _answering("partition taken", _taken, _nothing, modes=APART, moves=True),
     _answering("taken and back", _taken_and_back, _nothing, modes=APART, moves=True),
 )

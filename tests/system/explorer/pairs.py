@@ -29,7 +29,7 @@ from tests.system.explorer.operations import (
     POLLING,
     Operation,
 )
-from tests.system.explorer.subject import ALONE, GROUP, MANUAL, Setting, Stage, stage
+from tests.system.explorer.subject import ALONE, GROUP, MANUAL, Stage
 
 INSIDE = (str(Path(safeconsumer.__file__).parent), waits.__file__)
 """
@@ -54,13 +54,13 @@ class Pair:
 
     Attributes:
         as_handler: whether B is a signal handler on A's thread.
-        setting: how the consumer is made.
+        mode: how the consumer gets its partitions.
     """
 
     a: Operation
     b: Operation
     as_handler: bool
-    setting: Setting
+    mode: str
 
     @property
     def name(self) -> str:
@@ -83,11 +83,17 @@ class Pair:
 
     @contextmanager
     def _make(self) -> Iterator[Stage]:
-        with stage(self.setting, watches_locks=self.as_handler) as made:
+        is_cooperative = self.a.is_cooperative or self.b.is_cooperative
+        made = Stage(
+            self.mode, is_cooperative=is_cooperative, watches_locks=self.as_handler
+        )
+        try:
             made.may_rewind = self.a.commits and self.b.commits
             for one in sorted((self.a, self.b), key=lambda one: one.order):
                 one.prepare(made)
             yield made
+        finally:
+            made.end()
 
     def _run_b(self, made: Stage) -> object:
         made.io.in_handler = self.as_handler
@@ -129,23 +135,15 @@ def _fits(a: Operation, b: Operation, *, as_handler: bool) -> str | None:
         return None  # one thread does one thing after the other
     if a.thread == b.thread == POLLING and (a is not b or a.moves):
         return None  # refused whatever they do: few pairs of them are enough
-    if not (_meets(a, b) and _meets(b, a)):
-        return None
     modes = a.modes & b.modes
     return next((mode for mode in _MODES if mode in modes), None)
-
-
-def _meets(one: Operation, other: Operation) -> bool:
-    is_like_it = one.with_setting == other.with_setting
-    return not one.meets or is_like_it or other.name in one.meets
 
 
 def _pair(a: Operation, b: Operation, *, as_handler: bool) -> Pair | None:
     mode = _fits(a, b, as_handler=as_handler)
     if mode is None:
         return None
-    setting = b.setting(a.setting(Setting(mode=mode)))
-    return Pair(a, b, as_handler, setting)
+    return Pair(a, b, as_handler, mode)
 
 
 def every_pair() -> list[Pair]:

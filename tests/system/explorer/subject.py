@@ -10,14 +10,13 @@ import itertools
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Self
 from unittest import mock
 
 import kafka.util
 from attrs import define, field, frozen
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor,
 )
@@ -26,9 +25,9 @@ from kafka.future import Future
 from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
-from safeconsumer import Hold, Lifetime, SafeConsumer
-from safeconsumer._kafka.handover import offsets as marks
-from safeconsumer.holds import scope as scopes
+from safeconsumer import Hold, SafeConsumer
+from safeconsumer.holds.hold import WHOLE
+from safeconsumer.holds.ownership import Cause, Reassignment
 from tests.harness.explorer.engine import InfeasibleError
 from tests.system.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.system.explorer.network import (
@@ -43,41 +42,12 @@ from tests.system.explorer.network import (
 from tests.system.explorer.waits import others_may_come
 
 OTHER_TOPIC = "audit"
-PLAIN = "mine"
-"""
-What an application writes beside an offset.
-"""
 GROUP, MANUAL, ALONE = "group", "manual", "alone"
+"""
+Who assigns: the group, the user, or the IO thread to a subscription without a group.
+"""
 
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
-
-# What the writer of marks asks and sends: a thread waits for it that is not upstream's.
-_OF_MARKS = frozenset({"OffsetFetch", "OffsetCommit"})
-# So long it waits, where an answer is kept; seconds.
-_PATIENCE = 0.005
-
-
-@frozen
-class Setting:
-    """
-    How the consumer is made.
-
-    Attributes:
-        mode: who assigns: the group, the user (``manual``), or the IO thread to a
-            subscription without a group (``alone``).
-        handover: as ``pause_handover``.
-        is_cooperative: whether the group rebalances in steps.
-        commits_itself: as ``enable_auto_commit``.
-        decoder: as ``decoder``.
-        lifetime: as ``default_lifetime``.
-    """
-
-    mode: str = GROUP
-    handover: str = "off"
-    is_cooperative: bool = False
-    commits_itself: bool = False
-    decoder: str = "python"
-    lifetime: Lifetime = Lifetime.UNTIL_RESUMED
 
 
 @define(eq=False)
@@ -92,7 +62,6 @@ class Call:
     """
 
     began: int
-    thread: int
     checked: tuple[int, int] | None = None
     ended: int = 0
     offsets: dict[TopicPartition, list[int]] = field(factory=dict)
@@ -124,14 +93,12 @@ class Held:
     Attributes:
         covers: what it covers.
         began, since: when the call that placed it began, and had returned.
-        is_block: whether it holds for a block, whatever happens.
     """
 
     covers: frozenset[TopicPartition]
     owner: str
     began: int
     since: int
-    is_block: bool = False
 
 
 @frozen
@@ -152,9 +119,17 @@ class Lifted:
 
 @frozen
 class Free:
-    """What a call that lifts holds answered, and what was seen right after it."""
+    """
+    What a call that lifts holds answered, and what was seen right after it.
+
+    Attributes:
+        own: the holds that it was to lift.
+        is_in_handler: whether a signal handler called.
+    """
 
     asked: frozenset[TopicPartition]
+    own: frozenset[Hold]
+    is_in_handler: bool
     answer: tuple[Hold, ...]
     before: tuple[Hold, ...]
     paused: frozenset[TopicPartition]
@@ -234,12 +209,15 @@ class Stage:
     One consumer with its broker, and a diary of what happened.
 
     Args:
-        setting: how it is made.
-        watches_locks: whether locks that a signal handler takes are noted.
+        mode: who assigns.
+        is_cooperative: whether the group rebalances in steps.
+        watches_locks: whether upstream's locks that a signal handler takes are noted.
     """
 
-    def __init__(self, setting: Setting, *, watches_locks: bool = False) -> None:
-        self.setting = setting
+    def __init__(
+        self, mode: str, *, is_cooperative: bool = False, watches_locks: bool = False
+    ) -> None:
+        self._mode = mode
         self._ticks = itertools.count(1)
         self.now = 1000.0
         self.calls: list[Call] = []
@@ -249,31 +227,28 @@ class Stage:
         self.freed: list[Free] = []
         self.events: list[Any] = []
         self.is_closed = False
-        self.is_controlled = False
-        self.gated: dict[TopicPartition, int] = {}
+        self.is_reassigned = False
         self.may_rewind = False
-        self.first_owned = {ONE, TWO}
-        self.hook: Callable[[Any], None] | None = None
-        self.listener = _Listener()
         self._reading = threading.local()
         self._gained: dict[TopicPartition, int] = {}
         self._missing: dict[int, frozenset[TopicPartition]] = {}
         self.io = IoThread()
-        self.broker = Broker(self.tick, self.io.soon)
+        self.broker = Broker(self.tick)
         self.broker.on_start = self._started
         self.cluster = Cluster({TOPIC: {0, 1, 2}, OTHER_TOPIC: {0}})
         net = Net(self.io, self._wait)
         manager = Manager(net, self.cluster, self._send)
         _clock.set_back()
         random.seed(7)  # upstream shuffles what it assigns
-        self.consumer = self._made(manager)
+        self.consumer = self._made(manager, is_cooperative=is_cooperative)
         self.taken_in_handler: set[str] = set()
         if watches_locks:
             self._watch_locks()
         self._watch_checks()
+        self._watch_assignment()
         self._begin()
-        if setting.handover == "offsets":
-            self.broker.prompt = _OF_MARKS
+        self.events.clear()
+        self.is_reassigned = False
 
     def tick(self) -> int:
         """Count a step."""
@@ -281,23 +256,20 @@ class Stage:
 
     # ------------------------------------------------------------ making
 
-    def _made(self, manager: Manager) -> SafeConsumer:
-        setting = self.setting
+    def _made(self, manager: Manager, *, is_cooperative: bool) -> SafeConsumer:
         more: dict[str, Any] = {}
-        if setting.is_cooperative:
+        if is_cooperative:
             more["partition_assignment_strategy"] = (CooperativeStickyAssignor,)
         consumer = _Consumer(
             kafka_client=lambda **_: Client(manager),
-            group_id=None if setting.mode == ALONE else "g",
-            enable_auto_commit=setting.commits_itself,
+            group_id=None if self._mode == ALONE else "g",
+            enable_auto_commit=False,
             auto_offset_reset="earliest",
             enable_incremental_fetch_sessions=False,
             metrics_enabled=False,
             retry_backoff_ms=1,
-            decoder=setting.decoder,
-            pause_handover=setting.handover,
-            default_lifetime=setting.lifetime,
-            hooks=(self._hook,),
+            decoder="python",
+            hooks=(self.events.append,),
             **more,
         )
         consumer._safe_ledger._clock = lambda: self.now
@@ -308,12 +280,9 @@ class Stage:
     def _watch_locks(self) -> None:
         consumer = self.consumer
         parts: dict[str, Any] = {
-            "ledger": consumer._safe_ledger,
             "subscription": consumer._subscription,
             "coordinator": consumer._coordinator,
         }
-        if self.setting.handover == "offsets":
-            parts["marks"] = consumer._coordinator.handover
         for name, part in parts.items():
             part._lock = _WatchedLock(part._lock, name, self)
 
@@ -333,24 +302,28 @@ class Stage:
 
         fetcher.return_quiet = checked
         ledger.quiet = looked
-        subscription = self.consumer._subscription
-        apply = subscription._apply_assignment
 
-        def applied(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as the original
-            before, began = set(subscription.assignment), self.tick()
-            apply(*args, **kwargs)
-            now = set(subscription.assignment)
+    def _watch_assignment(self) -> None:
+        ledger = self.consumer._safe_ledger
+        assign = ledger.assign
+
+        def assigned(
+            assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
+        ) -> Reassignment:
+            before, now = self._owned(), set(assignment)
+            began = self.tick()
+            change = assign(now, cause)
+            self.is_reassigned |= before != now
             for tp in now - before:
                 self._gained[tp] = self.tick()
-            if (
-                self.setting.handover != "off"
-            ):  # the pause goes where the partition goes
-                for tp in before - now:
-                    self.note_lifted(frozenset({tp}), "app", began)
-            for tp in before - now if self.is_controlled else ():
-                self.note_lifted(frozenset({tp}), "gate", began)
+            # Plain pauses end where what was decided leaves their partition out.
+            for tp in _EVERYTHING - now if cause is not Cause.PASSING else ():
+                self.note_lifted(frozenset({tp}), "app", began)
+            if cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}:
+                self.note_lifted(None, WHOLE, began)
+            return change
 
-        subscription._apply_assignment = applied
+        ledger.assign = assigned
 
     @contextmanager
     def _checking(self, *, is_step: bool) -> Iterator[None]:
@@ -361,22 +334,21 @@ class Stage:
             call.checked = began, self.tick()
 
     def _begin(self) -> None:
-        if self.setting.mode == MANUAL:
+        if self._mode == MANUAL:
             self.broker.member = None
             self.consumer.assign([ONE, TWO])
             self.consumer.seek(ONE, 0)
             self.consumer.seek(TWO, 0)
             self.consumer.poll(0)
             return
-        self.broker.committed = {ONE: (0, ""), TWO: (0, "")}
-        self.consumer.subscribe([TOPIC], listener=self.listener)
-        if self.setting.mode == ALONE:
+        self.broker.committed = {ONE: 0, TWO: 0}
+        self.consumer.subscribe([TOPIC])
+        if self._mode == ALONE:
             self.have_partitions(0, 1)
         else:
             self._join()
-        if self.setting.handover == "off":
-            self.consumer.seek(ONE, 0)
-            self.consumer.seek(TWO, 0)
+        self.consumer.seek(ONE, 0)
+        self.consumer.seek(TWO, 0)
         for _ in range(3):
             self.consumer.poll(0)
             if self.broker.of("Fetch"):
@@ -385,7 +357,6 @@ class Stage:
         assert self.consumer.assignment() == {ONE, TWO}
         assert self.broker.of("Fetch")
         self.starts.clear()
-        self.events.clear()
 
     def _join(self) -> None:
         # As after a join, without its requests: it takes half the time.
@@ -407,11 +378,6 @@ class Stage:
 
     # ------------------------------------------------------------ the diary
 
-    def _hook(self, event: Any) -> None:  # noqa: ANN401 - any event
-        self.events.append(event)
-        if self.hook is not None:
-            self.hook(event)
-
     def _started(self, request: Request, tp: TopicPartition, offset: int) -> None:
         # An answer decides only for the ownership that it was asked in, and only where
         # no position was known then.
@@ -424,7 +390,7 @@ class Stage:
     @contextmanager
     def reading(self, *, is_step: bool) -> Iterator[Call]:
         """Note what a call delivers: put the offsets into what this yields."""
-        call = Call(self.tick(), threading.get_ident())
+        call = Call(self.tick())
         self._reading.call = call, is_step
         try:
             yield call
@@ -463,6 +429,14 @@ class Stage:
         for one in targets:
             self.note_held(_covered([one]), owner, began)
 
+    def pause_assigned(self) -> None:
+        """Pause what is assigned, which pauses its topics whole."""
+        assigned = self.consumer.assignment()
+        began = self.tick()
+        self.pause(*assigned)
+        for topic in {tp.topic for tp in assigned}:
+            self.note_held(_covered([topic]), WHOLE, began)
+
     def pause_all(self, *, owner: str = "app") -> None:
         """Pause everything, and remember that it had returned."""
         began = self.tick()
@@ -470,32 +444,49 @@ class Stage:
         self.note_held(_EVERYTHING, owner, began)
 
     def note_held(
-        self,
-        covers: frozenset[TopicPartition],
-        owner: str,
-        began: int,
-        *,
-        is_block: bool = False,
+        self, covers: frozenset[TopicPartition], owner: str, began: int
     ) -> None:
         """Remember a hold whose call has returned."""
-        self.holds.append(Held(covers, owner, began, self.tick(), is_block))
+        self.holds.append(Held(covers, owner, began, self.tick()))
+
+    def resume_assigned(self) -> None:
+        """Resume what is assigned."""
+        self.resume(*self.consumer.assignment())
 
     def resume(self, *targets: Any, owner: str = "app") -> None:  # noqa: ANN401 - as resume()
         """Resume, and remember the answer and what was to be seen then."""
-        began, before = self.tick(), self.consumer.holds()
+        began, here, before = self.tick(), self._owned(), self.consumer.holds()
         try:
             answer = self.consumer.resume(*targets, owner=owner)
         finally:
             for one in targets:
                 self.note_lifted(_covered([one]), owner, began)
-        self._note_freed(_covered(targets), before, answer)
+            if owner == "app":
+                self._note_spoken(began, here)
+        scopes = {_text(one) for one in targets}
+        own = frozenset(
+            hold for hold in before if hold.owner == owner and str(hold.scope) in scopes
+        )
+        self._note_freed(_covered(targets), own, before, answer)
 
     def resume_all(self, *, owner: str = "app") -> None:
         """Resume everything, and remember the answer and what was to be seen then."""
-        began, before = self.tick(), self.consumer.holds()
+        began, here, before = self.tick(), self._owned(), self.consumer.holds()
         answer = self.consumer.resume_all(owner=owner)
         self.note_lifted(None, owner, began)
-        self._note_freed(_EVERYTHING, before, answer)
+        if owner == "app":
+            self._note_spoken(began, here)
+        own = frozenset(hold for hold in before if hold.owner == owner)
+        self._note_freed(_EVERYTHING, own, before, answer)
+
+    def _owned(self) -> set[TopicPartition]:
+        return set(self.consumer._safe_ledger.ownership().epochs)
+
+    def _note_spoken(self, began: int, owned: set[TopicPartition]) -> None:
+        # A resume of the application ends whole pauses, and plain ones of what is away.
+        self.note_lifted(None, WHOLE, began)
+        for tp in _EVERYTHING - owned.intersection(self._owned()):
+            self.note_lifted(frozenset({tp}), "app", began)
 
     def note_lifted(
         self, covers: frozenset[TopicPartition] | None, owner: str, began: int
@@ -506,13 +497,14 @@ class Stage:
     def _note_freed(
         self,
         asked: frozenset[TopicPartition],
+        own: frozenset[Hold],
         before: tuple[Hold, ...],
         answer: tuple[Hold, ...],
     ) -> None:
-        # What waits for control topics is nobody's hold, and no resume opens it.
-        gated = self.gated.keys() | self.consumer._safe_ledger.control_gates()
-        paused = frozenset(self.quiet() - gated)
-        self.freed.append(Free(asked, answer, before, paused, self.consumer.holds()))
+        paused, after = frozenset(self.quiet()), self.consumer.holds()
+        self.freed.append(
+            Free(asked, own, self.io.in_handler, answer, before, paused, after)
+        )
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Seek, and remember when."""
@@ -523,40 +515,6 @@ class Stage:
     def note_start(self, tp: TopicPartition, offset: int, began: int, why: str) -> None:
         """Remember that reading is to go on elsewhere."""
         self.starts.append(Start(tp, offset, began, self.tick(), why))
-
-    def give_to_producer(self, offsets: dict[TopicPartition, Any]) -> None:
-        """Commit offsets in a producer's transaction."""
-        self.broker.write(self.consumer.marked_offsets(offsets))
-
-    def be_controlled(self) -> None:
-        """Gate whatever is gained, as with control topics; and hold what others ask for."""
-        self.is_controlled = True
-        self.consumer._safe_ledger.watch(self._gate)
-
-    def _gate(self, epochs: Mapping[TopicPartition, int]) -> None:
-        for tp in epochs:
-            began = self.tick()
-            self.note_held(frozenset({tp}), "gate", began)
-        self.gated.update(epochs)
-
-    def open_gates(self) -> None:
-        """Open the gates of what was gained, as if the control topics were read."""
-        began = self.tick()
-        self.consumer._safe_ledger.open_gates(dict(self.gated))
-        for tp in tuple(self.gated):
-            self.note_lifted(frozenset({tp}), "gate", began)
-
-    def operate(self, *, pauses: bool) -> None:
-        """Have an operator pause or resume a partition, as the control reader applies it."""
-        hold = Hold(scope=scopes.partition(*ONE), owner="operator")
-        ledger, began = self.consumer._safe_ledger, self.tick()
-        if pauses:
-            ledger.follow([hold], [])
-            self.note_held(frozenset({ONE}), "operator", began)
-        else:
-            ledger.follow([], [hold.key])
-            self.note_lifted(frozenset({ONE}), "operator", began)
-        ledger.deliver()
 
     def expire(self) -> None:
         """Let a minute pass for holds."""
@@ -592,15 +550,9 @@ class Stage:
         self.consumer.holds()
         self.consumer._safe_ledger.deliver()
 
-    def let_time_pass(self) -> None:
-        """Let what waits before it tries again try again."""
-        self.consumer._coordinator.handover._retry_at = 0.0
-
     def lift_everything(self) -> None:
         """Lift every hold there is."""
-        if self.is_controlled:
-            self.open_gates()
-            self.operate(pauses=False)
+        self.resume()  # whole pauses
         for hold in self.consumer.holds():
             match type(hold.scope).__name__:
                 case "Partition":
@@ -664,7 +616,7 @@ class Stage:
                 for call in self.calls
                 if (offsets := call.offsets.get(tp))
             ]
-            committed = self.broker.committed.get(tp, (0, ""))[0]
+            committed = self.broker.committed.get(tp, 0)
             self.broker.commit_elsewhere(tp, min(END, max([committed, *read]) + 1))
         self.heartbeat(_UNKNOWN_MEMBER)
 
@@ -684,23 +636,11 @@ class Stage:
             self.consumer.close(autocommit=False, timeout_ms=0)
 
 
-class _Listener(ConsumerRebalanceListener):
-    """An application's listener."""
-
-    def __init__(self) -> None:
-        self.on_assigned: Callable[[set[TopicPartition]], None] | None = None
-        self.on_revoked: Callable[[set[TopicPartition]], None] | None = None
-
-    def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        if self.on_revoked is not None:
-            self.on_revoked(revoked)
-
-    def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        if self.on_assigned is not None:
-            self.on_assigned(assigned)
-
-
 _EVERYTHING = frozenset({ONE, TWO, THREE, TopicPartition(OTHER_TOPIC, 0)})
+
+
+def _text(target: Any) -> str:  # noqa: ANN401 - a partition or a topic
+    return target if isinstance(target, str) else f"{target.topic}:{target.partition}"
 
 
 def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
@@ -711,16 +651,6 @@ def _covered(targets: Iterable[Any]) -> frozenset[TopicPartition]:
         else:
             found.update(tp for tp in _EVERYTHING if tp.topic == one)
     return frozenset(found)
-
-
-@contextmanager
-def stage(setting: Setting, *, watches_locks: bool = False) -> Iterator[Stage]:
-    """Make a stage for one run, and end it."""
-    made = Stage(setting, watches_locks=watches_locks)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 class _Clock:
@@ -747,10 +677,7 @@ def rehearsed() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with (
-            mock.patch.object(kafka.util, "time", _clock),
-            mock.patch.object(marks, "_PATIENCE", _PATIENCE),
-        ):
+        with mock.patch.object(kafka.util, "time", _clock):
             yield
     finally:
         logging.disable(level)

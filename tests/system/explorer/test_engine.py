@@ -4,6 +4,7 @@ import gc
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -201,6 +202,24 @@ def test_a_lock_that_is_never_given_back_is_found(explorer: Explorer) -> None:
         if thread is not explorer.other:
             thread.join(20)
             assert not thread.is_alive()
+
+
+def test_who_waits_again_and_again_is_not_stuck(explorer: Explorer) -> None:
+    """A loop of short waits stands at one instruction whenever somebody looks."""
+
+    def wait_often(_: object) -> None:
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            threading.Event().wait(0.001)
+
+    def add_last(toy: toys.Counter) -> None:
+        toy.count = toy.count + 1
+
+    operations = (add_last, wait_often)
+    found = explorer.explore(
+        Meeting(lambda: toys.made(toys.Counter()), *operations, _nothing)
+    )
+    assert found.wrong == []
 
 
 class _Interrupt(BaseException):
