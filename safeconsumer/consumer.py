@@ -887,6 +887,8 @@ def _check_control(control: object) -> None:
 
 
 def _scope(target: object) -> Scope:
+    if isinstance(target, AssignedPartition) and target.scope is not None:
+        return target.scope  # checked when it was assigned
     if isinstance(target, Hold):
         message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
         raise TargetTypeError(message)

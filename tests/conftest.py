@@ -10,18 +10,17 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from safeconsumer.testing import BrokerCommandError
 from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
-from tests.harness.group import options as group_options
-from tests.harness.kafka.decoding import options as records_options
-from tests.harness.model import options as model_options
 from tests.harness.spark import options as spark_options
 from tests.harness.worker import options as worker_options
 
@@ -62,9 +61,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write each test's outcome to this file, for "
         "tests.harness.brokers.merge_results",
     )
-    group_options.pytest_addoption(parser)
-    model_options.pytest_addoption(parser)
-    records_options.pytest_addoption(parser)
     spark_options.pytest_addoption(parser)
     worker_options.pytest_addoption(parser)
     chance.pytest_addoption(parser)
@@ -136,5 +132,6 @@ def pytest_runtest_makereport(
     if call.excinfo is not None and not report.skipped:
         broker = getattr(item, "funcargs", {}).get("kafka_broker")
         if hasattr(broker, "heal"):
-            broker.heal()
+            with suppress(BrokerCommandError):  # the last test's may have stopped
+                broker.heal()
     return report

@@ -94,7 +94,7 @@ class Figures:
         return total
 
     def _view(self) -> View:
-        return self._ledger.view()
+        return self._ledger.peek()
 
     def _counts(self) -> Counts:
         return self._ledger.counts

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from safeconsumer.holds.scope import Partition
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, NamedTuple
@@ -43,6 +45,7 @@ class AssignedPartition(TopicPartition):
     """
 
     edition: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
+    scope: Partition | None = None
 
     def __reduce__(self) -> "tuple[type[TopicPartition], tuple[str, int]]":
         return TopicPartition, (self.topic, self.partition)
@@ -56,7 +59,7 @@ class Edition:
     What ``assignment()`` returns until the assignment changes.
 
     Attributes:
-        assigned: the assignment that it is of, told by identity.
+        assigned: the assignment that it is of; this very object.
         partitions: the partitions, each with all of them by topic.
     """
 
@@ -67,7 +70,7 @@ class Edition:
         for tps in everything.values():
             for tp in tps:
                 one = AssignedPartition(*tp)
-                one.edition = everything
+                one.edition, one.scope = everything, Partition(*tp)
                 self.partitions[tp] = one
 
 

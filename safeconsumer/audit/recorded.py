@@ -281,10 +281,9 @@ def holds_hook(journal: JournalWriter) -> Hook:
     def write(event: events.Event) -> None:
         match event:
             case events.HoldsPlaced():
-                for hold in event.holds:
-                    if hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE:
-                        journal.write_running()
-                        journal.write("hold", _named(hold))
+                for hold in filter(_is_elsewhere, event.holds):
+                    journal.write_running()
+                    journal.write("hold", _named(hold))
             case events.HoldsRemoved():
                 since = journal.time_of(event.at)
                 for hold in event.holds:
@@ -300,6 +299,11 @@ def holds_hook(journal: JournalWriter) -> Hook:
                     journal.write("lift", {**_named(hold), **said})
 
     return write
+
+
+def _is_elsewhere(hold: Hold) -> bool:
+    # No call of this process names it.
+    return hold.is_remote or hold.reason == ARRIVED or hold.owner == WHOLE
 
 
 def purges_hook(journal: JournalWriter) -> Hook:

@@ -220,7 +220,7 @@ class HoldsBit(Event):
         holds: the holds that keep them quiet.
         partitions: the gained partitions that are quiet.
         is_left_alone: whether, of a topic that was paused as a whole, nothing is left
-            that was paused by name; told once.
+            that was paused by name; reported once.
     """
 
     __match_args__ = ("holds", "partitions")

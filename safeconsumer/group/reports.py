@@ -7,6 +7,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -91,7 +93,8 @@ class Reporter:
         self._tell = tell
         self._soon = min(interval, _RETRY)
         self._clock = clock
-        self._changed = threading.Event()
+        # Unlike an Event's, its put() may interrupt itself: signal handlers pause, too.
+        self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-status", daemon=True
@@ -103,12 +106,12 @@ class Reporter:
 
     def wake(self) -> None:
         """Report soon, because something changed. Any thread; it does not block."""
-        self._changed.set()
+        self._changes.put(None)
 
     def ask_to_stop(self) -> None:
         """Let it send a last report and end, without waiting for it."""
         self._stopping.set()
-        self._changed.set()
+        self._changes.put(None)
 
     def stop(self, until: float) -> None:
         """Send a last report, and end the thread; wait until then, on the monotonic clock."""
@@ -119,9 +122,12 @@ class Reporter:
         while not self._stopping.is_set():
             self._say()
             is_settled = self._clock.is_settled
-            self._changed.wait(self._interval if is_settled else self._soon)
+            with suppress(Empty):
+                self._changes.get(timeout=self._interval if is_settled else self._soon)
             self._stopping.wait(_SETTLE)
-            self._changed.clear()
+            with suppress(Empty):
+                while True:
+                    self._changes.get_nowait()
         self._say(state="stopped")
 
     def _say(self, state: str | None = None) -> None:

@@ -1,12 +1,11 @@
 """
 Keeps the holds of one consumer and their effect on its assignment.
 
-One lock guards them. Who already has it, as a signal handler may that interrupted a
-change on its own thread, leaves its change in a queue; whoever has the lock applies the
-queue before anybody looks. What is quiet is one frozenset, made anew at the next look
-after a change, so that a thousand pauses in a row cost no more than a thousand. Lock
-order: upstream's subscription lock, then this one; nothing is called under it but
-patterns' expressions. design/0013 has the rules.
+One lock guards them. A signal handler that interrupted a change on its own thread leaves
+its change in a queue; the owner of the lock applies the queue before anybody looks. What
+is quiet is one frozenset, made again at the next look after a change. Lock order:
+upstream's subscription lock, then this one; nothing is called under it but patterns'
+expressions. design/0013 has the rules.
 """
 
 from __future__ import annotations
@@ -42,10 +41,14 @@ It is called with the gained partitions, already behind a gate, and their epochs
 
 Edition = Mapping[str, frozenset[TopicPartition]]
 """
-All that one call of ``assignment()`` returned, by topic; it is told by identity.
+All that one call of ``assignment()`` returned, by topic; it is known by identity.
 """
 
 _NEVER = math.inf
+
+# A change that raises so often is given up: every look would raise. Signal handlers that
+# interrupt it so often in a row are none.
+_MOST_TRIES = 10
 
 
 @define(eq=False)
@@ -54,7 +57,7 @@ class _Change:
     apply: Callable[[_Change], None]
     tries: int = 0
     is_applied: bool = False
-    is_left: bool = False
+    is_announced: bool = False
     what: Reassignment = field(factory=Reassignment)
     epochs: Mapping[TopicPartition, int] = field(factory=dict)
 
@@ -99,10 +102,15 @@ class PauseLedger:
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
-        # Re-entrant for signal handlers: what they find is told by _is_changing.
+        # Re-entrant for signal handlers: whether they interrupted a change is told by
+        # _changer, the thread that changes something.
         self._lock = threading.RLock()
-        self._is_changing = False
+        self._changer: int | None = None
         self._queue: deque[_Change] = deque()
+        # Reassignments that their own call could not announce.
+        self._left: dict[int, _Change] = {}
+        # An exception came before all who look at holds had seen a change.
+        self._is_behind = False
         self._version = 0  # of everything that is looked at
         self._moves = 0  # how often partitions became quiet or began to flow
         self._outbox = Outbox(self.dispatcher)
@@ -118,6 +126,8 @@ class PauseLedger:
         self._left_quiet: frozenset[TopicPartition] = frozenset()
         # What has left, while no completed join says whether it is given back.
         self._undecided: frozenset[TopicPartition] = frozenset()
+        # Whole pauses of topics of which nothing is left that was paused by name.
+        self._alone: Mapping[str, Hold] = {}
         # In which ownership the application last spoke of a partition by itself.
         self._spoken: dict[TopicPartition, int] = {}
         self._watcher: Watcher | None = None
@@ -142,6 +152,20 @@ class PauseLedger:
         if self._is_stale or self._queue or self._clock() >= self._due:
             self._settle(shows=True)
         return self._view
+
+    def peek(self) -> View:
+        """
+        Return what was applied last; it takes no lock, and lets nothing expire.
+
+        For who only counts: while another thread changes something, holds and gates may
+        be of before and after.
+        """
+        holds, closed, assigned = self._holds, self._gates.closed(), self._assigned
+        owned = [tp for partitions in assigned.values() for tp in partitions]
+        quiet = holds.covered(owned) if holds else set()
+        if closed:
+            quiet.update(tp for tp in owned if tp in closed)
+        return View(holds, assigned, closed, frozenset(quiet))
 
     def wake(self) -> None:
         """Wake the threads that wait for a change of the quiet partitions."""
@@ -184,7 +208,7 @@ class PauseLedger:
                 others are held until they are resumed then.
             known_topics: returns topic names, so that the caller learns which a pattern
                 covers; called only if there is a pattern.
-            named: partitions among them that were told as ``assignment()`` returned
+            named: partitions among them that were named as ``assignment()`` returned
                 them, each with all that it returned then.
 
         Raises:
@@ -318,11 +342,15 @@ class PauseLedger:
             empty, and the assignment is applied after that change.
         """
         assigned = tuple(assignment)
-        change = self._change(lambda it: self._reassign(it, assigned, cause))
-        if not change.is_applied:
-            change.is_left = True  # who goes on with the other change reports it
-            return Reassignment()
-        return self._announce(change)
+        change = _Change(lambda it: self._reassign(it, assigned, cause))
+        try:
+            self._enter(change)
+            self._announce(change)
+        finally:  # else who goes on with the other change, or who looks next, tells it
+            if not change.is_announced:
+                self._left[id(change)] = change
+                self._is_stale = True
+        return change.what
 
     def close(self) -> None:
         """End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing."""
@@ -339,10 +367,9 @@ class PauseLedger:
         Returns:
             Whether gained partitions will be gated.
         """
-        view = self.view()  # applies what waits
         self._polled_at = self._clock()
         self._named = {}
-        self._change(lambda it: self._commit(it, gates=self._gates.begun(view)))
+        self._gate(self._begun)
         return self._gates.is_gating
 
     def goes_on(self) -> None:
@@ -362,7 +389,8 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        self._change(self._end_call)
+        why = "the poll that gained them has returned"
+        self._gate(Gates.ended, why)
 
     def choose_anew(self) -> None:
         """
@@ -371,7 +399,7 @@ class PauseLedger:
         With nothing assigned, the earlier holds no longer keep gained partitions gated:
         they belonged to the previous choice.
         """
-        self._change(self._choose_anew)
+        self._gate(self._chosen_anew)
 
     def watch(self, watcher: Watcher) -> None:
         """
@@ -385,7 +413,8 @@ class PauseLedger:
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Open the gates of the partitions whose ownership has still the same epoch."""
-        self._change(lambda it: self._open_control(it, epochs))
+        why = "the control topics are read"
+        self._gate(lambda gates: self._read(gates, epochs), why)
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
@@ -411,6 +440,8 @@ class PauseLedger:
             Whether there were any and hooks ran here, which takes time. If another
             thread is handing out events, it also hands out those queued now.
         """
+        if self._changer == threading.get_ident():
+            return False  # in a signal handler that interrupted a change
         return self._outbox.deliver()
 
     def is_telling_here(self) -> bool:
@@ -423,72 +454,89 @@ class PauseLedger:
 
     # ------------------------------------------------------------ the one way in
 
-    def _change(self, apply: Callable[[_Change], None]) -> _Change:
+    def _change(self, apply: Callable[[_Change], None]) -> None:
+        self._enter(_Change(apply))
+
+    def _enter(self, change: _Change) -> None:
         # The change is applied when this returns, by whichever thread, but in a signal
         # handler that interrupted another one on this thread. The versions are noted
         # first: another thread may apply it at once, and this one must not go on before
         # all who look at holds have seen it.
-        change = _Change(apply)
         before = self._version, self._moves
         self._queue.append(change)
         self._settle(before)
-        return change
 
     def _settle(
         self, before: tuple[int, int] | None = None, *, shows: bool = False
     ) -> None:
-        version, moves = before or (self._version, self._moves)
-        left: list[_Change] = []
-        with self._lock:
-            if self._is_changing:
-                return
-            self._is_changing = True
-            try:
-                self._apply_all(left)
-                if shows and self._is_stale:
-                    self._show()
-            finally:
-                self._is_changing = False
-        for change in left:
-            self._announce(change)
+        here = threading.get_ident()
+        before = before or (self._version, self._moves)
+        try:
+            while True:
+                with self._lock:
+                    if self._changer == here:  # in a signal handler
+                        if shows and self._is_stale:
+                            self._show()
+                        return
+                    self._changer = here
+                    try:
+                        self._apply_all()
+                        if shows and self._is_stale:
+                            self._show()
+                    finally:
+                        self._changer = None
+                if not self._queue:  # else a handler's, as the lock was given back
+                    break
+            self._show_others(before)
+        except BaseException:  # a signal handler's, say: the next look goes on here
+            self._is_behind = self._is_stale = True
+            raise
+
+    def _show_others(self, before: tuple[int, int]) -> None:
+        if self._is_behind:
+            self._is_behind, before = False, (-1, -1)
+        version, moves = before
+        for key in tuple(self._left):
+            if self._left[key].is_applied:
+                self._announce(self._left.pop(key))
         if self._version != version:
             for look in tuple(self.lookers):
                 look()
         if self._moves != moves:
             self.wake()
 
-    def _apply_all(self, left: list[_Change]) -> None:
+    def _apply_all(self) -> None:
         while True:
-            while self._queue:
-                change = self._queue[0]
-                if not change.is_applied:
-                    self._apply(change)
-                self._queue.popleft()
-                if change.is_left:
-                    left.append(change)
-            if self._clock() < self._due:
+            if self._clock() >= self._due:  # first: what is over counts for no change
+                self._expire()
+            if not self._queue:
                 return
-            self._expire()
+            change = self._queue[0]
+            if not change.is_applied:
+                self._apply(change)
+            self._queue.popleft()
 
     def _apply(self, change: _Change) -> None:
         # An exception may be a signal handler's: the change stays, and the next look
-        # applies it. One that fails twice would fail every look.
+        # applies it.
         change.tries += 1
         try:
             change.apply(change)
         except BaseException:
-            if change.tries > 1:
+            if change.tries >= _MOST_TRIES:
                 self._queue.popleft()
             raise
 
-    def _announce(self, change: _Change) -> Reassignment:
+    def _announce(self, change: _Change) -> None:
+        if not change.is_applied:
+            return
         what = change.what
         if what.gained or what.departed:
             if self.on_reassigned is not None:
                 self.on_reassigned(what)
             if self._watcher is not None and what.gained:
                 self._watcher({tp: change.epochs[tp] for tp in what.gained})
-        return what
+        change.is_announced = True
 
     # ------------------------------------------------------------ under the lock
 
@@ -504,7 +552,9 @@ class PauseLedger:
         assigned: Assigned | None = None,
         left_quiet: frozenset[TopicPartition] | None = None,
         undecided: frozenset[TopicPartition] | None = None,
+        alone: Mapping[str, Hold] | None = None,
         is_moved: bool = False,
+        is_seen: bool = True,
     ) -> None:
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
@@ -523,20 +573,16 @@ class PauseLedger:
             self._left_quiet = left_quiet
         if undecided is not None:
             self._undecided = undecided
-        self._is_stale = True
-        self._version += 1
+        if alone is not None:
+            self._alone = alone
+        self._is_stale |= is_seen
+        self._version += is_seen
         self._moves += is_moved
         change.is_applied = True
         put(told)
 
     def _show(self) -> None:
-        holds, gates, owned = self._holds, self._gates, self._ownership.epochs
-        closed = gates.closed()
-        quiet = holds.covered(owned) if holds else set()
-        if closed:
-            quiet.update(tp for tp in owned if tp in closed)
-        view = View(holds, self._assigned, closed, frozenset(quiet))
-        self._view, self._is_stale = view, False
+        self._view, self._is_stale = self.peek(), False
 
     def _is_quiet(self, tp: TopicPartition) -> bool:
         return (
@@ -591,10 +637,13 @@ class PauseLedger:
         else:
             self._note_spoken(hold.key for hold in wanted)
         wanted = (*wanted, *self._whole(wanted, named))
-        placed = tuple(hold for hold in wanted if self._is_news(hold))
+        placed = tuple(hold for one in wanted if (hold := self._news(one)) is not None)
         if not placed:
             change.is_applied = True
             return
+        for hold in placed:
+            if isinstance(hold.scope, Pattern):
+                self._ask(hold.scope, self._assigned)
         affected = self._affected(hold.scope for hold in placed)
         quieted = tuple(tp for tp in affected if not self._is_quiet(tp))
         holds = self._holds.copy()
@@ -609,13 +658,17 @@ class PauseLedger:
         due = min(self._due, _soonest(placed))
         self._commit(change, told, holds=holds, due=due, is_moved=bool(quieted))
 
-    def _is_news(self, hold: Hold) -> bool:
+    def _news(self, hold: Hold) -> Hold | None:
+        # The hold as it is to be placed; None if that would change nothing.
         known = self._holds.get(hold.key)
         if known is None:
-            return True
+            return hold
         if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
-            return False  # a plain pause never weakens what was asked for by name
-        return not hold.asks_the_same_as(known)
+            # A plain pause never weakens what was asked for by name, which may end
+            # before it.
+            is_longer = _end_of(hold) > _end_of(known)
+            return evolve(hold, lifetime=known.lifetime) if is_longer else None
+        return None if hold.asks_the_same_as(known) else hold
 
     def _is_left(self, hold: Hold, left_to: Mapping[TopicPartition, int]) -> bool:
         # By the previous owner, to this ownership, of which the application said nothing.
@@ -676,9 +729,9 @@ class PauseLedger:
         has_opened = gates.call is not self._gates.call
         scopes = [scope for scope, _ in keys]
         is_silent = not keys or _is_routine(keys)
-        holds = self._holds.copy()
-        for key in ending:
-            holds.drop(key)
+        holds = self._holds.copy() if removed else self._holds
+        for hold in removed:
+            holds.drop(hold.key)
         remaining = () if is_silent else _overlapping(holds, scopes)
         flowing = self._flowing((hold.scope for hold in removed), holds, gates)
         told = []
@@ -692,8 +745,14 @@ class PauseLedger:
                 )
             )
         told += self._opened(gates, holds, "resumed", besides=flowing)
-        is_moved = bool(flowing) or has_opened
-        self._commit(change, told, holds=holds, gates=gates, is_moved=is_moved)
+        self._commit(
+            change,
+            told,
+            holds=holds,
+            gates=gates,
+            is_moved=bool(flowing) or has_opened,
+            is_seen=bool(removed) or has_opened,
+        )
 
     def _forget_named(self, keys: Iterable[HoldKey]) -> None:
         for scope, _ in keys:
@@ -789,26 +848,29 @@ class PauseLedger:
 
     # ------------------------------------------------------------ gates
 
-    def _end_call(self, change: _Change) -> None:
-        gates = self._gates.ended()
-        why = "the poll that gained them has returned"
+    def _gate(self, change: Callable[[Gates], Gates], why: str = "") -> None:
+        self._change(lambda it: self._set_gates(it, change(self._gates), why))
+
+    def _set_gates(self, change: _Change, gates: Gates, why: str) -> None:
+        known = self._gates
+        is_seen = (gates.call, gates.control) != (known.call, known.control)
         told = self._opened(gates, self._holds, why)
-        self._commit(change, told, gates=gates, is_moved=bool(told))
+        self._commit(change, told, gates=gates, is_moved=bool(told), is_seen=is_seen)
 
-    def _choose_anew(self, change: _Change) -> None:
-        gates = self._gates
-        if not self._ownership.epochs and not gates.in_call:
-            gates = evolve(gates, began=None, standing=None)
-        self._commit(change, gates=gates)
+    def _begun(self, gates: Gates) -> Gates:
+        if self._is_stale:
+            self._show()
+        return gates.begun(self._view)
 
-    def _open_control(
-        self, change: _Change, epochs: Mapping[TopicPartition, int]
-    ) -> None:
+    def _chosen_anew(self, gates: Gates) -> Gates:
+        if self._ownership.epochs or gates.in_call:
+            return gates
+        return evolve(gates, began=None, standing=None)
+
+    def _read(self, gates: Gates, epochs: Mapping[TopicPartition, int]) -> Gates:
         owned = self._ownership.epochs
         read = {tp for tp, epoch in epochs.items() if owned.get(tp) == epoch}
-        gates = evolve(self._gates, control=self._gates.control - read)
-        told = self._opened(gates, self._holds, "the control topics are read")
-        self._commit(change, told, gates=gates, is_moved=bool(told))
+        return evolve(gates, control=gates.control - read)
 
     def _opened(
         self,
@@ -851,17 +913,16 @@ class PauseLedger:
         assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
         for tp in wanted:
             assigned.setdefault(tp[0], {})[tp] = tp
-        for name, pattern in (
-            (name, one) for name in assigned for one in holds.patterns()
-        ):
-            self._ask(pattern, name)
+        for pattern in holds.patterns():
+            self._ask(pattern, assigned)
         is_watched = self._watcher is not None
         gates = self._gates.reassigned(
             what.gained, what.departed, is_watched=is_watched
         )
         left = self._left_quiet | {tp for tp in what.departed if self._is_quiet(tp)}
         told = self._departure_told(what, ended)
-        told += self._arrival_told(what, holds, left)
+        alone = self._alone if is_passing else self._left_alone(assigned, holds)
+        told += self._arrival_told(what, holds, left, alone)
         freed = (
             ()
             if not ended
@@ -887,6 +948,7 @@ class PauseLedger:
                 tp for tp in left if tp not in what.gained and holds.covers(tp)
             ),
             undecided=undecided,
+            alone=alone,
             is_moved=True,
         )
 
@@ -936,17 +998,17 @@ class PauseLedger:
             and self.is_carried(tp)
         )
 
-    def _ask(self, pattern: Pattern, topic: str) -> None:
-        try:
-            pattern.ask(topic)
-        except Exception as error:  # noqa: BLE001 - whatever it raises; it is covered then
-            pattern.assume_match(topic)
-            self.emit(
-                events.PatternFailed,
-                pattern=str(pattern),
-                topic=topic,
-                error=repr(error),
-            )
+    def _ask(self, pattern: Pattern, topics: Iterable[str]) -> None:
+        for topic in topics:
+            error = pattern.failure(topic)
+            if error is not None:
+                pattern.assume_match(topic)
+                self.emit(
+                    events.PatternFailed,
+                    pattern=str(pattern),
+                    topic=topic,
+                    error=repr(error),
+                )
 
     def _departure_told(
         self, what: Reassignment, ended: tuple[Hold, ...]
@@ -957,14 +1019,25 @@ class PauseLedger:
         return [self._event(events.HoldsEnded, holds=ended, departed=departed)]
 
     def _arrival_told(
-        self, what: Reassignment, holds: Holds, left: frozenset[TopicPartition]
+        self,
+        what: Reassignment,
+        holds: Holds,
+        left: frozenset[TopicPartition],
+        alone: Mapping[str, Hold],
     ) -> list[events.Event]:
-        # Holds that bite: what left quiet is back, or more came under a whole pause.
+        # Holds that bite: what left quiet is back, or more came under a whole pause; and
+        # all that a whole pause is left with, once.
+        lonely = {
+            topic for topic, hold in alone.items() if self._alone.get(topic) is not hold
+        }
         bit: dict[TopicPartition, tuple[Hold, ...]] = {}
-        for tp in events.sorted_partitions(what.gained):
+        for tp in events.sorted_partitions((*what.gained, *what.kept)):
+            is_gained = tp in what.gained
+            if not is_gained and tp[0] not in lonely:
+                continue
             covering = holds.covering(tp)
             is_whole = any(hold.owner == WHOLE for hold in covering)
-            if covering and (tp in left or is_whole):
+            if covering and (is_whole or tp in left):
                 bit[tp] = covering
         if not bit:
             return []
@@ -974,29 +1047,24 @@ class PauseLedger:
                 events.HoldsBit,
                 partitions=tuple(bit),
                 holds=tuple(found.values()),
-                is_left_alone=self._is_left_alone(bit, what, holds),
+                is_left_alone=bool(lonely),
             )
         ]
 
-    def _is_left_alone(
-        self,
-        bit: Mapping[TopicPartition, tuple[Hold, ...]],
-        what: Reassignment,
-        holds: Holds,
-    ) -> bool:
-        # Of a topic that was paused as a whole nothing is left that was paused by name,
-        # but something was until now.
-        def is_named(tp: TopicPartition) -> bool:
-            return holds.get((Partition(tp[0], tp[1]), APP)) is not None
-
-        for topic in {tp[0] for tp in bit}:
-            if holds.get((Topic(topic), WHOLE)) is None:
+    def _left_alone(self, assigned: Assigned, holds: Holds) -> Mapping[str, Hold]:
+        # The whole pauses of topics of which something is here, and nothing by name. One
+        # with nothing here at all stays what it was.
+        alone = {}
+        for topic in {*assigned, *self._alone}:
+            whole = holds.get((Topic(topic), WHOLE))
+            here = assigned.get(topic, ())
+            if whole is None or any(
+                holds.get((Partition(*tp), APP)) is not None for tp in here
+            ):
                 continue
-            here = [tp for tp in (*what.kept, *what.gained) if tp[0] == topic]
-            before = [tp for tp in self._assigned.get(topic, ()) if is_named(tp)]
-            if before and not any(map(is_named, here)):
-                return True
-        return False
+            if here or self._alone.get(topic) is whole:
+                alone[topic] = whole
+        return alone
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each
@@ -1004,10 +1072,12 @@ class PauseLedger:
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
 
 
+def _end_of(hold: Hold) -> float:
+    return _NEVER if hold.deadline is None else hold.deadline
+
+
 def _soonest(holds: Iterable[Hold]) -> float:
-    return min(
-        (one.deadline for one in holds if one.deadline is not None), default=_NEVER
-    )
+    return min(map(_end_of, holds), default=_NEVER)
 
 
 def _overlapping(holds: Holds, scopes: Iterable[Scope]) -> tuple[Hold, ...]:

@@ -43,7 +43,7 @@ class CompiledPattern(Protocol):
         """Return a match if the whole string fits, else None."""
 
 
-@frozen(repr=False)
+@frozen(repr=False, cache_hash=True)
 class Partition:
     """One partition of one topic, ``orders:3``; of the topic ``re``, ``re:re:3``."""
 
@@ -85,6 +85,7 @@ class Pattern:
     Two are equal if their expressions have the same text. The expression is asked once
     about a topic name and the answer is remembered. A name about which the expression
     raises counts as covered: a held topic must not flow because the answer is missing.
+    It is asked about again, until :meth:`assume_match` says that this was reported.
     """
 
     text: str
@@ -100,30 +101,52 @@ class Pattern:
         answer = self._answers.get(topic)
         if answer is not None:
             return answer
+        return self.failure(topic) is not None or self._answers[topic]
+
+    def failure(self, topic: str) -> Exception | None:
+        """
+        Ask the expression about a name, unless it is known.
+
+        Returns:
+            What the expression raised; None if it has answered.
+
+        Raises:
+            Exception: what a signal handler raised meanwhile. Asked again the
+                expression answers, so that it was not the one who raised.
+        """
+        if topic in self._answers:
+            return None
         try:
-            return self.ask(topic)
+            self.ask(topic)
+        except Exception as error:
+            if self._answers_now(topic):
+                raise
+            return error
+        return None
+
+    def _answers_now(self, topic: str) -> bool:
+        try:
+            self.ask(topic)
         except Exception:  # noqa: BLE001 - whatever it raises
-            self.assume_match(topic)
-            return True
+            return False
+        return True
 
     def ask(self, topic: str) -> bool:
         """
-        Ask the expression about a name, and remember the answer.
+        Return the remembered answer about a name, or ask the expression.
 
         Raises:
             Exception: what the expression raised; nothing is remembered then.
         """
-        answer = self.compiled.fullmatch(topic) is not None
-        self._answers[topic] = answer
+        answer = self._answers.get(topic)
+        if answer is None:
+            answer = self.compiled.fullmatch(topic) is not None
+            self._answers[topic] = answer
         return answer
 
     def assume_match(self, topic: str) -> None:
         """Count a name as covered about which the expression could not be asked."""
         self._answers[topic] = True
-
-    def knows(self, topic: str) -> bool:
-        """Tell whether :meth:`matches` would answer from memory."""
-        return topic in self._answers
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether the topic of ``tp`` matches."""

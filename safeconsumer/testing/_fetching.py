@@ -59,7 +59,9 @@ class Fetches:
         """Return the partitions of a Fetch, with those that its session remembers."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
-        before = {} if session is None else session.asked
+        # A first epoch ends the session that it names: its client asks for all anew.
+        is_whole = body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
+        before = {} if session is None or is_whole else session.asked
         return tuple(
             (key[0], key[2]) for key in self._updated(exchange, before) if key[0]
         )

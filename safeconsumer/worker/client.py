@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, TypeAlias
 
 from kafka.errors import KafkaError
@@ -63,8 +64,8 @@ class Others:
         return self._ledger.view()
 
     def seen(self) -> View:
-        """Return the holds of this moment; it may be called under any lock."""
-        return self._ledger.view()
+        """Return what was applied last; it takes no lock, and may be called under any."""
+        return self._ledger.peek()
 
     def tell(self, change: Callable[[], None]) -> Callable[[], None]:
         """
@@ -227,7 +228,8 @@ class ConsumerClient:
         self.membership = Facade(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.others = Others(self.membership.ledger)
-        self._settled: tuple[object, Collection[object]] = (None, ())
+        self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
+        self._settled = None, frozenset()
 
     def poll(self, timeout: float, records: int) -> Polled:
         """Poll for at most so many records, waiting at most ``timeout`` seconds."""
@@ -268,16 +270,24 @@ class ConsumerClient:
         """
         Make these owners' holds exactly the wanted ones: owner and partition to reason.
 
-        None as the partition means the whole consumer. The ledger is asked each time;
-        the only thing remembered is in which state of it nothing had to be changed.
+        None as the partition means the whole consumer. The ledger is asked each time,
+        about these holds and those of the last call; only the first call looks at all,
+        as others may have placed thousands.
         """
         state = self.others.look().holds
         if state is self._settled[0] and wanted.keys() == self._settled[1]:
             return
+        if self._settled[0] is None:
+            ours = (one for one in state if one.owner in owners)
+            known = {(one.owner, _target(one.scope)) for one in ours}
+        else:
+            known = self._settled[1] | wanted.keys()
         there = {
-            (hold.owner, _target(hold.scope)) for hold in state if hold.owner in owners
+            (owner, target)
+            for owner, target in known
+            if owner in owners and state.get((_scope_of(target), owner)) is not None
         }
-        self._settled = state, there
+        self._settled = state, there | wanted.keys()
         for owner, target in there - wanted.keys():
             if target is None:
                 self._consumer.resume(ALL, owner=owner)
@@ -357,6 +367,10 @@ def _offsets(
         TopicPartition(*tp): OffsetAndMetadata(mark.offset, "", mark.leader_epoch)
         for tp, mark in marks.items()
     }
+
+
+def _scope_of(target: TopicPartition | None) -> Scope:
+    return ALL if target is None else Partition(target.topic, target.partition)
 
 
 def _target(scope: object) -> TopicPartition | None:

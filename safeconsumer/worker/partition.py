@@ -299,7 +299,8 @@ class Held:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.lock = threading.Lock()
+        # Re-entrant, so that a signal handler that interrupts its owner is known.
+        self.lock = threading.RLock()
         self.idle = threading.Condition(self.lock)
         self.epochs: dict[TopicPartition, Epoch] = {}
         self.records = 0

@@ -346,11 +346,19 @@ class Queue:
             self.obey()
 
     def obey(self) -> None:
-        """Obey the applied holds: lanes that they cover are shelved, the rest goes on."""
+        """
+        Obey the holds: lanes that they cover are shelved, the rest goes on.
+
+        In a signal handler that has interrupted the owner of the lock, it is done with
+        the next claim.
+        """
         if self.others is None:
             return
+        if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+            self._seen = None
+            return
         with self.held.lock:
-            self._seen = view = self.others.seen()
+            self._seen = view = self.others.look()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 if epoch.shelf:
@@ -361,7 +369,7 @@ class Queue:
         if self.others is None:
             return
         with self.held.lock:
-            view = self.others.seen()
+            view = self.others.look()
             is_seen = view is self._seen
             if is_seen and not epoch.is_closed:
                 epoch.is_held = covers(view, epoch.tp)

@@ -1,8 +1,6 @@
 """The audit in figures: rows a second, and memory, over journals made for it."""
 
-import importlib.util
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,10 +13,6 @@ from tests.bench.stage import Stage
 
 _PARTITIONS = 8
 _COMMIT_EVERY = 10  # polls
-# Rows of the packs that are judged with and without Spark, 500 to an entry; there and
-# back so often.
-_PACKED = (20_000_000, 200_000_000, 1_000_000_000)
-_SPARK_ROUNDS = 3
 
 
 def write(folder: Path, rows: int, run: int, members: int = 2) -> None:
@@ -59,71 +53,26 @@ def _write_one(
             line("return", **said)
 
 
-def judged(row: str, length: int, rows: int, limit: float | None) -> Iterator[Figure]:
+def judged(
+    row: str, length: int, rows: int, limit: float | None
+) -> Callable[[Stage], Iterator[Figure]]:
     """Judge so many rows, and ten times as many, so long to a run."""
-    seconds, memory = _judged(rows, length)
-    more_seconds, more_memory = _judged(10 * rows, length)
-    yield Figure(
-        row=row,
-        name=f"rows judged, {length} to a run",
-        measured=10 * rows / more_seconds,
-        unit="1/s",
-        at_least=limit,
-        rounds={"s": [seconds, more_seconds]},
-        note=f"{10 * rows:,} rows, two journals, one process, with its start",
-    )
-    yield Figure(
-        row=row,
-        name=f"memory, {10 * rows:,} rows over {rows:,}",
-        measured=more_memory / memory,
-        unit="ratio",
-        at_most=1.3,
-        rounds={"MB": [memory, more_memory]},
-    )
 
+    def figures(stage: Stage) -> Iterator[Figure]:
+        few = rows // stage.sizes.scale
+        seconds, memory = _judged(few, length)
+        more_seconds, more_memory = _judged(10 * few, length)
+        note = f"{10 * few:,} rows, two journals, one process, with its start"
+        speed = 10 * few / more_seconds
+        name = f"rows judged, {length} to a run"
+        took = {"s": [seconds, more_seconds]}
+        yield Figure(row, name, speed, "1/s", at_least=limit, rounds=took, note=note)
+        name = f"memory, {10 * few:,} rows over {few:,}"
+        over = more_memory / memory
+        used = {"MB": [memory, more_memory]}
+        yield Figure(row, name, over, "ratio", at_most=1.3, rounds=used)
 
-def packed(rows: int) -> Iterator[Figure]:
-    """Judge a pack in one process, and by Spark on this machine, with their starts."""
-    with tempfile.TemporaryDirectory() as made:
-        journals, pack = Path(made, "journals"), Path(made, "pack")
-        journals.mkdir()
-        write(journals, rows, 500, members=8)
-        _audit(str(journals), "--pack", str(pack))
-        arms: dict[str, list[float]] = {"plain": [], "local[2]": []}
-        for number in range(_SPARK_ROUNDS):
-            order = list(arms) if number % 2 == 0 else list(reversed(arms))
-            for arm in order:
-                master = () if arm == "plain" else ("--master", arm)
-                began = time.monotonic()
-                _audit(str(pack), *master)
-                arms[arm].append(time.monotonic() - began)
-    plain, spark = (statistics.median(one) for one in arms.values())
-    yield Figure(
-        row="packs",
-        name=f"a pack of {rows:,} rows, Spark over plain",
-        measured=spark / plain,
-        unit="ratio",
-        rounds=arms,
-        note=f"{rows // 500:,} deliveries; local[2], wall with the start; below 1 "
-        "Spark pays",
-    )
-
-
-def _audit(*arguments: str) -> None:
-    done = subprocess.run(  # noqa: S603 - our own
-        [
-            sys.executable,
-            "-c",
-            "from safeconsumer.cli.commands import safeconsumer; safeconsumer()",
-            "audit",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise AssertionError(done.stdout + done.stderr)
+    return figures
 
 
 def _judged(rows: int, run: int) -> tuple[float, float]:
@@ -150,15 +99,7 @@ def _judged(rows: int, run: int) -> tuple[float, float]:
         return time.monotonic() - began, float(done.stderr)
 
 
-def _packs(_: Stage) -> Iterator[Figure]:
-    # Without Spark there is nothing to compare with.
-    if importlib.util.find_spec("pyspark"):
-        for rows in _PACKED:
-            yield from packed(rows)
-
-
 ROWS: dict[str, Row] = {
-    "polled": lambda _: judged("polled", 500, 10_000_000, 1_400_000.0),
-    "iterated": lambda _: judged("iterated", 1, 200_000, None),
-    "packs": _packs,
+    "polled": judged("polled", 500, 10_000_000, 1_400_000.0),
+    "iterated": judged("iterated", 1, 200_000, None),
 }

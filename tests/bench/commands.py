@@ -1,28 +1,32 @@
 """
-How long each operators' command takes, as a process of its own: ``python -m`` this.
+How long each operators' command takes, as a process of its own.
 
-On a Java broker that it starts, with a group of one member. Prints wall clock, best and
-median of some rounds, and CPU; the first round warms up and is not counted.
+In a group of one member; the first round warms up and is not counted.
 """
 
 import os
-import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 
-from tests.harness.brokers.java import JavaBroker
+from tests.bench.figures import Figure, Row, median
+from tests.bench.stage import Stage
+from tests.harness.group.operating import where
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
-_ROUNDS = 5
 _START = "from safeconsumer.cli.main import main; main()"
+_LIMIT = 1.0
+_HELP_LIMIT = 0.2
 
 
 def _commands(team: Team) -> dict[str, list[str]]:
     group = ["--group", team.group]
-    place = ["pause", team.topic, *group, "--reason", "x", "--owner", "a"]
+    owner = ["--owner", "a"]
+    place = ["pause", team.topic, *group, "--reason", "x", *owner]
     return {
         "--help": ["--help"],
         "control acls": ["control", "acls"],
@@ -32,22 +36,12 @@ def _commands(team: Team) -> dict[str, list[str]]:
         "groups": ["groups"],
         "doctor": ["doctor", *group],
         "history": ["history"],
-        "resume": ["resume", team.topic, *group, "--owner", "a"],
+        "resume": ["resume", team.topic, *group, *owner],
         "wait flowing": ["wait", "flowing", *group],
         "pause --dry-run": [*place, "--dry-run"],
         "pause --wait": [*place, "--wait"],
         "wait quiet": ["wait", "quiet", *group],
-        "resume --all": ["resume", "--all", *group, "--owner", "a"],
-    }
-
-
-def _where(team: Team) -> dict[str, str]:
-    settings = team.settings
-    return {
-        "--bootstrap": team.broker.bootstrap,
-        "--operator-topic": settings.operator_topic,
-        "--group-topic": settings.group_topic,
-        "--status-topic": str(settings.status_topic),
+        "resume --all": ["resume", "--all", *group, *owner],
     }
 
 
@@ -64,32 +58,29 @@ def _run(arguments: list[str]) -> tuple[float, float]:
     return took, spent - before.children_user - before.children_system
 
 
-def main() -> None:
-    """Measure and print."""
-    with JavaBroker() as broker, Team(broker) as team:
+def commands(stage: Stage) -> Iterator[Figure]:
+    """Type all of them, round by round."""
+    walls: dict[str, list[float]] = defaultdict(list)
+    spent: dict[str, list[float]] = defaultdict(list)
+    with Team(stage.broker) as team:
         consumer = team.subscribed()
         got = team.settled(consumer)
         poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
         consumer.commit()
-        where = [text for pair in _where(team).items() for text in pair]
-        found: dict[str, list[tuple[float, float]]] = {}
         with Polled(consumer):
-            for number in range(_ROUNDS + 1):
+            for number in range(stage.sizes.rounds + 1):
                 for name, arguments in _commands(team).items():
-                    more = [] if name == "--help" else where
-                    measured = _run([*arguments, *more])
+                    more = [] if name == "--help" else where(team)
+                    took, used = _run([*arguments, *more])
                     if number:
-                        found.setdefault(name, []).append(measured)
-    load = os.getloadavg()[0]
-    lines = [f"load {load:.0f}", "command | best | median | CPU"]
-    for name, measured in found.items():
-        walls, spent = zip(*measured, strict=True)
-        lines.append(
-            f"{name} | {min(walls):.2f} s | {statistics.median(walls):.2f} s | "
-            f"{min(spent):.2f} s"
-        )
-    sys.stdout.write("\n".join(lines) + "\n")
+                        walls[name].append(took)
+                        spent[name].append(used)
+    for name, taken in walls.items():
+        limit = _HELP_LIMIT if name == "--help" else _LIMIT
+        best = min(taken)
+        yield Figure("commands", f"{name}, best", best, "s", at_most=limit)
+        yield median("commands", f"{name}, median", taken, "s")
+        yield Figure("commands", f"{name}, CPU", min(spent[name]), "s")
 
 
-if __name__ == "__main__":
-    main()
+ROWS: dict[str, Row] = {"commands": commands}

@@ -15,19 +15,15 @@ from attrs import asdict, field, frozen
 from tests.bench.stage import Stage
 
 _DISTRIBUTIONS = (
-    "safeconsumer",
-    "kafka-python",
-    "attrs",
-    "crc32c",
-    "rpds-py",
-    "structlog",
-    "aiokafka",
-    "confluent-kafka",
-    "cramjam",
+    *("safeconsumer", "kafka-python", "attrs", "crc32c", "structlog"),
+    *("aiokafka", "confluent-kafka", "cramjam"),
 )
 
+Values = Mapping[str, Sequence[float]]
+"""By arm: what was measured, one for each lap, pairs at the same place."""
 
-@frozen(kw_only=True)
+
+@frozen
 class Figure:
     """
     One figure of one row.
@@ -47,20 +43,16 @@ class Figure:
     name: str
     measured: float
     unit: str
-    at_most: float | None = None
-    at_least: float | None = None
-    rounds: Mapping[str, Sequence[float]] = field(factory=dict)
-    note: str = ""
+    at_most: float | None = field(default=None, kw_only=True)
+    at_least: float | None = field(default=None, kw_only=True)
+    rounds: Values = field(factory=dict, kw_only=True)
+    note: str = field(default="", kw_only=True)
 
     @property
     def target(self) -> str | None:
-        if self.at_most is None:
-            if self.at_least is None:
-                return None
-            return f">= {self.at_least:g} {self.unit}"
-        if self.at_least is None:
-            return f"<= {self.at_most:g} {self.unit}"
-        return f"{self.at_least:g} to {self.at_most:g} {self.unit}"
+        ends = ((">=", self.at_least), ("<=", self.at_most))
+        said = [f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None]
+        return ", ".join(said) or None
 
     @property
     def passed(self) -> bool | None:
@@ -71,14 +63,13 @@ class Figure:
         return above and (self.at_most is None or self.measured <= self.at_most)
 
 
-Rounds = Mapping[str, Sequence[float]]
 Row = Callable[[Stage], Iterable[Figure]]
 
 
 def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     row: str,
     name: str,
-    taken: Rounds,
+    taken: Values,
     over: str,
     under: str,
     *,
@@ -88,12 +79,14 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     note: str = "",
 ) -> Figure:
     """
-    Return the ratio of two arms.
+    Return the median of the ratios of values of two arms that were measured side by side.
+
+    What slows the machine for a while slows both of a pair.
 
     Args:
         row: as in :class:`Figure`.
         name: likewise.
-        taken: the raw values by arm, pairs at the same place.
+        taken: the raw values.
         over: the arm that is compared.
         under: the arm that it is compared with.
         at_most: as in :class:`Figure`.
@@ -101,11 +94,12 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
         scale: what raw values are multiplied with for the report.
         note: what is said of them.
     """
+    pairs = zip(taken[over], taken[under], strict=True)
     return Figure(
-        row=row,
-        name=name,
-        measured=ratio_of_pairs(taken[over], taken[under]),
-        unit="x",
+        row,
+        name,
+        statistics.median(one / other for one, other in pairs),
+        "x",
         at_most=at_most,
         at_least=at_least,
         rounds={
@@ -116,15 +110,40 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     )
 
 
-def ratio_of_pairs(over: Sequence[float], under: Sequence[float]) -> float:
-    """
-    Return the median of the ratios of values that were measured side by side.
-
-    What slows the machine for a while slows both of a pair.
-    """
-    return statistics.median(
-        one / other for one, other in zip(over, under, strict=True)
+def median(  # noqa: PLR0913 - as a figure has fields
+    row: str,
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    at_most: float | None = None,
+    note: str = "",
+) -> Figure:
+    """Return the median of these values."""
+    middle = statistics.median(values)
+    return Figure(
+        row, name, middle, unit, at_most=at_most, rounds={"": values}, note=note
     )
+
+
+def percentiles(
+    row: str,
+    name: str,
+    values: Sequence[float],
+    targets: Mapping[int, float | None],
+    note: str = "",
+) -> Iterator[Figure]:
+    """Yield percentiles of milliseconds: by the percentile, what it should be at most."""
+    for percent, at_most in targets.items():
+        yield Figure(
+            row,
+            f"{name}, p{percent}",
+            percentile(values, percent),
+            "ms",
+            at_most=at_most,
+            rounds={"ms": values},
+            note=note,
+        )
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -147,11 +166,6 @@ def measured(
         if not only or name in only:
             figures.extend(row(stage))
             tell(f"{name}: {time.monotonic() - start:.1f} s")
-    return report(stage, figures, start)
-
-
-def report(stage: Stage, figures: Sequence[Figure], start: float) -> dict[str, object]:
-    """Print a table for people, return JSON values; nothing names the machine."""
     tell(_table(figures))
     return {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -183,17 +197,11 @@ def _installed() -> Iterator[tuple[str, str]]:
 
 
 def _table(figures: Iterable[Figure]) -> str:
+    judged = {True: "ok", False: "MISSED", None: ""}
     rows = [("row", "figure", "target", "measured", "")]
-    rows.extend(
-        (
-            one.row,
-            one.name,
-            one.target or "-",
-            f"{one.measured:.4g} {one.unit}",
-            {True: "ok", False: "MISSED", None: ""}[one.passed],
-        )
-        for one in figures
-    )
+    for one in figures:
+        result = f"{one.measured:.4g} {one.unit}"
+        rows.append((one.row, one.name, one.target or "-", result, judged[one.passed]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))

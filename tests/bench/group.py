@@ -1,7 +1,6 @@
 """Group control in figures: how soon a hold is obeyed, and what the barrier costs."""
 
 import json
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,14 +11,13 @@ from safeconsumer.group import report_wire, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.report_wire import Report
-from tests.bench.figures import Figure, Row, percentile
+from tests.bench.figures import Figure, Row, median, percentiles
 from tests.bench.stage import Stage
 from tests.harness.group.team import Team
 from tests.harness.processes import Process, module
 from tests.harness.waiting import wait_for
 
 _PAUSE = 0.03
-_TRIES = 150
 _HOLDS = 10_000
 _MEMBERS = 1_000
 
@@ -66,23 +64,10 @@ def obeying(stage: Stage) -> Iterator[Figure]:
     for busy, limit in ((False, 5.0), (True, 15.0)):
         name = "a busy member" if busy else "a member waiting in poll"
         delays, lasts = _delays(stage, busy=busy)
-        for percent, at_most in ((50, limit), (99, 50.0)):
-            yield Figure(
-                row="obeying",
-                name=f"{name}, p{percent}",
-                measured=percentile(delays, percent),
-                unit="ms",
-                at_most=at_most,
-                rounds={"ms": delays},
-                note=note,
-            )
-        yield Figure(
-            row="obeying",
-            name=f"{name}, last record, latest",
-            measured=max(lasts, default=0.0),
-            unit="ms",
-            note="after the acknowledgement; 1,000 records/s",
-        )
+        yield from percentiles("obeying", name, delays, {50: limit, 99: 50.0}, note)
+        note = "after the acknowledgement; 1,000 records/s"
+        latest = max(lasts, default=0.0)
+        yield Figure("obeying", f"{name}, last record, latest", latest, "ms", note=note)
 
 
 def _delays(stage: Stage, *, busy: bool) -> tuple[list[float], list[float]]:
@@ -94,7 +79,7 @@ def _delays(stage: Stage, *, busy: bool) -> tuple[list[float], list[float]]:
         try:
             with member(team, busy=busy) as said:
                 _until(lambda: any("records" in one for one in said))
-                for _ in range(_TRIES):
+                for _ in range(stage.sizes.tries):
                     before = len(_events(said, "hold_placed"))
                     team.operator_holds("@all")
                     acknowledged = time.monotonic()
@@ -125,11 +110,12 @@ def _feed(team: Team, over: threading.Event) -> None:
 
 def starting(stage: Stage) -> Iterator[Figure]:
     """From the constructor to the first record, with many holds on the topic."""
+    count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
         sent = changes(
             team.group,
             "bench",
-            (f"elsewhere-{n // 100}:{n % 100}" for n in range(_HOLDS)),
+            (f"elsewhere-{n // 100}:{n % 100}" for n in range(count)),
             new_hold("bench", None),
         )
         topic = team.settings.operator_topic
@@ -145,22 +131,14 @@ def starting(stage: Stage) -> Iterator[Figure]:
         for one in futures:
             one.get(60)
         rounds: dict[str, list[float]] = {"with": [], "without": []}
-        for _ in range(7):
+        for _ in range(2 + stage.sizes.rounds):
             rounds["with"].append(_first_record(team))
             rounds["without"].append(_first_record(team, control=None))
-    for arm, name, limit in (
-        ("with", f"first record with {_HOLDS} holds on the topic", 0.6),
-        ("without", "the same without control=", None),
-    ):
-        yield Figure(
-            row="starting",
-            name=name,
-            measured=statistics.median(rounds[arm]),
-            unit="s",
-            at_most=limit,
-            rounds={arm: rounds[arm]},
-            note="a new process and a new group",
-        )
+    name = f"first record with {count} holds on the topic"
+    note = "a new process and a new group"
+    with_, without = rounds["with"], rounds["without"]
+    yield median("starting", name, with_, "s", at_most=0.6, note=note)
+    yield median("starting", "the same without control=", without, "s", note=note)
 
 
 def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
@@ -182,7 +160,7 @@ def gating(stage: Stage) -> Iterator[Figure]:
             told,
             lambda event: marks.append((event.name, time.monotonic())),
         )
-        for _ in range(100):
+        for _ in range(stage.sizes.tries // 2):
             marks.clear()
             consumer.assign(team.partitions)
             began = time.monotonic()
@@ -191,15 +169,7 @@ def gating(stage: Stage) -> Iterator[Figure]:
             opened = [at for name, at in marks if name == "gate_changed"]
             waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)
             consumer.unsubscribe()
-    for percent, limit in ((50, 10.0), (99, None)):
-        yield Figure(
-            row="gating",
-            name=f"gate at assignment, p{percent}",
-            measured=percentile(waits, percent),
-            unit="ms",
-            at_most=limit,
-            rounds={"ms": waits},
-        )
+    yield from percentiles("gating", "gate at assignment", waits, {50: 10.0, 99: None})
 
 
 def reporting(stage: Stage) -> Iterator[Figure]:
@@ -235,15 +205,9 @@ def reporting(stage: Stage) -> Iterator[Figure]:
                 operator.ends()
                 seconds.append(time.monotonic() - began)
                 assert len(found) == _MEMBERS
-    yield Figure(
-        row="reporting",
-        name=f"status of {_MEMBERS} members",
-        measured=statistics.median(seconds),
-        unit="s",
-        at_most=2.0,
-        rounds={"s": seconds},
-        note="5 reports of each on the topic; all that one status call asks for",
-    )
+    name = f"status of {_MEMBERS} members"
+    note = "5 reports of each on the topic; all that one status call asks for"
+    yield median("reporting", name, seconds, "s", at_most=2.0, note=note)
 
 
 ROWS: dict[str, Row] = {

@@ -1,33 +1,24 @@
 """What safety costs: the rows of the table "figures to reach", against the stock client."""
 
-import os
-import statistics
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from safeconsumer.testing import EmbeddedBroker
-from tests.bench.figures import Figure, Row, percentile, ratio
+from tests.bench.figures import Figure, Row, median, percentiles, ratio
 from tests.bench.stage import Stage
-from tests.bench.workers import Arm, arms, in_turns
+from tests.bench.workers import Taken, arms, in_turns, lapped
 
 _FULL, _QUIET = 8, 20
-_PARTITIONS = 4
 _LIMIT = 1.02
 _TIMEOUT = 60.0
 _RESUME_WAIT_MS = 5000
-_PER_RECORD = "raw values in microseconds per record"
 
-Seconds = dict[str, list[float]]
-Mode = Mapping[str, object]
-
-_BY_POLL: dict[str, Mode] = {
-    "poll(max_records=5000)": {"max_records": 5000},
-    "poll(), default 500": {"max_records": None},
-}
-_BY_ITERATION: dict[str, Mode] = {"iteration": {"iterate": True}}
-# By the compiled decoder: the target of each way of reading.
+# Ways to read: the most records of one call, None for one by one.
+_BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
+_BY_ITERATION = {"iteration": None}
+# By the compiled decoder: the target of each of them.
 _COMPILED = {
     "poll(max_records=5000)": 0.20,
     "poll(), default 500": 0.25,
@@ -35,132 +26,98 @@ _COMPILED = {
 }
 # The same client twice: how far from 1 a ratio gets by chance.
 _CONTROL = "stock again, 0 paused"
+_ALIKE = (
+    "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
+    "which the arms with holds have paused, stock and safe alike; "
+)
+
+Kinds = Mapping[str, Mapping[str, object]]
 
 
 # ---------------------------------------------------------------- CPU per record
 
 
-def compared(stage: Stage, row: str, modes: Mapping[str, Mode]) -> Iterator[Figure]:
-    """Read as a group member, without holds and with 20 on partitions without records."""
-    topic = stage.topic(_FULL, empty=_QUIET, records=stage.sizes.records)
-    settings = {"topic": topic, "partitions": _FULL + _QUIET}
-    kinds = {
-        f"{client}, {quiet} paused": stage.arm(
-            "reading", client, quiet=quiet, **settings
-        )
-        for client in ("stock", "safe")
-        for quiet in (0, _QUIET)
-    }
-    kinds[_CONTROL] = stage.arm("reading", "stock", **settings)
-    pairs = {
-        "0 holds": ("safe, 0 paused", "stock, 0 paused", _LIMIT),
-        "20 holds": ("safe, 20 paused", "stock, 20 paused", _LIMIT),
-        "stock / stock": (_CONTROL, "stock, 0 paused", None),
-    }
-    for name, cpu in _read(stage, kinds, modes).items():
-        for what, (over, under, limit) in pairs.items():
-            yield _per_record(
-                stage, row, f"{name}, {what}", cpu, over, under, limit, _PAUSED_ALIKE
-            )
-    stage.drop(topic)
-
-
-_PAUSED_ALIKE = (
-    "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
-    "which the arms with holds have paused, stock and safe alike; "
-)
-
-
-def compiled(stage: Stage) -> Iterator[Figure]:
-    """With the compiled decoder against the stock client, which decodes in Python."""
-    topic = stage.topic(_FULL, records=stage.sizes.records)
-    settings = {"topic": topic, "partitions": _FULL}
-    kinds = {
-        "stock": stage.arm("reading", "stock", **settings),
-        "safe": stage.arm("reading", "safe", decoder="compiled", **settings),
-    }
-    for name, cpu in _read(stage, kinds, {**_BY_POLL, **_BY_ITERATION}).items():
-        yield _per_record(
-            stage,
-            "compiled",
-            f"{name}, compiled decoder",
-            cpu,
-            "safe",
-            "stock",
-            _COMPILED[name],
-        )
-    stage.drop(topic)
-
-
-def many_holds(stage: Stage) -> Iterator[Figure]:
-    """Place holds on partitions of subscribed topics that do not exist yet."""
-    count = stage.sizes.strangers
-    topic = stage.topic(_FULL, records=stage.sizes.records)
-    one = stage.arm("reading", "safe", topic=topic, partitions=_FULL, by_pattern=True)
-    placed: Seconds = defaultdict(list)
-    cpu: Seconds = defaultdict(list)
-    mode = {"max_records": 5000, "records": stage.sizes.records}
-    for _ in range(stage.sizes.rounds):
-        with arms({"without": one, "with": one}) as started:
-            for name, value in (
-                started["with"].call("hold_strangers", count=count).items()
-            ):
-                placed[name].append(value)
-            _laps(started, mode, stage.sizes.laps, cpu)
-    stage.drop(topic)
-    for name, what, limit, unit in (
-        (f"{count} holds placed one by one", "seconds", 5.0, "s"),
-        (f"memory of {count} holds", "mb", 150.0, "MB"),
-    ):
-        yield Figure(
-            row="many-holds",
-            name=name,
-            measured=statistics.median(placed[what]),
-            unit=unit,
-            at_most=limit,
-            rounds={"safe": placed[what]},
-        )
-    name = f"poll with {count} holds elsewhere / with none"
-    yield _per_record(stage, "many-holds", name, cpu, "with", "without", _LIMIT)
+def _read(stage: Stage, kinds: Kinds, max_records: int | None) -> Taken:
+    sizes = stage.sizes
+    how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
+    return lapped(
+        how, "read", rounds=sizes.rounds, laps=sizes.laps, records=sizes.records
+    )
 
 
 def _per_record(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
     stage: Stage,
     row: str,
     name: str,
-    cpu: Seconds,
+    taken: Taken,
     over: str,
     under: str,
     limit: float | None,
     note: str = "",
 ) -> Figure:
-    fastest = min(cpu[over]) / min(cpu[under])
-    note += f"ratio of the fastest runs {fastest:.3f}; {_PER_RECORD}"
+    cpu = taken["cpu"]
+    note += f"ratio of the fastest runs {min(cpu[over]) / min(cpu[under]):.3f}; "
+    note += "raw values in microseconds per record"
     scale = 1e6 / stage.sizes.records
     return ratio(row, name, cpu, over, under, at_most=limit, scale=scale, note=note)
 
 
-def _read(
-    stage: Stage,
-    kinds: Mapping[str, Mapping[str, object]],
-    modes: Mapping[str, Mode],
-) -> dict[str, Seconds]:
-    cpu: dict[str, Seconds] = {name: defaultdict(list) for name in modes}
-    for _ in range(stage.sizes.rounds):
-        with arms(kinds) as started:
-            for name, mode in modes.items():
-                step = {**mode, "records": stage.sizes.records}
-                _laps(started, step, stage.sizes.laps, cpu[name])
-    return cpu
+def compared(
+    stage: Stage, row: str, modes: Mapping[str, int | None]
+) -> Iterator[Figure]:
+    """Read as a group member, without holds and with 20 on partitions without records."""
+    topic = stage.topic(_FULL, empty=_QUIET, records=stage.sizes.records)
+    every = {"partitions": _FULL + _QUIET, "is_member": True}
+    kinds = {
+        f"{name}, {quiet} paused": stage.reader(client, topic, quiet=quiet, **every)
+        for name, client in (("stock", "kafka-python"), ("safe", "safe-python"))
+        for quiet in (0, _QUIET)
+    }
+    kinds[_CONTROL] = stage.reader("kafka-python", topic, **every)
+    pairs = {
+        "0 holds": ("safe, 0 paused", "stock, 0 paused", _LIMIT),
+        "20 holds": ("safe, 20 paused", "stock, 20 paused", _LIMIT),
+        "stock / stock": (_CONTROL, "stock, 0 paused", None),
+    }
+    for mode, most in modes.items():
+        taken = _read(stage, kinds, most)
+        for what, two in pairs.items():
+            yield _per_record(stage, row, f"{mode}, {what}", taken, *two, _ALIKE)
+    stage.drop(topic)
 
 
-def _laps(started: Mapping[str, Arm], step: Mode, laps: int, cpu: Seconds) -> None:
-    names = list(started)
-    for name in names:
-        started[name].call("read", **step)  # warms up; not counted
-    for lap in range(laps):
-        for name in in_turns(names, lap):
-            cpu[name].append(started[name].call("read", **step)["cpu"])
+def compiled(stage: Stage) -> Iterator[Figure]:
+    """With the compiled decoder against the stock client, which decodes in Python."""
+    topic = stage.topic(_FULL, records=stage.sizes.records)
+    every = {"partitions": _FULL, "is_member": True}
+    kinds = {
+        "stock": stage.reader("kafka-python", topic, **every),
+        "safe": stage.reader("safe-compiled", topic, **every),
+    }
+    for mode, most in (_BY_POLL | _BY_ITERATION).items():
+        taken = _read(stage, kinds, most)
+        two = "safe", "stock", _COMPILED[mode]
+        yield _per_record(stage, "compiled", f"{mode}, compiled decoder", taken, *two)
+    stage.drop(topic)
+
+
+def many_holds(stage: Stage) -> Iterator[Figure]:
+    """Place holds on partitions of subscribed topics that do not exist yet."""
+    count, row = stage.sizes.strangers, "many-holds"
+    topic = stage.topic(_FULL, records=stage.sizes.records)
+    kinds = {
+        name: stage.reader(
+            "safe-python", topic, partitions=_FULL, is_member=True, strangers=held
+        )
+        for name, held in (("without", 0), ("with", count))
+    }
+    taken = _read(stage, kinds, 5000)
+    stage.drop(topic)
+    seconds, mb = taken["placed"]["with"], taken["mb"]["with"]
+    yield median(row, f"{count} holds placed one by one", seconds, "s", at_most=5.0)
+    yield median(row, f"memory of {count} holds", mb, "MB", at_most=150.0)
+    name = f"poll with {count} holds elsewhere / with none"
+    yield _per_record(stage, row, name, taken, "with", "without", _LIMIT)
 
 
 # ---------------------------------------------------------------- ten thousand
@@ -173,49 +130,37 @@ def ten_thousand(stage: Stage) -> Iterator[Figure]:
     On an embedded broker in another process: ten thousand partitions are more than a
     real broker on this machine carries, and what is measured is the client's CPU.
     """
-    count = stage.sizes.assigned
-    taken: dict[str, Seconds] = defaultdict(lambda: defaultdict(list))
+    row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:
-        own = Stage(broker=broker, sizes=stage.sizes)
-        topic = own.topic(count)
-        kinds = {
-            client: own.arm("assigned", client, topic=topic, partitions=count)
-            for client in ("stock", "safe")
-        }
-        for _ in range(stage.sizes.rounds):
-            with arms(kinds) as started:
-                for lap in range(stage.sizes.laps):
-                    for client in in_turns(list(started), lap):
-                        for what, value in started[client].call("toggle").items():
-                            taken[what][client].append(value)
-                        for what, values in started[client].call("in_a_row").items():
-                            taken[what][client].extend(values)
+        own = Stage(broker=broker, sizes=sizes)
+        many = {"topic": own.topic(sizes.assigned), "partitions": sizes.assigned}
+        kinds = {one: own.arm("assigned", one, **many) for one in ("stock", "safe")}
+        taken = lapped(
+            kinds, "toggle", rounds=sizes.rounds, laps=sizes.laps, warms_up=False
+        )
+    end = f", {sizes.assigned} assigned"
     for what in ("pause", "resume"):
         for when, key in (("in a row", f"{what}_in_a_row"), ("between polls", what)):
-            micros = {
-                client: [round(one * 1e6, 2) for one in values]
-                for client, values in taken[key].items()
-            }
-            yield Figure(
-                row="ten-thousand",
-                name=f"{what} of one partition {when}, {count} assigned",
-                measured=statistics.median(micros["safe"]),
-                unit="us",
-                at_most=100.0,
-                rounds=micros,
-                note="median of all calls; between polls the caches are cold",
-            )
+            micros = [round(one * 1e6, 2) for one in taken[key]["safe"]]
+            name = f"{what} of one partition {when}{end}"
+            note = "median of all calls; between polls the caches are cold"
+            yield median(row, name, micros, "us", at_most=100.0, note=note)
     for what, key, limit in (
         ("that sends the fetch", "poll_sending", 1.1),
         ("while one is in flight", "poll_waiting", 1.1),
         ("draining as many empty answers", "drain", None),
     ):
-        name = f"the next poll {what}, {count} assigned"
-        yield _milliseconds("ten-thousand", name, taken[key], "safe", "stock", limit)
+        name = f"the next poll {what}{end}"
+        yield _milliseconds(row, name, taken[key], "safe", "stock", limit)
 
 
 def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
-    row: str, name: str, taken: Seconds, over: str, under: str, limit: float | None
+    row: str,
+    name: str,
+    taken: Mapping[str, list[float]],
+    over: str,
+    under: str,
+    limit: float | None,
 ) -> Figure:
     note = "raw values in milliseconds"
     return ratio(row, name, taken, over, under, at_most=limit, scale=1e3, note=note)
@@ -224,122 +169,37 @@ def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
 # ---------------------------------------------------------------- pausing
 
 
-def refetch(stage: Stage) -> Iterator[Figure]:
-    """Bytes fetched over bytes produced, with a pause and a resume every 10 records."""
-    records = stage.sizes.toggled
-    topic = stage.topic(_PARTITIONS, records=records, size=500)
-    kinds = {
-        client: stage.arm("toggling", client, topic=topic, partitions=_PARTITIONS)
-        for client in ("safe", "stock")
-    }
-    for how, name in (
-        ("poll", "poll, one paused in turn"),
-        ("all", "poll, all paused and resumed"),
-        ("iterate", "iteration, one paused in turn"),
-    ):
-        with arms(kinds) as started:
-            safe = started["safe"].call("run", how=how, records=records, bound=60.0)
-            stock = started["stock"].call(
-                "run", how=how, records=records, bound=stage.sizes.stock_bound
-            )
-        if safe["delivered"] != records:
-            message = f"{name}: {safe['delivered']} of {records} records delivered"
-            raise ValueError(message)
-        yield Figure(
-            row="refetch",
-            name=name,
-            measured=safe["fetched"] / safe["produced"],
-            unit="x",
-            at_most=1.05,
-            rounds={
-                f"{client}, {what}": [value]
-                for client, answer in (("safe", safe), ("stock", stock))
-                for what, value in answer.items()
-            },
-            note=f"bytes of records in Fetch answers; {records} records; "
-            f"the stock client was given {stage.sizes.stock_bound:g} s",
-        )
-    stage.drop(topic)
-
-
 def resume_latency(stage: Stage) -> Iterator[Figure]:
     """From ``resume`` on another thread to the return of a waiting ``poll(5000)``."""
-    tries = stage.sizes.resumes
+    tries = stage.sizes.tries
     topic = stage.topic(1, empty=1, records=tries + 200)
-    for flowing, wait in ((False, "nothing in flight"), (True, "a fetch in flight")):
-        kinds = {
-            client: stage.arm("parked", client, topic=topic, flowing=flowing)
-            for client in ("safe", "stock")
-        }
-        with arms(kinds) as started:
-            taken = {
-                "safe": _resumed(started["safe"], tries),
-                "stock": _resumed(started["stock"], max(1, tries // 20)),
-            }
-        for percent in (50, 99):
-            yield Figure(
-                row="resume-latency",
-                name=f"resume ends poll, {wait}, p{percent}",
-                measured=percentile(taken["safe"], percent),
-                unit="ms",
-                at_most=50.0 if percent == 99 else None,
-                rounds=taken,
-                note="a try without a record counts as the whole time of the poll",
-            )
-    stage.drop(topic)
-
-
-def _resumed(arm: Arm, tries: int) -> list[float]:
     bound = tries * (_RESUME_WAIT_MS / 1000 + 1) + 30
-    answer = arm.call("resume", bound, tries=tries, wait_ms=_RESUME_WAIT_MS)
-    return [round(one * 1000, 3) for one in answer["seconds"]]
+    for flowing, wait in ((False, "nothing in flight"), (True, "a fetch in flight")):
+        with arms(
+            {"": stage.arm("parked", "safe", topic=topic, flowing=flowing)}
+        ) as one:
+            said = one[""].call("resume", bound, tries=tries, wait_ms=_RESUME_WAIT_MS)
+        took = [round(one * 1000, 3) for one in said["seconds"]]
+        name = f"resume ends poll, {wait}"
+        note = "a try without a record counts as the whole time of the poll"
+        yield from percentiles("resume-latency", name, took, {50: None, 99: 50.0}, note)
+    stage.drop(topic)
 
 
 def all_paused(stage: Stage) -> Iterator[Figure]:
-    """Both clients side by side, everything paused, polling for a second each time."""
-    polls = stage.sizes.idle_polls
-    topic = stage.topic(_PARTITIONS, records=400)
-    kinds = {
-        client: stage.arm("idle", client, topic=topic, partitions=_PARTITIONS)
-        for client in ("safe", "stock")
-    }
-    taken: dict[str, dict[str, list[float]]] = defaultdict(dict)
-    with arms(kinds) as started:
-        for arm in started.values():
-            arm.begin("poll", polls=polls)
-        for client, arm in started.items():
-            for what, value in arm.answer(polls * 3.0 + 30).items():
-                taken[what][client] = [value]
+    """Everything paused, polling for a second each time."""
+    polls = stage.sizes.polls
+    topic = stage.topic(4, records=400)
+    kind = stage.arm("idle", "safe", topic=topic, partitions=4)
+    with arms({"": kind}) as started:
+        said = started[""].call("poll", polls * 3.0 + 30, polls=polls)
     stage.drop(topic)
     row, name = "all-paused", f"poll(1000) x {polls}, all paused"
-    (wall,), (cpu,) = taken["wall"]["safe"], taken["cpu"]["safe"]
-    came = taken["fetches"]["safe"][0] + taken["records"]["safe"][0]
-    yield Figure(
-        row=row,
-        name=f"{name}: wall",
-        measured=wall,
-        unit="s",
-        at_least=polls * 29 / 30,
-        at_most=polls * 31 / 30,
-        rounds=taken["wall"],
-    )
-    yield Figure(
-        row=row,
-        name=f"{name}: CPU",
-        measured=100 * cpu / wall,
-        unit="%",
-        at_most=5.0,
-        rounds=taken["cpu"],
-        note="raw values in seconds",
-    )
-    yield Figure(
-        row=row,
-        name=f"{name}: fetches and records",
-        measured=came,
-        unit="",
-        at_most=0,
-        rounds=taken["fetches"],
-    )
+    ends = {"at_least": polls * 29 / 30, "at_most": polls * 31 / 30}
+    yield Figure(row, f"{name}: wall", said["wall"], "s", **ends)
+    cpu = 100 * said["cpu"] / said["wall"]
+    yield Figure(row, f"{name}: CPU", cpu, "%", at_most=5.0)
+    yield Figure(row, f"{name}: records", said["records"], "", at_most=0)
 
 
 # ---------------------------------------------------------------- what an import takes
@@ -355,45 +215,33 @@ _SCRIPT = (
 
 def imports(stage: Stage) -> Iterator[Figure]:
     """Import in fresh interpreters, in turns; compiled files are there already."""
-    wall: Seconds = defaultdict(list)
-    cpu: Seconds = defaultdict(list)
-    statements = [_STOCK, _SAFE]
-    for statement in statements:
-        import_seconds(statement)
-    for lap in range(stage.sizes.imports):
-        for statement in in_turns(statements, lap):
-            one = import_seconds(statement)
-            wall[statement].append(one[0])
-            cpu[statement].append(one[1])
+    wall: dict[str, list[float]] = defaultdict(list)
+    cpu: dict[str, list[float]] = defaultdict(list)
+    for lap in range(-1, 3 * stage.sizes.rounds):
+        for statement in in_turns([_STOCK, _SAFE], lap):
+            done = subprocess.run(  # noqa: S603 - our own script
+                [sys.executable, "-c", _SCRIPT.format(statement=statement)],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT,
+            )
+            if lap >= 0:
+                took, used = map(float, done.stdout.split())
+                wall[statement].append(took)
+                cpu[statement].append(used)
     # An import waits for nothing: what wall has on top is what else runs here.
     for name, taken, limit in (("CPU", cpu, 1.25), ("wall", wall, None)):
         what = f"{_SAFE}, {name} / stock"
         yield _milliseconds("import", what, taken, _SAFE, _STOCK, limit)
 
 
-def import_seconds(
-    statement: str, env: Mapping[str, str] | None = None
-) -> tuple[float, float]:
-    """Return the seconds of wall and of CPU that a statement takes a new interpreter."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        [sys.executable, "-c", _SCRIPT.format(statement=statement)],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
-        env={**os.environ, **(env or {})},
-    )
-    wall, cpu = done.stdout.split()
-    return float(wall), float(cpu)
-
-
 ROWS: dict[str, Row] = {
     "poll": lambda stage: compared(stage, "poll", _BY_POLL),
     "iteration": lambda stage: compared(stage, "iteration", _BY_ITERATION),
-    "ten-thousand": ten_thousand,
     "compiled": compiled,
     "many-holds": many_holds,
-    "refetch": refetch,
+    "ten-thousand": ten_thousand,
     "resume-latency": resume_latency,
     "all-paused": all_paused,
     "import": imports,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tests.bench.throughput import MODES, SMALL, Reading
+from tests.bench.throughput import CPU, MODES, SMALL, SPEED
 
 _WIDTH, _LEFT, _RIGHT = 720, 170, 190
 _BAR, _STEP, _HEAD, _GAP = 16, 22, 30, 14
@@ -17,19 +17,16 @@ _TEXT, _OTHERS, _OURS = "#808890", "#8a94a0", "#2f9e62"
 _NAMES = {"safe-python": "… decoder=python", "safe-compiled": "safeconsumer"}
 
 
-def drawn(readings: Sequence[Reading], result: Mapping[str, Any]) -> str:
+def drawn(result: Mapping[str, Any]) -> str:
     """Return the picture of small records; its last line says what was measured, when."""
-    panels = [
-        (mode.name, [one for one in readings if (one.case, one.mode) == (SMALL, mode)])
-        for mode in MODES
-    ]
-    longest = max(one.speed for _, chosen in panels for one in chosen)
     title = f"Records per second and CPU per record: {SMALL.name}"
+    panels = {mode.name: dict(_clients(result["figures"], mode.name)) for mode in MODES}
+    longest = max(speed for panel in panels.values() for speed, _ in panel.values())
     lines, y = [_text(0, 16, title, weight="600", size=14)], _HEAD + 8
-    for name, chosen in panels:
+    for name, panel in panels.items():
         lines.append(_text(0, y, name, weight="600"))
-        lines += _bars(chosen, y + 10, longest)
-        y += _STEP * len(chosen) + _GAP + 24
+        lines += _bars(panel, y + 10, longest)
+        y += _STEP * len(panel) + _GAP + 24
     versions = result["versions"]
     clients = ", ".join(
         f"{name} {versions[name]}"
@@ -44,19 +41,36 @@ def drawn(readings: Sequence[Reading], result: Mapping[str, Any]) -> str:
     return "\n".join([head, f"<title>{escape(title)}</title>", *lines, "</svg>\n"])
 
 
-def _bars(readings: Sequence[Reading], y: int, longest: float) -> Iterator[str]:
+def _clients(
+    figures: Sequence[Mapping[str, Any]], mode: str
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    # Of each client its speed and its CPU, the slowest first.
+    row = f"{SMALL.name}, {mode}"
+    found = {one["name"]: one["measured"] for one in figures if one["row"] == row}
+    start = f"{SPEED}, "
+    speeds = {
+        name.removeprefix(start): found[name]
+        for name in found
+        if name.startswith(start)
+    }
+    for client in sorted(speeds, key=lambda one: speeds[one]):
+        yield client, (speeds[client], found[f"{CPU}, {client}"])
+
+
+def _bars(
+    panel: Mapping[str, tuple[float, float]], y: int, longest: float
+) -> Iterator[str]:
     room = _WIDTH - _LEFT - _RIGHT
-    for one in sorted(readings, key=lambda one: one.speed):
-        colour = _OURS if one.client.startswith("safe") else _OTHERS
-        width = round(max(2.0, room * one.speed / longest))
+    for client, (speed, cpu) in panel.items():
+        colour = _OURS if client.startswith("safe") else _OTHERS
+        width = round(max(2.0, room * speed / longest))
         middle = y + _BAR - 4
-        name = _NAMES.get(one.client, one.client)
-        yield _text(_LEFT - 8, middle, name, anchor="end")
+        yield _text(_LEFT - 8, middle, _NAMES.get(client, client), anchor="end")
         yield (
             f'<rect x="{_LEFT}" y="{y}" width="{width}" height="{_BAR}" rx="3" '
             f'fill="{colour}"/>'
         )
-        figures = f"{one.speed / 1000:,.0f} k/s · {one.cpu:.1f} µs CPU"
+        figures = f"{speed / 1000:,.0f} k/s · {cpu:.1f} µs CPU"
         yield _text(_LEFT + width + 8, middle, figures)
         y += _STEP
 

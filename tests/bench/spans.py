@@ -1,5 +1,5 @@
 """
-What a span of a worker's attempt costs: ``python -m tests.bench.spans``.
+What a span of a worker's attempt costs.
 
 CPU per call of a handler that does nothing, less what it takes without a span; the best
 of many short runs, since others use the machine, too. Beside it what the SDK takes for
@@ -7,7 +7,6 @@ the same attributes and link, without us.
 """
 
 import gc
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,8 @@ from safeconsumer.testing import make_record
 from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.settings import Tracing
 from safeconsumer.worker.tracing import Tracer
+from tests.bench.figures import Figure, Row
+from tests.bench.stage import Stage
 
 TP = TopicPartition("orders", 3)
 SENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -30,10 +31,10 @@ _CALLS, _RUNS = 300, 200
 Call = Callable[[], object]
 
 
-def cpu(call: Call) -> float:
+def cpu(call: Call, runs: int) -> float:
     """Return the microseconds of CPU of one call."""
     best = float("inf")
-    for _ in range(_RUNS):
+    for _ in range(runs):
         began = time.process_time()
         for _ in range(_CALLS):
             call()
@@ -81,13 +82,18 @@ def alone() -> Iterator[tuple[str, Call]]:
     )
 
 
-def main() -> None:
-    """Print a table."""
+def spans(stage: Stage) -> Iterator[Figure]:
+    """Call each of them so many times that the best run was disturbed by nothing."""
+    runs = max(1, _RUNS // stage.sizes.scale)
     gc.disable()
-    for ways in (attempts(), alone()):
-        for name, call in ways:
-            sys.stdout.write(f"{name:40} {cpu(call):6.1f} us\n")
+    bare = 0.0
+    for number, (name, call) in enumerate(attempts()):
+        took = cpu(call, runs)
+        bare = bare if number else took  # the first one is without a span
+        yield Figure("spans", name, took - bare, "us", at_most=25.0 if number else None)
+    for name, call in alone():
+        yield Figure("spans", name, cpu(call, runs), "us")
+    gc.enable()
 
 
-if __name__ == "__main__":
-    main()
+ROWS: dict[str, Row] = {"spans": spans}

@@ -17,18 +17,37 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """
+    How much is measured: rounds of fresh processes, laps in each, records of a lap.
+
+    Attributes:
+        assigned: partitions that a consumer with many has.
+        strangers: holds of one with many.
+        tries: how often something is tried whose percentiles are told.
+        polls: how often one that has nothing polls for a second.
+        scale: what all that is large otherwise is divided by.
+    """
 
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
     assigned: int = 10_000
     strangers: int = 100_000
-    toggled: int = 20_000
-    resumes: int = 200
-    stock_bound: float = 20.0
-    idle_polls: int = 30
-    imports: int = 15
+    tries: int = 200
+    polls: int = 30
+    scale: int = 1
+
+
+BRIEF = Sizes(
+    rounds=1,
+    laps=1,
+    records=2_000,
+    assigned=100,
+    strangers=1_000,
+    tries=4,
+    polls=2,
+    scale=500,
+)
 
 
 @frozen(kw_only=True)
@@ -77,6 +96,11 @@ class Stage:
         """Return the settings of an arm on this broker."""
         config = dict(self.broker.client_config)
         return {"kind": kind, "client": client, "config": config, **settings}
+
+    def reader(self, client: str, topic: str, **settings: object) -> dict[str, object]:
+        """Return the settings of an arm that reads a topic with one of the clients."""
+        where = {"bootstrap": self.broker.bootstrap, "topic": topic}
+        return self.arm("reader", client, **where, **settings)
 
     def topic(
         self, full: int, empty: int = 0, records: int = 0, size: int = 100

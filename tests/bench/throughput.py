@@ -1,16 +1,14 @@
 """Records per second, CPU per record and peak memory of all clients, side by side."""
 
-import statistics
-import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from attrs import frozen
 
-from tests.bench.figures import Figure, ratio, report, tell
+from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Case, Stage
-from tests.bench.workers import arms, in_turns
+from tests.bench.workers import lapped
 
+SPEED, CPU = "records/s", "CPU per record"
 _LAPS = 2
 _STOCK, _OURS = "kafka-python", "safe-compiled"
 _CLIENTS = (
@@ -73,117 +71,34 @@ _SPEED_TARGETS = {
 }
 
 
-@frozen(kw_only=True)
-class Reading:
-    """
-    One client reading one topic in one way: raw values, one per lap.
-
-    Attributes:
-        case: the kind of records.
-        mode: the way of reading.
-        client: who read.
-        records_per_s: speeds.
-        cpu_us: CPU of the whole process per record, in microseconds.
-        peak_mb: the largest resident memory so far, in megabytes.
-    """
-
-    case: Case
-    mode: Mode
-    client: str
-    records_per_s: Sequence[float]
-    cpu_us: Sequence[float]
-    peak_mb: Sequence[float]
-
-    @property
-    def speed(self) -> float:
-        return statistics.median(self.records_per_s)
-
-    @property
-    def cpu(self) -> float:
-        return statistics.median(self.cpu_us)
-
-    def line(self) -> str:
-        return (
-            f"{self.case.name:<20} {self.mode.name:<24} {self.client:<24}"
-            f" {self.speed:>10,.0f}/s {self.cpu:>8.2f} us"
-            f" {statistics.median(self.peak_mb):>7.0f} MB"
-        )
+def compared(stage: Stage, case: Case, mode: Mode) -> Iterator[Figure]:
+    """Yield what each client takes, and the ratios of ours to each other one."""
+    records = max(2_400, _BYTES // stage.sizes.scale // (case.size + 20))
+    topic = stage.filled(case, records)
+    where = {"partitions": case.partitions, "max_records": mode.max_records}
+    kinds = {one: stage.reader(one, topic, **where) for one in mode.clients()}
+    rounds = stage.sizes.rounds
+    taken = lapped(kinds, "read", rounds=rounds, laps=_LAPS, records=records)
+    stage.drop(topic)
+    row = f"{case.name}, {mode.name}"
+    cpu = {one: [v / records * 1e6 for v in taken["cpu"][one]] for one in kinds}
+    speed = {one: [records / v for v in taken["wall"][one]] for one in kinds}
+    for one in kinds:
+        yield median(row, f"{SPEED}, {one}", speed[one], "1/s")
+        yield median(row, f"{CPU}, {one}", cpu[one], "us")
+        yield median(row, f"peak, {one}", taken["peak"][one], "MB")
+    for one in kinds:
+        if one != _OURS:
+            most = _CPU_TARGETS.get((case, mode)) if one == _STOCK else None
+            least = _SPEED_TARGETS.get((case, mode, one))
+            yield ratio(row, f"{CPU} / {one}", cpu, _OURS, one, at_most=most)
+            yield ratio(row, f"{SPEED} / {one}", speed, _OURS, one, at_least=least)
 
 
-def run(
-    stage: Stage, cases: Sequence[Case] = CASES
-) -> tuple[dict[str, object], list[Reading]]:
-    """Measure all cases; return everything as plain JSON values, and the readings."""
-    start = time.monotonic()
-    readings: list[Reading] = []
-    for case in cases:
-        records = max(2_400, _BYTES // (case.size + 20))
-        topic = stage.filled(case, records)
-        for mode in MODES:
-            readings += _measured(stage, case, mode, topic, records)
-            tell(f"{case.name}, {mode.name}: {time.monotonic() - start:.0f} s")
-        stage.drop(topic)
-    tell("\n".join(one.line() for one in readings))
-    return report(stage, list(_compared(readings)), start), readings
-
-
-def _measured(
-    stage: Stage, case: Case, mode: Mode, topic: str, records: int
-) -> Iterator[Reading]:
-    taken: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    kinds = {
-        client: stage.arm(
-            "throughput",
-            client,
-            bootstrap=stage.broker.bootstrap,
-            topic=topic,
-            partitions=case.partitions,
-            max_records=mode.max_records,
-        )
-        for client in mode.clients()
-    }
-    for number in range(stage.sizes.rounds):
-        with arms(kinds) as started:
-            for client in started:
-                started[client].call("read", records=records)  # warms up
-            for lap in range(_LAPS):
-                for client in in_turns(list(started), number * _LAPS + lap):
-                    answer = started[client].call("read", records=records)
-                    for what, value in answer.items():
-                        taken[client][what].append(value)
-    return (
-        Reading(
-            case=case,
-            mode=mode,
-            client=client,
-            records_per_s=[records / wall for wall in taken[client]["wall"]],
-            cpu_us=[cpu / records * 1e6 for cpu in taken[client]["cpu"]],
-            peak_mb=taken[client]["peak"],
-        )
-        for client in kinds
+ROWS: dict[str, Row] = {
+    f"{case.name}, {mode.name}": lambda stage, case=case, mode=mode: compared(  # type: ignore[misc]  # bound here
+        stage, case, mode
     )
-
-
-def _compared(readings: Iterable[Reading]) -> Iterator[Figure]:
-    """Yield the ratios of our compiled decoder to each other client, per case and mode."""
-    by_key = {(one.case, one.mode, one.client): one for one in readings}
-    for (case, mode, client), other in by_key.items():
-        if client == _OURS:
-            continue
-        ours, row = by_key[case, mode, _OURS], f"{case.name}, {mode.name}"
-        yield ratio(
-            row,
-            f"CPU per record / {client}",
-            {_OURS: ours.cpu_us, client: other.cpu_us},
-            _OURS,
-            client,
-            at_most=_CPU_TARGETS.get((case, mode)) if client == _STOCK else None,
-        )
-        yield ratio(
-            row,
-            f"records/s / {client}",
-            {_OURS: ours.records_per_s, client: other.records_per_s},
-            _OURS,
-            client,
-            at_least=_SPEED_TARGETS.get((case, mode, client)),
-        )
+    for case in CASES
+    for mode in MODES
+}

@@ -5,7 +5,6 @@ All clients are members of a group, with all of one topic each, and take turns.
 """
 
 import os
-import statistics
 import threading
 import time
 from collections import defaultdict
@@ -13,9 +12,9 @@ from collections.abc import Iterator
 
 import confluent_kafka
 
-from tests.bench.figures import Figure, percentile, ratio, report, tell
+from tests.bench.figures import Figure, Row, median, percentile, ratio
 from tests.bench.stage import Stage, send
-from tests.bench.workers import Arm, arms, in_turns
+from tests.bench.workers import Arm, Taken, arms, in_turns
 
 _STOCK, _OURS = "kafka-python", "safe-auto"
 _CLIENTS = (_STOCK, _OURS, "aiokafka", "confluent-kafka")
@@ -25,7 +24,6 @@ _LAPS = 4
 _RATE = 500.0  # records per second
 _RECORDS = 2_500
 _BACKLOG = 200_000
-_IDLE_POLLS = 10
 
 # By what is compared: a name, how raw values are scaled, and by client at most what.
 _RATIOS: dict[str, tuple[str, float, dict[str, float]]] = {
@@ -39,13 +37,10 @@ _RATIOS: dict[str, tuple[str, float, dict[str, float]]] = {
     "idle": ("CPU of poll(1000)", 1e3, {_STOCK: 1.0}),
 }
 
-Taken = dict[str, dict[str, list[float]]]
-"""By what was measured and by client: a value per lap, or per round."""
 
-
-def run(stage: Stage) -> dict[str, object]:
+def measured(stage: Stage) -> Iterator[Figure]:
     """
-    Measure everything; return it as plain JSON values.
+    Measure everything.
 
     Raises:
         SystemExit: the broker is an embedded one.
@@ -57,29 +52,23 @@ def run(stage: Stage) -> dict[str, object]:
             "record comes"
         )
         raise SystemExit(message)
-    start = time.monotonic()
     taken: Taken = defaultdict(lambda: defaultdict(list))
     for number in range(stage.sizes.rounds):
         _round(stage, number, taken)
-        tell(f"round {number + 1}: {time.monotonic() - start:.0f} s")
-    tell(_table(taken))
-    return report(stage, list(_figures(taken)), start)
+    yield from _figures(taken)
 
 
 def _round(stage: Stage, number: int, taken: Taken) -> None:
     topics = {client: stage.topic(_PARTITIONS) for client in _CLIENTS}
-    kinds = {
-        client: stage.arm(
-            "following", client, bootstrap=stage.broker.bootstrap, topic=topic
-        )
-        for client, topic in topics.items()
-    }
+    every = {"partitions": _PARTITIONS, "is_member": True}
+    kinds = {one: stage.reader(one, topic, **every) for one, topic in topics.items()}
+    backlog = _BACKLOG // stage.sizes.scale
     with arms(kinds) as started:
         for client, arm in started.items():
             taken["resident"][client].append(arm.call("settle")["resident"])
         for client, arm in started.items():
-            _produce(stage, topics[client], _BACKLOG, rate=None)
-            taken["peak"][client].append(arm.call("drain", records=_BACKLOG)["peak"])
+            _produce(stage, topics[client], backlog, rate=None)
+            taken["peak"][client].append(arm.call("drain", records=backlog)["peak"])
         for lap in range(_LAPS):
             for client in in_turns(list(started), number * _LAPS + lap):
                 said = _followed(stage, started[client], topics[client])
@@ -90,16 +79,22 @@ def _round(stage: Stage, number: int, taken: Taken) -> None:
                     taken[what][client].append(value)
         for lap in range(2):
             for client in in_turns(list(started), number + lap):
-                said = started[client].call("idle", polls=_IDLE_POLLS)
+                said = started[client].call(
+                    "idle", polls=max(2, stage.sizes.polls // 3)
+                )
                 taken["idle"][client].append(said["cpu"] / said["wall"])
     for topic in topics.values():
         stage.drop(topic)
 
 
+def _records(stage: Stage) -> int:
+    return max(50, _RECORDS // stage.sizes.scale)
+
+
 def _followed(stage: Stage, arm: Arm, topic: str) -> dict[str, list[float]]:
-    arm.begin("follow", records=_RECORDS)
+    arm.begin("follow", records=_records(stage))
     # It does not matter whether the arm polls by then: what waits is its first records.
-    _produce(stage, topic, _RECORDS, rate=_RATE)
+    _produce(stage, topic, _records(stage), rate=_RATE)
     return arm.answer(60.0)
 
 
@@ -136,31 +131,11 @@ def _figures(taken: Taken) -> Iterator[Figure]:
                     scale=scale,
                 )
     resident = taken["resident"]
-    yield Figure(
-        row="memory",
-        name=f"resident, idle, over {_STOCK}",
-        measured=statistics.median(
-            ours - theirs
-            for ours, theirs in zip(resident[_OURS], resident[_STOCK], strict=True)
-        ),
-        unit="MB",
-        at_most=5.0,
-        rounds={one: resident[one] for one in (_OURS, _STOCK)},
-    )
+    pairs = zip(resident[_OURS], resident[_STOCK], strict=True)
+    over = [ours - theirs for ours, theirs in pairs]
+    yield median("memory", f"resident, idle, over {_STOCK}", over, "MB", at_most=5.0)
     name = f"peak under load / {_STOCK}"
     yield ratio("memory", name, taken["peak"], _OURS, _STOCK, at_most=1.2)
 
 
-def _table(taken: Taken) -> str:
-    def middle(what: str, client: str, times: float = 1.0) -> float:
-        return statistics.median(taken[what][client]) * times
-
-    return "\n".join(
-        f"{one:<16} p50 {middle('p50', one, 1e3):6.2f} ms"
-        f"  p99 {middle('p99', one, 1e3):6.2f} ms"
-        f"  CPU {middle('cpu', one, 1e6):6.0f} us a record"
-        f"  {middle('waits', one):5.2f} waits  {middle('polls', one):5.2f} polls"
-        f"  idle {middle('idle', one, 1e3):5.2f} ms/s"
-        f"  {middle('resident', one):5.1f} MB, {middle('peak', one):5.1f} MB peak"
-        for one in _CLIENTS
-    )
+ROWS: dict[str, Row] = {"trickle": measured}

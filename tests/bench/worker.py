@@ -1,18 +1,11 @@
 """What a worker costs over a plain poll loop on the same consumer, in the same run."""
 
-import json
-import statistics
-import subprocess
-import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from tests.bench.figures import Figure, Row, ratio
+from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Case, Stage
-from tests.bench.workers import in_turns
-from tests.harness.processes import ROOT
+from tests.bench.workers import Taken, lapped
 
-_TIMEOUT = 240.0
 _MIB = 1024 * 1024
 _RATIOS = {
     "partition": 1.15,
@@ -25,8 +18,13 @@ _SURPLUS_US = 0.7
 # As many customers, say: some records of each in every poll.
 _KEYS = 97
 
-Values = Mapping[str, Mapping[str, list[float]]]
-"""By figure and by arm, one for each run."""
+
+def _run(
+    stage: Stage, arms: Mapping[str, Mapping[str, object]], rounds: int | None = None
+) -> Taken:
+    kinds = {name: stage.arm("working", "safe", **arm) for name, arm in arms.items()}
+    rounds = rounds or stage.sizes.rounds
+    return lapped(kinds, "run", rounds=rounds, laps=1, warms_up=False)
 
 
 def no_op(stage: Stage) -> Iterator[Figure]:
@@ -38,28 +36,15 @@ def no_op(stage: Stage) -> Iterator[Figure]:
         names = ["plain", *_RATIOS]
         cpu = _run(stage, {name: {"mode": name, **shared} for name in names})["cpu_us"]
         for name, limit in _RATIOS.items():
-            yield ratio(
-                "no-op",
-                f"CPU per record, {name} / plain, {decoder} decoder",
-                cpu,
-                name,
-                "plain",
-                at_most=limit if decoder == "python" else None,
-                note="raw values in microseconds",
-            )
-    for name in ("partition", "unordered", "key"):
-        surplus = [
-            one - other for one, other in zip(cpu[name], cpu["plain"], strict=True)
-        ]
-        yield Figure(
-            row="no-op",
-            name=f"CPU per record, {name} - plain, compiled decoder",
-            measured=statistics.median_high(surplus),
-            unit="us",
-            at_most=_SURPLUS_US,
-            rounds={one: cpu[one] for one in (name, "plain")},
-        )
+            what = f"CPU per record, {name} / plain, {decoder} decoder"
+            at_most = limit if decoder == "python" else None
+            yield ratio("no-op", what, cpu, name, "plain", at_most=at_most)
     stage.drop(topic)
+    for name in ("partition", "unordered", "key"):
+        pairs = zip(cpu[name], cpu["plain"], strict=True)
+        surplus = [one - other for one, other in pairs]
+        what = f"CPU per record, {name} - plain, compiled decoder"
+        yield median("no-op", what, surplus, "us", at_most=_SURPLUS_US)
 
 
 def waiting(stage: Stage) -> Iterator[Figure]:
@@ -82,21 +67,16 @@ def memory(stage: Stage) -> Iterator[Figure]:
     count = stage.sizes.records * 4
     topic = stage.filled(Case(partitions=4, size=1000), count)
     shared = {"topic": topic, "records": count, "sleep": 0.1, "seconds": 12.0}
-    tight = {"limit_bytes": 16 * _MIB, "limit_records": 100_000}
+    tight = {"bytes": 16 * _MIB, "records": 100_000}
     arms = {
         "plain": {"mode": "plain", **shared},
-        "worker": {"mode": "partition", **shared, **tight},
+        "worker": {"mode": "partition", **shared, "limits": tight},
     }
     peak = _run(stage, arms, rounds=1)["peak_mb"]
     stage.drop(topic)
-    yield Figure(
-        row="memory",
-        name="peak, worker - plain",
-        measured=peak["worker"][0] - peak["plain"][0],
-        unit="MB",
-        at_most=32.0,
-        rounds=peak,
-    )
+    more = peak["worker"][0] - peak["plain"][0]
+    name = "peak, worker - plain"
+    yield Figure("memory", name, more, "MB", at_most=32.0, rounds=peak)
 
 
 def hot(stage: Stage) -> Iterator[Figure]:
@@ -121,28 +101,3 @@ ROWS: dict[str, Row] = {
     "memory": memory,
     "hot": hot,
 }
-
-
-def _run(
-    stage: Stage, arms: Mapping[str, Mapping[str, object]], rounds: int | None = None
-) -> Values:
-    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for lap in range(rounds or stage.sizes.rounds):
-        for name in in_turns(list(arms), lap):
-            for figure, value in _one(stage, arms[name]).items():
-                values[figure][name].append(value)
-    return values
-
-
-def _one(stage: Stage, arm: Mapping[str, object]) -> dict[str, float]:
-    told = {"seconds": 60.0, "config": dict(stage.broker.client_config), **arm}
-    done = subprocess.run(  # noqa: S603 - our own module
-        [sys.executable, "-m", "tests.bench.working", json.dumps(told)],
-        cwd=ROOT,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=_TIMEOUT,
-    )
-    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return measured

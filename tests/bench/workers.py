@@ -7,6 +7,7 @@ machine meets all arms, and what one leaves in memory meets none of the others.
 
 import contextlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +16,9 @@ from tests.harness.waiting import NotReachedError
 
 _START_TIMEOUT = 60.0
 _ENDED = {"error": "it ended"}
+
+Taken = dict[str, dict[str, list[float]]]
+"""By what was measured, and by arm: a value for each lap."""
 
 
 class ArmError(Exception):
@@ -27,22 +31,19 @@ class Arm:
 
     Args:
         kind: which arm, by its name there.
-        env: what the process has in its environment beside ours.
         settings: what it is made with, as JSON values.
     """
 
-    def __init__(
-        self, kind: str, env: Mapping[str, str] | None = None, **settings: object
-    ) -> None:
+    def __init__(self, kind: str, **settings: object) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
-        self._process = Process(module("tests.bench.arms"), read=json.loads, env=env)
+        self._process = Process(module("tests.bench.arms"), read=json.loads)
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self) -> dict[str, Any]:
         """Return what the arm says of its start, once it is ready."""
         return self.answer(_START_TIMEOUT)
 
-    def call(self, step: str, timeout: float = 120.0, **args: object) -> dict[str, Any]:
+    def call(self, step: str, timeout: float = 240.0, **args: object) -> dict[str, Any]:
         """Let the arm do one step and return what it measured."""
         self.begin(step, **args)
         return self.answer(timeout)
@@ -99,3 +100,40 @@ def in_turns(names: list[str], lap: int) -> list[str]:
     """Return the names in another order each lap, so that none is always the first."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]
+
+
+def lapped(
+    kinds: Mapping[str, Mapping[str, Any]],
+    step: str,
+    *,
+    rounds: int,
+    laps: int,
+    warms_up: bool = True,
+    **args: object,
+) -> Taken:
+    """
+    Let arms do a step in turns, lap by lap, in fresh processes each round.
+
+    Args:
+        kinds: as :func:`arms` takes them.
+        step: what each does.
+        rounds: how many sets of processes there are.
+        laps: how often each does it.
+        warms_up: whether it is done once more before, and that is not counted.
+        args: of the step.
+
+    Returns:
+        What they measured.
+    """
+    taken: Taken = defaultdict(lambda: defaultdict(list))
+    for number in range(rounds):
+        with arms(kinds) as started:
+            names = list(started)
+            for name in names if warms_up else ():
+                started[name].call(step, **args)
+            for lap in range(laps):
+                for name in in_turns(names, number * laps + lap):
+                    for what, value in started[name].call(step, **args).items():
+                        values = value if isinstance(value, list) else [value]
+                        taken[what][name] += values
+    return taken

@@ -13,6 +13,9 @@ from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
+NOT_LEADER_OR_FOLLOWER = 6
+BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
+
 
 class Asked(Reader):
     """Reads on another thread; the test says when its questions for offsets are answered."""
@@ -160,3 +163,21 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab: Lab) -> None:
     lab.cluster.up(away)
     lab.append(p0, 1, first=3)
     reader.reads(p0, [3])
+
+
+@pytest.mark.contract("P11")
+@simulated(seeds=1)
+def test_where_to_begin_is_asked_in_measure(lab: Lab) -> None:
+    """P11: not at once where the answer is a refusal, and not again where it is awaited."""
+    (tp,) = lab.topic("t", 1, records=3)
+    refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)
+    reader = Reader(lab, SafeConsumer, tps=[tp])
+    reader.poll(10)
+    assert 1 < lab.kinds().count("ListOffsets") <= 10 / BACKOFF
+    late = lab.cluster.fail("ListOffsets", is_held=True)
+    refused.end()
+    reader.until(lambda: late.kept)
+    reader.poll(10)
+    assert len(late.kept) == 1
+    late.end()
+    reader.reads(tp, range(3))

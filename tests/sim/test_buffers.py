@@ -1,5 +1,6 @@
 """What is fetched and not read: kept for a resume, bounded, and gone with its ownership."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -291,3 +292,41 @@ def test_what_departs_makes_room(lab: Lab) -> None:
     reader.poll(1)
     assert told.of(ParkedDataDropped) == []
     assert {tp for one in told.of(FetchesPurged) for tp in one.partitions} == gone
+
+
+# ------------------------------------------------------------ a pause on another thread
+
+
+@pytest.mark.contract("P8")
+@simulated(preempt=0.5)
+def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab: Lab) -> None:
+    """
+    P8: what was fetched comes after the resume, and is not fetched again.
+
+    A drain asks twice whether a partition flows: before it takes an answer, and when it
+    has it. Another thread pauses at a moment that is drawn, most often within a poll.
+    """
+    (tp,), asked = lab.topic("t", 1), list[int]()
+    sessions = {
+        "enable_incremental_fetch_sessions": False
+    }  # each Fetch names its offsets
+    reader = Reader(lab, SafeConsumer, tps=[tp], **sessions)
+    reader.is_silent(seconds=1)
+    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, tp))
+
+    def pause() -> None:
+        lab.sleep(lab.rng.uniform(0, 0.005))
+        reader.consumer.pause(tp)
+
+    for number in range(100):
+        reader.poll(0)
+        lab.append(tp)
+        lab.sleep(1)  # the answer has arrived
+        pausing = threading.Thread(target=pause)
+        pausing.start()
+        reader.poll(0)
+        pausing.join()
+        reader.consumer.resume(tp)
+        reader.reads(tp, [] if len(reader.log) > number else [number])
+    fetched_twice = {one for one in asked if asked.count(one) > 1}
+    assert (len(reader.log), fetched_twice) == (100, set())

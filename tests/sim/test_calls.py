@@ -5,74 +5,11 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, SafeConsumer
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
-
-
-@pytest.mark.contract("P1")
-@simulated(seeds=1)
-def test_paused_follows_pause_and_resume(lab: Lab) -> None:
-    """P1: what was paused and not resumed is in paused()."""
-    p0, p1 = lab.topic("t", 2)
-    consumer = Reader(lab, SafeConsumer, tps=[p0, p1]).consumer
-    assert consumer.paused() == set()
-    consumer.pause(p0)
-    consumer.pause(p0, p1)
-    assert consumer.paused() == {p0, p1}
-    consumer.resume(p0)
-    assert consumer.paused() == {p1}
-    consumer.pause()
-    consumer.resume()
-    assert consumer.paused() == {p1}
-    consumer.unsubscribe()
-    assert not consumer.paused() & consumer.assignment()
-
-
-@pytest.mark.contract("P3")
-@simulated(seeds=1)
-def test_levels_have_their_own_view(lab: Lab) -> None:
-    """P3: each level is in holds(), and unsubscribe() takes none of them away."""
-    p0, p1 = lab.topic("t", 2)
-    consumer = Reader(lab, SafeConsumer, tps=[p0, p1]).consumer
-    consumer.pause(p0)
-    consumer.pause("t")
-    consumer.pause(re.compile("t"))
-    consumer.pause_all()
-    listed = {str(hold.scope) for hold in consumer.holds()}
-    assert listed == {"t:0", "t", "re:t", "@all"}
-    consumer.unsubscribe()
-    assert {str(hold.scope) for hold in consumer.holds()} == listed
-
-
-@pytest.mark.contract("P4")
-@simulated(seeds=1)
-def test_bad_targets_change_nothing(lab: Lab) -> None:
-    """P4: a typed error names what is unknown; nothing is paused, nothing resumed."""
-    p0, p1 = lab.topic("t", 2)
-    consumer = Reader(lab, SafeConsumer, tps=[p0, p1]).consumer
-    consumer.pause(p0)
-    with pytest.raises(IllegalStateError, match="elsewhere:7"):
-        consumer.pause(p1, TopicPartition("elsewhere", 7))
-    for bad in (1, None, ("t", 1), b"topic"):
-        with pytest.raises(TypeError):
-            consumer.pause(p1, bad)
-        with pytest.raises(TypeError):
-            consumer.resume(p0, bad)
-    assert consumer.paused() == {p0}
-
-
-@simulated(seeds=1)
-def test_resume_of_what_is_not_assigned_is_no_error(lab: Lab) -> None:
-    """Resume of something that was never held does nothing."""
-    p0, p1 = lab.topic("t", 2)
-    consumer = Reader(lab, SafeConsumer, tps=[p0]).consumer
-    consumer.pause(p0)
-    consumer.resume(p1)
-    assert consumer.paused() == {p0}
 
 
 @pytest.mark.contract("P5")

@@ -34,6 +34,7 @@ DEAF = Client(
 )
 
 
+@pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("case", "assignor"), PLAYED)
 @simulated(nightly=20)
 def test_ours_passes(lab: Lab, case: Case, assignor: str) -> None:

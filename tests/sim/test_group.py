@@ -1,11 +1,17 @@
 """Holds of a group reach every member, and those that come later."""
 
+from collections import Counter
+
 import pytest
 from kafka import KafkaProducer
 
-from safeconsumer import Control, SafeConsumer
+from safeconsumer import Control, ControlTopicError, SafeConsumer
 from safeconsumer.group import clients, topics
+from safeconsumer.group import operator as operators
+from safeconsumer.group.judging import Judge, Quietness
 from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.group.wire import ControlKey, encode_key
+from safeconsumer.holds.scope import Everything
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
 
@@ -21,9 +27,9 @@ class Operator:
         lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
         self._lab = lab
 
-    def hold(self) -> None:
+    def hold(self, for_: float | None = None) -> None:
         """Place a hold."""
-        self._publish(new_hold("test", None))
+        self._publish(new_hold("test", for_))
 
     def lift(self) -> None:
         """Lift it."""
@@ -35,10 +41,23 @@ class Operator:
         publish(lambda: writer, "ops", change, 10.0)
         writer.close()
 
+    def write(self, *records: tuple[bytes, bytes | None]) -> None:
+        """Write whatever keys and values, as no version of ours would."""
+        writer: KafkaProducer = clients.producer(self._lab.settings(), 10.0)
+        for key, value in records:
+            writer.send("ops", key=key, value=value, partition=0)
+        writer.flush()
+        writer.close()
 
-def member(lab: Lab, name: str) -> Member:
+    def quietness(self) -> Quietness:
+        """Tell which members are known to obey."""
+        with operators.Operator(self._lab.connection, CONTROL) as looking:
+            return Judge(looking.look(GROUP)).quietness([Everything()])
+
+
+def member(lab: Lab, name: str, **settings: object) -> Member:
     """Start a member that obeys the control topics."""
-    return lab.member(SafeConsumer, "t", name=name, control=CONTROL)
+    return lab.member(SafeConsumer, "t", name=name, **{"control": CONTROL, **settings})
 
 
 def read(*members: Member) -> int:
@@ -94,3 +113,192 @@ def test_what_is_assigned_while_the_control_topic_is_away_stays_quiet(
     lab.until(lambda: read(a, b) >= 30)
     a.stop()
     b.stop()
+
+
+@pytest.mark.contract("G3")
+@simulated(seeds=2)
+def test_no_member_lifts_what_an_operator_holds(lab: Lab) -> None:
+    """G3: neither here nor for the group; resume() says what remains."""
+    operator = Operator(lab)
+    (tp,) = lab.topic("t", records=5)
+    a = member(lab, "a")
+    lab.until(lambda: len(a.records) == 5)
+    a.call(lambda consumer: consumer.pause_group("@all"))
+    operator.hold()
+    lab.until(lambda: len(a.consumer.holds()) == 2)
+    a.consumer.pause(tp)
+    left = [
+        a.consumer.resume(tp),
+        a.consumer.resume_all("app"),
+        a.call(lambda consumer: consumer.resume_group("@all")),
+    ]
+    assert {hold.owner for hold in left[0]} == {"operator:alice", "group:app"}
+    assert {hold.owner for hold in left[2]} == {"operator:alice"}
+    lab.append(tp, 5, first=5)
+    lab.sleep(60)
+    assert len(a.records) == 5
+    (line,) = a.consumer.explain(tp)
+    assert "operator:alice" in line
+    operator.lift()
+    lab.until(lambda: len(a.records) == 10)
+    a.stop()
+
+
+@pytest.mark.contract("G4")
+@simulated(seeds=2)
+def test_what_cannot_be_read_is_passed_over_and_what_is_newer_holds(lab: Lab) -> None:
+    """G4: nothing raises into poll; the last record of a key counts."""
+    operator = Operator(lab)
+    (tp,) = lab.topic("t", records=5)
+    a = member(lab, "a")
+    lab.until(lambda: len(a.records) == 5)
+    key = encode_key(ControlKey(GROUP, "bob", "t"))
+    garbage = [(b"garbage-%d" % number, b"\xff" * 20) for number in range(50)]
+    operator.write(*garbage, (key, b'{"v":9}'))
+    lab.until(lambda: a.consumer.paused() == {tp})
+    assert a.consumer._safe_control._state.skipped == 50
+    b = member(lab, "b")
+    lab.append(tp, 5, first=5)
+    lab.sleep(60)
+    assert (len(a.records), len(b.records)) == (5, 0)
+    operator.write((key, None))
+    lab.until(lambda: read(a, b) >= 10)
+    a.stop()
+    b.stop()
+
+
+@pytest.mark.contract("G4")
+@simulated(seeds=1)
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_that_loses_holds_with_time_is_refused(lab: Lab, policy: str) -> None:
+    """G4: by the constructor, which says what to do."""
+    lab.cluster.create_topic("ops", 1, {"cleanup.policy": policy})
+    for name in ("own", "status"):
+        lab.cluster.create_topic(name, 1, topics.HOLDS_SETTINGS)
+    with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
+        SafeConsumer(**lab.settings(group_id=GROUP, control=CONTROL))
+    lab.sleep(60)
+    assert lab.running() == []
+
+
+@pytest.mark.contract("G6")
+@simulated(seeds=1)
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> None:
+    """G6: by the broker's time, however wrong the member's own clock is."""
+    operator = Operator(lab)
+    (tp,) = lab.topic("t", records=5)
+    a = member(lab, "a", poll_ms=100)
+    lab.step_clock(a.process, ahead)
+    lab.until(lambda: len(a.records) == 5)
+    began = lab.now
+    operator.hold(for_=60.0)
+    acknowledged = lab.now
+    lab.until(lambda: a.consumer.paused() == {tp})
+    lab.append(tp, 5, first=5)
+    lab.until(lambda: len(a.records) == 10, 200)
+    assert lab.now - began >= 60.0
+    assert lab.now - acknowledged <= 60.0 + CONTROL.clock_skew + 1.0
+    a.stop()
+
+
+@pytest.mark.contract("G7")
+@simulated(seeds=2)
+@pytest.mark.parametrize("how", ["assignor", None])
+def test_a_pause_goes_to_the_next_owner_if_that_is_wanted(
+    lab: Lab, how: str | None
+) -> None:
+    """G7: its plain resume lifts it; only partition holds of the application travel."""
+    Operator(lab)
+    partitions = lab.topic("t", 3, records=5)
+    carried, named, _ = partitions
+    wish = {} if how is None else {"pause_handover": how}
+    a = member(lab, "a", control=None, **wish)
+    lab.until(lambda: len(a.records) == 15)
+    a.call(lambda consumer: consumer.commit())
+    a.consumer.pause(carried)
+    a.consumer.pause(named, owner="ops")
+    lab.sleep(5)
+    b = member(lab, "b", control=None, **wish)
+    lab.until(lambda: b.consumer.assignment() and len(a.consumer.assignment()) < 3)
+    a.stop()
+    b.owns(3)
+    for tp in partitions:
+        lab.append(tp, 5, first=5)
+    lab.sleep(60)
+    quiet = set() if how is None else {carried}
+    assert b.consumer.paused() == quiet
+    assert {tp for tp in partitions if not b.values(tp)} == quiet
+    b.consumer.resume(carried)
+    lab.until(lambda: all(b.values(tp)[-1:] == [9] for tp in partitions))
+    assert b.values(carried) == [5, 6, 7, 8, 9]
+    b.stop()
+
+
+@pytest.mark.contract("G8")
+@simulated(seeds=2)
+def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:
+    """G8: an operator sees that one of two obeys, and which partitions are not known."""
+    operator = Operator(lab)
+    lab.topic("t", 2, records=5)
+    a, b = member(lab, "a"), member(lab, "b")
+    a.owns(1)
+    b.owns(1)
+    lab.until(lambda: read(a, b) >= 10)
+    assert not operator.quietness().is_reached
+    lab.freeze(b.process)
+    operator.hold()
+    lab.until(lambda: a.consumer.paused() == a.consumer.assignment())
+    (unknown,) = b.consumer.assignment()
+    lab.sleep(5)
+    seen = operator.quietness()
+    assert not seen.is_reached
+    assert seen.sentence().startswith("1 of 2 members quiet")
+    assert f"t:{unknown.partition}" in seen.sentence()
+    lab.thaw(b.process)
+    lab.sleep(10)
+    assert operator.quietness().is_reached
+    a.stop()
+    b.stop()
+
+
+@simulated(seeds=2)
+def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(lab: Lab) -> None:
+    """One idle fetch at a time, one report each interval, and metadata now and then."""
+    Operator(lab)
+    lab.topic("t", 4)
+    a = member(lab, "a")
+    a.owns(4)
+    lab.sleep(10)
+    since = len(lab.cluster.requests)
+    lab.sleep(60)
+    asked = Counter(
+        one.api
+        for one in [*lab.cluster.requests][since:]
+        if one.client_id == "a-control"
+    )
+    assert asked.keys() <= {"Fetch", "Produce", "Metadata", "DescribeConfigs"}
+    assert 19 <= asked["Produce"] <= 21  # status_interval is 3 s
+    assert asked["Fetch"] <= 121  # fetch_max_wait_ms is 500
+    a.stop()
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=2)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_closing_takes_no_longer_than_it_was_given(
+    lab: Lab, *, is_answered: bool
+) -> None:
+    """Its threads, its clients and leaving the group share one deadline."""
+    Operator(lab)
+    lab.topic("t", 4)
+    consumer = SafeConsumer("t", **lab.settings(group_id=GROUP, control=CONTROL))
+    while not consumer.assignment():
+        consumer.poll(100)
+    if not is_answered:
+        lab.cluster.fail("*", is_held=True)
+    began = lab.now
+    consumer.close(autocommit=False, timeout_ms=500)
+    assert lab.now - began <= 0.6
+    lab.sleep(60)
+    assert lab.running() == []

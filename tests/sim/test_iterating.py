@@ -140,6 +140,22 @@ def test_the_end_in_the_middle_of_a_batch(
 
 
 @simulated(seeds=1)
+def test_a_poll_after_a_step_gets_the_rest_of_its_batch(lab: Lab) -> None:
+    """At once and in order, without another fetch; then the iteration goes on."""
+    reader = iterating(lab)
+    first = reader.in_order[0]
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.how = "poll"
+    reader.poll(0, limit=5)
+    assert reader.offsets(first) == [*range(8)]
+    assert reader.consumer.position(first) == 8
+    reader.how = "iterate"
+    reader.take(12)
+    late.end()
+    reader.reads_everything()
+
+
+@simulated(seeds=1)
 def test_polls_and_steps_of_an_iteration_may_take_turns(lab: Lab) -> None:
     """Nothing is skipped, nothing comes twice, and all is fetched for."""
     reader = iterating(lab)
@@ -180,15 +196,17 @@ def test_an_exception_in_the_loop_body_loses_nothing(lab: Lab) -> None:
 
 @pytest.mark.contract("P6", "P8")
 @both_protocols
+@pytest.mark.parametrize("takes", [0.0, 2.0])
 @simulated(seeds=1, nightly=10)
 def test_what_is_gained_with_a_membership_that_was_lost_flows(
-    lab: Lab, assignor: type
+    lab: Lab, assignor: type, takes: float
 ) -> None:
     """
     It is gated for half a second and not for ever; what was paused is still.
 
     1. All is paused. 2. The membership is lost. 3. It comes back with more, in the
-    middle of a step that has no time limit of its own.
+    middle of a step that has no time limit of its own; or there is nothing for so long
+    that a poll begins meanwhile.
     """
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
@@ -202,6 +220,7 @@ def test_what_is_gained_with_a_membership_that_was_lost_flows(
     p1 = lab.partitions("t")[1]
     lab.append(p1, 2)
     lab.append(p0, 2, first=3)
+    lab.cluster.fail("JoinGroup", delay=takes)
     lab.network.heal(lab.world.outside)
     waiting.join()
     assert reader.offsets(p1) == [0]

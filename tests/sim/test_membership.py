@@ -234,6 +234,51 @@ def test_a_commit_as_no_member_fences_nobody(lab: Lab) -> None:
     reader.until(lambda: len(reader.log) > 10)
 
 
+@simulated()
+def test_a_heartbeat_of_a_membership_that_is_over_fences_nobody(lab: Lab) -> None:
+    """Its answer comes when a static member has subscribed again: it is not about that."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, "t", group_instance_id="static")
+    reader.until(lambda: len(reader.log) == 10)
+    lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
+    late = lab.cluster.fail("Heartbeat", is_held=True, count=1)
+    reader.until(lambda: late.kept)
+    reader.consumer.unsubscribe()
+    reader.consumer.subscribe(["t"])
+    late.end()
+    lab.sleep(1)
+    reader.owns([tp], seconds=90, each=1)
+    lab.append(tp)
+    reader.until(lambda: len(reader.log) > 10)
+
+
+@simulated()
+def test_nobody_heartbeats_for_a_join_whose_membership_is_over(lab: Lab) -> None:
+    """
+    Its answer comes between two polls; a heartbeat of no member would fence this one.
+
+    1. A static member joins. 2. It unsubscribes and subscribes again. 3. The answer to
+    SyncGroup comes, of a broker before 2.5, whose answers do not name the protocol.
+    4. It does not poll for some heartbeats.
+    """
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(
+        lab, SafeConsumer, "t", group_instance_id="static", api_version=(2, 3)
+    )
+    reader.owns([tp])
+    late = lab.cluster.fail("SyncGroup", is_held=True)
+    lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, count=1)
+    reader.until(lambda: late.kept)
+    reader.consumer.unsubscribe()
+    reader.consumer.subscribe(["t"])
+    late.end()
+    before = len(lab.history())
+    lab.sleep(10)
+    assert "Heartbeat" not in lab.kinds(before)
+    reader.owns([tp], seconds=90, each=1)
+    reader.until(lambda: len(reader.log) >= 10)
+
+
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup"])
 @simulated()

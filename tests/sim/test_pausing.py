@@ -139,6 +139,25 @@ def test_resume_from_another_thread_ends_a_wait_of_poll_within_50_ms(lab: Lab) -
     a.stop()
 
 
+@pytest.mark.contract("P2", "P3")
+@pytest.mark.parametrize("wide", ["t", "re:t.*", "@all"])
+@simulated(seeds=1)
+def test_a_resume_lifts_the_hold_of_its_own_scope_only(lab: Lab, wide: str) -> None:
+    """P3: a partition's own hold stays, and is returned, when a wider one is lifted."""
+    held, flowing = lab.topic("t", 2, records=3)
+    a = lab.member(SafeConsumer, "t", start_paused=True)
+    a.owns(2)
+    a.consumer.pause("t:0", owner="ops")
+    a.consumer.pause(wide, owner="ops")
+    a.consumer.resume_all("app")
+    (left,) = a.consumer.resume(wide, owner="ops")
+    assert str(left.scope) == "t:0"
+    lab.until(lambda: a.values(flowing) == [0, 1, 2])
+    lab.sleep(5)
+    assert a.values(held) == []
+    a.stop()
+
+
 @pytest.mark.contract("P1", "P2")
 @simulated()
 def test_a_hold_expires_by_itself_and_never_early(lab: Lab) -> None:

@@ -164,6 +164,34 @@ def test_a_poll_in_the_middle_of_a_drain_is_refused(lab: Lab, how: str) -> None:
     assert ["two threads" in one for one in refused] == [True, True]
 
 
+@simulated(seeds=1)
+def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab) -> None:
+    """The step only yields, and takes no lock; what it stands on is not moved."""
+    reader = Meddled(lab, how="iterate")
+    ledger: Any = reader.consumer._safe_ledger
+    quiet = ledger.quiet
+    acts: list[Callable[[], None]] = []
+    refused: list[str] = []
+
+    def poll() -> None:
+        with pytest.raises(ConcurrentPollError) as caught:
+            reader.consumer.poll(0)
+        refused.append(str(caught.value))
+
+    def asked() -> object:
+        while acts:
+            elsewhere(acts.pop())
+        return quiet()
+
+    ledger.quiet = asked  # by each step, of each record
+    reader.take(1)
+    acts.append(poll)
+    reader.take(1)
+    assert acts == []
+    reader.reads_everything()
+    assert ["two threads" in one for one in refused] == [True]
+
+
 # ------------------------------------------------------------ hooks
 
 

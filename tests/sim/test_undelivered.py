@@ -5,7 +5,9 @@ Something happens on another thread, or an error, while a record of it is deseri
 """
 
 import re
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -210,6 +212,31 @@ def test_what_departs_and_returns_in_the_middle_of_a_drain(
     assert reader.offsets(second) == [*range(10)]
     assert [lab.committed(tp) for tp in (first, second)] == [3, 0]
     reader.reads(first, range(3, 10))
+
+
+@simulated(seeds=1)
+def test_what_departs_while_its_answer_is_looked_at(lab: Lab) -> None:
+    """P8: no ``KeyError`` out of poll, though upstream looks at the assignment twice."""
+    reader = Meddled(lab)
+    departing, staying = reader.tps
+    subscription: Any = reader.consumer._subscription
+    is_fetchable = subscription.is_fetchable
+    others: list[threading.Thread] = []
+
+    def is_fetchable_and_departs(tp: TopicPartition) -> bool:
+        found = bool(is_fetchable(tp))
+        if found and tp == departing and not others:
+            assign = subscription.assign_from_user
+            others.append(threading.Thread(target=assign, args=([staying],)))
+            others[0].start()
+            lab.sleep(1)  # under the lock it has to wait; without one it is done by now
+        return found
+
+    subscription.is_fetchable = is_fetchable_and_departs
+    reader.until(lambda: len(reader.offsets(staying)) == 10)
+    assert len(others) == 1
+    assert reader.offsets(staying) == [*range(10)]
+    assert reader.offsets(departing) in ([], [*range(10)])  # whoever was first
 
 
 Move = Callable[[Meddled, TopicPartition, int], None]

@@ -1,12 +1,9 @@
 """The world itself: its clock, its turns, its threads, and that a seed is a history."""
 
-import asyncio
-import queue
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -53,21 +50,6 @@ def test_outside_a_world_all_is_as_it_was() -> None:
     assert seen == [False]
     assert type(threading.Lock()).__module__ == "_thread"
     assert type(threading.RLock()).__module__ == "_thread"
-
-
-def test_a_real_thread_is_no_part_of_a_world() -> None:
-    """What another thread of the operating system does meanwhile stays real."""
-    go, found = threading.Event(), []
-
-    def real() -> None:
-        go.wait()
-        found.append((time.monotonic() < 1e9, type(threading.Lock()).__module__))
-
-    thread = threading.Thread(target=real)
-    thread.start()
-    run(lambda _: go.set())
-    thread.join()
-    assert found[0][1] == "_thread"
 
 
 def test_nobody_can_run_and_nothing_is_due_is_told_at_once() -> None:
@@ -154,147 +136,12 @@ def test_a_lock_lets_one_in(seed: int) -> None:
     assert run(main, seed, preempt=0.2) == 60
 
 
-def test_a_lock_waits_as_long_as_it_was_told() -> None:
-    """A timeout is exact; without waiting nothing is waited for."""
-
-    def main(world: World) -> tuple[bool, bool, float]:
-        lock = threading.Lock()
-        lock.acquire()
-        began = world.now
-        was_taken = lock.acquire(blocking=False)
-        return was_taken, lock.acquire(timeout=7), world.now - began
-
-    was_taken, came, passed = run(main)
-    assert (was_taken, came) == (False, False)
-    assert 7 <= passed < 7.01
-
-
-def test_a_reentrant_lock_belongs_to_its_thread() -> None:
-    """Its owner may take it again, another thread may not."""
-
-    def main(_: World) -> list[bool]:
-        lock, seen = threading.RLock(), []
-        with lock, lock:
-            (other,) = threads(lambda: seen.append(lock.acquire(timeout=1)))
-            other.join()
-        return seen
-
-    assert run(main) == [False]
-
-
-def test_conditions_events_barriers_and_semaphores_are_pythons_own() -> None:
-    """They are made of locks, and wait in virtual time."""
-
-    def main(world: World) -> tuple[bool, bool, int, float]:
-        condition, event = threading.Condition(), threading.Event()
-        barrier, semaphore = threading.Barrier(2), threading.Semaphore(0)
-
-        def other() -> None:
-            time.sleep(10)
-            with condition:
-                condition.notify_all()
-            time.sleep(10)
-            event.set()
-            barrier.wait()
-            semaphore.release()
-
-        threads(other)
-        with condition:
-            was_told = condition.wait(60)
-        was_set = event.wait(60)
-        barrier.wait()
-        semaphore.acquire()
-        assert not semaphore.acquire(timeout=40)
-        with condition:
-            assert not condition.wait_for(lambda: False, 40)
-        return was_told, was_set, barrier.n_waiting, world.now
-
-    was_told, was_set, waiting, now = run(main)
-    assert (was_told, was_set, waiting) == (True, True, 0)
-    assert 100 <= now < 100.1
-
-
-def test_queues_of_both_kinds_hand_over_and_time_out() -> None:
-    """queue.Queue and queue.SimpleQueue wait in virtual time."""
-
-    def main(_: World) -> list[int]:
-        got = []
-        for one in (queue.Queue(1), queue.SimpleQueue()):
-            threads(lambda one=one: [one.put(n) for n in range(5)])
-            got += [one.get(timeout=1) for _ in range(5)]
-            with pytest.raises(queue.Empty):
-                one.get(timeout=1000)
-        return got
-
-    assert run(main) == [0, 1, 2, 3, 4] * 2
-
-
-def test_timers_and_thread_pools_run_in_virtual_time() -> None:
-    """threading.Timer and concurrent.futures are Python's own."""
-
-    def main(world: World) -> tuple[list[float], list[int], float]:
-        fired: list[float] = []
-        threading.Timer(30, lambda: fired.append(world.now)).start()
-        never = threading.Timer(40, lambda: fired.append(-1.0))
-        never.start()
-        never.cancel()
-        with ThreadPoolExecutor(2) as pool:
-            squares = list(pool.map(lambda n: time.sleep(100) or n * n, range(4)))
-        return fired, squares, world.now
-
-    fired, squares, now = run(main)
-    assert squares == [0, 1, 4, 9]
-    assert [round(at, 1) for at in fired] == [30.0]
-    assert 200 <= now < 200.1
-
-
-def test_threads_have_names_numbers_and_an_end() -> None:
-    """Each thread is itself to Python, and joins as one."""
-
-    def main(_: World) -> list[Any]:
-        seen: list[Any] = []
-
-        def tell() -> None:
-            own = threading.current_thread()
-            seen.append((own.name, own.ident == threading.get_ident(), own.is_alive()))
-            time.sleep(5)
-
-        one = threading.Thread(target=tell, name="one")
-        seen.append(one.is_alive())
-        one.start()
-        one.join(1)
-        seen.append((one.is_alive(), one in threading.enumerate()))
-        one.join()
-        seen.append((one.is_alive(), one in threading.enumerate()))
-        with pytest.raises(RuntimeError, match="only be started once"):
-            one.start()
-        return seen
-
-    assert run(main) == [False, ("one", True, True), (True, True), (False, False)]
-
-
-def test_two_loops_of_asyncio_run_beside_each_other() -> None:
-    """Each simulated thread has a running loop of its own."""
-
-    def main(_: World) -> list[tuple[str, int]]:
-        seen: list[tuple[str, int]] = []
-
-        async def count(name: str, every: float) -> None:
-            for number in range(3):
-                await asyncio.sleep(every)
-                seen.append((name, number))
-
-        one, other = threads(
-            lambda: asyncio.run(count("slow", 20)),
-            lambda: asyncio.run(count("quick", 15)),
-        )
-        one.join()
-        other.join()
-        return seen
-
-    slow, quick = ("slow", "quick")
-    expected = [(quick, 0), (slow, 0), (quick, 1), (slow, 1), (quick, 2), (slow, 2)]
-    assert run(main) == expected
+def test_a_world_leaves_no_thread_behind() -> None:
+    """Of what it runs first Python would make a dummy, and keep it for ever."""
+    before, seen = set(threading.enumerate()), []
+    World().run(lambda: seen.append(threading.current_thread()))
+    assert seen == [threading.main_thread()]
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_seed_decides_who_is_next() -> None:

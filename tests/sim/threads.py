@@ -229,7 +229,10 @@ def get_ident() -> int:
 def current_thread() -> threading.Thread:
     """Return the caller's thread; the main one for what a world runs first."""
     task = _task()
-    return _real_current() if task is None or task.thread is None else task.thread
+    if task is None:
+        return _real_current()
+    # Python's own would make a dummy of this number, and keep it for ever.
+    return threading.main_thread() if task.thread is None else task.thread
 
 
 def enumerate_threads() -> list[threading.Thread]:

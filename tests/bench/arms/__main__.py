@@ -12,12 +12,10 @@ from typing import Any
 # measured.
 _ARMS = {
     "assigned": ("pausing", "Assigned"),
-    "following": ("clients", "Following"),
     "idle": ("pausing", "Idle"),
     "parked": ("pausing", "Parked"),
-    "reading": ("reading", "Reading"),
-    "throughput": ("clients", "Throughput"),
-    "toggling": ("pausing", "Toggling"),
+    "reader": ("clients", "Reader"),
+    "working": ("working", "Working"),
 }
 
 

@@ -1,7 +1,9 @@
 """Reads a topic with one of the clients that are compared: all of it, or as it comes."""
 
 import asyncio
+import gc
 import importlib
+import re
 import resource
 import time
 from collections.abc import Iterator
@@ -15,6 +17,8 @@ _BOUND = 120.0
 _LAST_WAIT_MS = 25
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
+# Partitions of each topic that is not there.
+_STRANGERS = 100
 # At librdkafka's defaults a partition whose queue is full is not fetched for a second.
 _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
@@ -28,33 +32,38 @@ class Setup(NamedTuple):
         config: how kafka-python reaches the broker.
         bootstrap: the broker's address, for the others.
         topic: what is read.
-        partitions: so many, assigned by hand; None for a member of a group of its own.
+        partitions: how many it has.
+        is_member: in a group of its own, instead of by hand.
+        quiet: of kafka-python's kind: so many of them, the last ones, which have no
+            records, are paused all the time.
+        strangers: of ours: it holds so many partitions that are not there.
     """
 
     client: str
     config: dict[str, Any]
     bootstrap: str
     topic: str
-    partitions: int | None = None
+    partitions: int
+    is_member: bool = False
+    quiet: int = 0
+    strangers: int = 0
 
     @property
     def group(self) -> str:
         return f"{self.topic}-{self.client.replace(' ', '-')}-{time.monotonic_ns()}"
 
     def everything(self, kind: Any, *more: object) -> list[Any]:  # noqa: ANN401 - each client's
-        """Return what is assigned by hand, in the client's own words."""
-        return [
-            kind(self.topic, number, *more) for number in range(self.partitions or 0)
-        ]
+        """Return its partitions in the client's own words."""
+        return [kind(self.topic, number, *more) for number in range(self.partitions)]
 
 
 def client_of(setup: Setup) -> Any:  # noqa: ANN401 - one of three
     """
     Return the client.
 
-    Each has ``is_assigned``; ``poll``, which returns values; ``read``, which reads so
-    many records from the start and looks at key, value and offset of each; and
-    ``close``.
+    Each has ``owned``, how many partitions it has; ``poll``, which returns values;
+    ``read``, which reads so many records from the start and looks at key, value and
+    offset of each; and ``close``.
     """
     if setup.client == "aiokafka":
         return _Aiokafka(setup)
@@ -67,29 +76,49 @@ class _KafkaPython:
     def __init__(self, setup: Setup) -> None:
         base, _, decoder = setup.client.partition("-")
         more: dict[str, object] = {"decoder": decoder} if base == "safe" else {}
-        if setup.partitions is None:
+        if setup.is_member:
             more |= {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
         else:
             more["fetch_max_wait_ms"] = _LAST_WAIT_MS
             more["consumer_timeout_ms"] = _BOUND * 1000
         self._consumer = make(base, setup.config, **more)
-        self._assigned = setup.everything(
-            importlib.import_module("kafka").TopicPartition
-        )
-        if self._assigned:
-            self._consumer.assign(self._assigned)
+        every = setup.everything(importlib.import_module("kafka").TopicPartition)
+        full = setup.partitions - setup.quiet
+        self._every, self._full, self._quiet = every, every[:full], every[full:]
+        if not setup.is_member:
+            self._consumer.assign(every)
+        elif setup.strangers:  # it may have topics that are not there yet
+            self._consumer.subscribe(pattern=rf"({re.escape(setup.topic)}$|stranger-)")
         else:
             self._consumer.subscribe([setup.topic])
 
-    def is_assigned(self) -> bool:
-        return bool(self._consumer.assignment())
+    def owned(self) -> int:
+        return len(self._consumer.assignment())
+
+    def pause(self, strangers: int) -> dict[str, float]:
+        """Place the holds; return what those of strangers took."""
+        is_ours = hasattr(self._consumer, "holds")
+        for number, tp in enumerate(self._quiet):
+            self._consumer.pause(tp, **_owner(number) if is_ours else {})
+        if not strangers:
+            return {}
+        kind, each = type(self._every[0]), _STRANGERS
+        targets = [kind(f"stranger-{n // each}", n % each) for n in range(strangers)]
+        gc.collect()
+        before, start = resident_mb(), time.perf_counter()
+        for target in targets:
+            self._consumer.pause(target)
+        seconds = time.perf_counter() - start
+        gc.collect()
+        _expect(len(self._consumer.holds()), strangers)
+        return {"placed": seconds, "mb": resident_mb() - before}
 
     def poll(self, seconds: float) -> list[bytes]:
         batches = self._consumer.poll(int(seconds * 1000)).values()
         return [one.value for batch in batches for one in batch]
 
     def read(self, records: int, max_records: int | None) -> int:
-        for tp in self._assigned:
+        for tp in self._full:
             self._consumer.seek(tp, 0)
         got, deadline = 0, time.monotonic() + _BOUND
         if max_records is None:
@@ -117,7 +146,7 @@ class _Aiokafka:
         aiokafka = importlib.import_module("aiokafka")
         self._assigned = setup.everything(aiokafka.TopicPartition)
         more: dict[str, object] = {"fetch_max_wait_ms": _LAST_WAIT_MS}
-        if not self._assigned:
+        if setup.is_member:
             more = {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
         self._consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=setup.bootstrap,
@@ -126,13 +155,13 @@ class _Aiokafka:
             **more,
         )
         await self._consumer.start()
-        if self._assigned:
-            self._consumer.assign(self._assigned)
-        else:
+        if setup.is_member:
             self._consumer.subscribe([setup.topic])
+        else:
+            self._consumer.assign(self._assigned)
 
-    def is_assigned(self) -> bool:
-        return bool(self._consumer.assignment())
+    def owned(self) -> int:
+        return len(self._consumer.assignment())
 
     def poll(self, seconds: float) -> list[bytes]:
         got = self._consumer.getmany(timeout_ms=int(seconds * 1000))
@@ -176,16 +205,16 @@ class _Confluent:
             "enable.auto.commit": False,
             **(_TUNED if setup.client.endswith("tuned") else {}),
         }
-        if self._assigned:
-            settings["fetch.wait.max.ms"] = _LAST_WAIT_MS
-        else:
+        if setup.is_member:
             settings["session.timeout.ms"] = _SESSION_MS
+        else:
+            settings["fetch.wait.max.ms"] = _LAST_WAIT_MS
         self._consumer = confluent.Consumer(settings)
-        if not self._assigned:
+        if setup.is_member:
             self._consumer.subscribe([setup.topic])
 
-    def is_assigned(self) -> bool:
-        return bool(self._consumer.assignment())
+    def owned(self) -> int:
+        return len(self._consumer.assignment())
 
     def poll(self, seconds: float) -> list[bytes]:
         one = self._consumer.poll(seconds)
@@ -231,64 +260,62 @@ def _check(message: Any) -> None:  # noqa: ANN401 - confluent-kafka's
         raise ValueError(text)
 
 
+def _owner(number: int) -> dict[str, str]:
+    return {"owner": ("app", "deploy", "operator", "quota")[number % 4]}
+
+
+def _expect(got: int, expected: int) -> None:
+    if got != expected:
+        message = f"{got} instead of {expected}"
+        raise ValueError(message)
+
+
 def _look(batch: list[Any]) -> int:
     for one in batch:
         _ = one.key, one.value, one.offset
     return len(batch)
 
 
-# ---------------------------------------------------------------- the arms
+# ---------------------------------------------------------------- the arm
 
 
-class Throughput:
+class Reader:
     """
-    Reads a topic from its start, again and again.
+    Reads a topic with one client: from its start, again and again, or as it comes.
 
     Args:
         max_records: at most so many in one call; None for one by one.
         setup: as in :class:`Setup`.
     """
 
-    def __init__(self, max_records: int | None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
-        self._client = client_of(Setup(**setup))
+    def __init__(self, max_records: int | None = None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
+        made = Setup(**setup)
+        self._client = client_of(made)
         self._max_records = max_records
+        self._polls = 0
+        self._placed: dict[str, float] = {}
+        if made.is_member:
+            deadline = time.monotonic() + _BOUND
+            while self._client.owned() < made.partitions:
+                if time.monotonic() > deadline:
+                    message = "nothing was assigned"
+                    raise TimeoutError(message)
+                self._client.poll(0.5)
+        if made.quiet or made.strangers:
+            self._placed = self._client.pause(made.strangers)
 
     def read(self, records: int) -> dict[str, float]:
         """Read so many records; return seconds of CPU and of wall, and the peak memory."""
         cpu, wall = time.process_time(), time.monotonic()
         got = self._client.read(records, self._max_records)
         cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-        if got != records:
-            message = f"{got} records instead of {records}"
-            raise ValueError(message)
+        _expect(got, records)
         if isinstance(self._client, _Confluent):
             self._client.rest()
-        return {"cpu": cpu, "wall": wall, "peak": peak_mb()}
-
-    def close(self) -> None:
-        self._client.close()
-
-
-class Following:
-    """
-    A member that owns all of one topic, and returns each value as soon as it can.
-
-    Args:
-        setup: as in :class:`Setup`.
-    """
-
-    def __init__(self, **setup: Any) -> None:  # noqa: ANN401 - JSON values
-        self._client = client_of(Setup(**setup))
-        self._polls = 0
+        return {"cpu": cpu, "wall": wall, "peak": peak_mb(), **self._placed}
 
     def settle(self) -> dict[str, float]:
-        """Wait for the assignment; return how much memory is resident then."""
-        deadline = time.monotonic() + _BOUND
-        while not self._client.is_assigned():
-            if time.monotonic() > deadline:
-                message = "nothing was assigned"
-                raise TimeoutError(message)
-            self._client.poll(0.5)
+        """Return how much memory is resident while nothing comes."""
         self._client.poll(1.0)
         return {"resident": resident_mb()}
 
@@ -322,9 +349,7 @@ class Following:
         """Poll so many times for a second while nothing comes; return seconds of CPU."""
         cpu, wall = time.process_time(), time.monotonic()
         came = sum(len(self._client.poll(1.0)) for _ in range(polls))
-        if came:
-            message = f"{came} records came"
-            raise ValueError(message)
+        _expect(came, 0)
         return {"cpu": time.process_time() - cpu, "wall": time.monotonic() - wall}
 
     def close(self) -> None:

@@ -1,24 +1,13 @@
-"""Arms that pause and resume: one of ten thousand, while polling, all the time, or all."""
+"""Arms that pause and resume: one of ten thousand, while a poll waits, or all."""
 
 import random
-import struct
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 from kafka import TopicPartition
 
 from tests.bench.arms.consumers import make, poll_until, wait_until
-from tests.harness.regression.wire import Wire
-
-_EVERY = 10
-# Calls with nothing in between, for each with a poll before and behind it.
-_IN_A_ROW = 20
-_LENGTH = struct.Struct(">i")
-_OFFSET = struct.Struct(">q")
-_HEAD = 12  # base offset and length stand before what the length counts
 
 
 class _Pausing:
@@ -63,7 +52,7 @@ class Assigned(_Pausing):
         )
         self._at = 0
 
-    def toggle(self) -> dict[str, float]:
+    def toggle(self) -> dict[str, float | list[float]]:
         """
         Pause, poll, resume, poll; return seconds of each step.
 
@@ -72,31 +61,28 @@ class Assigned(_Pausing):
         drained first, measured as ``drain``. The poll after the pause then finds no
         fetch in flight and sends one for all that flows; the poll after the resume
         finds it in flight. ``pause`` and ``resume`` are in seconds of wall, the
-        others of CPU.
+        others of CPU. ``in_a_row`` is many times with nothing in between, as the first
+        call after anything else finds the caches cold, and with no fetch in flight,
+        whose answer would have the interpreter meanwhile.
         """
         self._wait_for_no_fetch()
+        pause, resume = self._consumer.pause, self._consumer.resume
         tp = self._partitions[self._at % len(self._partitions)]
         self._at += 7919  # a prime: never the neighbour of the last one
-        return {
+        taken: dict[str, float | list[float]] = {
             "drain": _cpu(self._fetcher.fetched_records),
-            "pause": _wall(self._consumer.pause, tp),
+            "pause": _wall(pause, tp),
             "poll_sending": _cpu(self._consumer.poll),
-            "resume": _wall(self._consumer.resume, tp),
+            "resume": _wall(resume, tp),
             "poll_waiting": _cpu(self._consumer.poll),
         }
-
-    def in_a_row(self) -> dict[str, list[float]]:
-        """
-        Pause and resume with nothing in between; return seconds of wall.
-
-        With no fetch in flight, whose answer would have the interpreter meanwhile.
-        Many times, as the first call after anything else finds the caches cold.
-        """
         self._wait_for_no_fetch()
-        taken: dict[str, list[float]] = {"pause_in_a_row": [], "resume_in_a_row": []}
-        for tp in self._partitions[:_IN_A_ROW]:
-            taken["pause_in_a_row"].append(_wall(self._consumer.pause, tp))
-            taken["resume_in_a_row"].append(_wall(self._consumer.resume, tp))
+        both = [
+            (_wall(pause, one), _wall(resume, one)) for one in self._partitions[:20]
+        ]
+        taken["pause_in_a_row"], taken["resume_in_a_row"] = map(
+            list, zip(*both, strict=True)
+        )
         return taken
 
     def _wait_for_no_fetch(self) -> None:
@@ -122,14 +108,13 @@ class Idle(_Pausing):
     def __init__(self, client: str, topic: str, **settings: Any) -> None:  # noqa: ANN401 - JSON values
         group = f"{topic}-{client}-{time.monotonic_ns()}"
         super().__init__(client=client, topic=topic, group_id=group, **settings)
-        self._wire = Wire(self._consumer)
         self._consumer.subscribe([topic])
+        everything = set(self._partitions)
         poll_until(
-            self._consumer, lambda: self._wire.count("Fetch") >= 2, max_records=1
+            self._consumer,
+            lambda: self._consumer.assignment() == everything,
+            max_records=1,
         )
-        if self._consumer.assignment() != set(self._partitions):
-            message = "not all partitions are assigned"
-            raise ValueError(message)
         self._consumer.pause(*self._partitions)
         wait_until(
             lambda: not self._fetcher.in_flight_fetches(),
@@ -139,17 +124,12 @@ class Idle(_Pausing):
 
     def poll(self, polls: int) -> dict[str, float]:
         """Poll so many times for a second each."""
-        fetches = self._wire.count("Fetch")
         cpu, wall = time.process_time(), time.monotonic()
-        records = sum(
-            len(batch)
-            for _ in range(polls)
-            for batch in self._consumer.poll(1000).values()
-        )
+        batches = (self._consumer.poll(1000).values() for _ in range(polls))
+        records = sum(len(batch) for some in batches for batch in some)
         return {
             "cpu": time.process_time() - cpu,
             "wall": time.monotonic() - wall,
-            "fetches": self._wire.count("Fetch") - fetches,
             "records": records,
         }
 
@@ -210,94 +190,3 @@ class Parked(_Pausing):
             if self._consumer.poll(0):
                 message = "records of a paused partition"
                 raise ValueError(message)
-
-
-class Toggling(_Pausing):
-    """Pauses another partition at each turn, and counts what is fetched for it."""
-
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - JSON values
-        super().__init__(**settings)
-        self._wire = Wire(self._consumer)
-        self._consumer.assign(self._partitions)
-        self._paused: deque[TopicPartition] = deque()
-
-    def run(self, how: str, records: int, bound: float) -> dict[str, float]:
-        """
-        Read so many records, or until the bound; return bytes and records.
-
-        Args:
-            how: "poll" or "iterate", pausing in turn the partition that delivered
-                last and resuming the one paused before; "all" pauses all, polls
-                without a wait, and resumes all.
-            records: how many there are.
-            bound: seconds.
-        """
-        turn = self._turn_all if how == "all" else self._turn_one
-        start, got = time.monotonic(), 0
-        for delivered in self._iterated() if how == "iterate" else self._polled():
-            got += len(delivered)
-            if got >= records or time.monotonic() - start > bound:
-                break
-            turn(delivered)
-        return {
-            "delivered": got,
-            "fetched": self._wire.bytes_fetched(),
-            "produced": self._bytes_seen(),
-            "seconds": time.monotonic() - start,
-        }
-
-    def _polled(self) -> Iterator[list[Any]]:
-        while True:
-            batches = self._consumer.poll(200, max_records=_EVERY)
-            yield [record for batch in batches.values() for record in batch]
-
-    def _iterated(self) -> Iterator[list[Any]]:
-        self._consumer.config["consumer_timeout_ms"] = 200
-        while True:
-            ten: list[Any] = []
-            while len(ten) < _EVERY:
-                record = next(self._consumer, None)
-                if record is None:
-                    break
-                ten.append(record)
-            yield ten
-
-    def _turn_one(self, delivered: list[Any]) -> None:
-        if self._paused:
-            self._consumer.resume(self._paused.popleft())
-        if delivered:  # else what is left is in the paused one
-            last = TopicPartition(delivered[-1].topic, delivered[-1].partition)
-            self._consumer.pause(last)
-            self._paused.append(last)
-
-    def _turn_all(self, _: list[Any]) -> None:
-        self._consumer.pause(*self._partitions)
-        if self._consumer.poll(0):
-            message = "records of paused partitions"
-            raise ValueError(message)
-        self._consumer.resume(*self._partitions)
-
-    def _bytes_seen(self) -> int:
-        """
-        Return the bytes of all batches that came, each counted once.
-
-        With every record delivered that is what was produced.
-        """
-        batches = {}
-        for name, response in list(self._wire.answered):
-            if name != "Fetch":
-                continue
-            for topic in response.responses:
-                for one in topic.partitions:
-                    for base, size in _whole_batches(one.records or b""):
-                        batches[one.partition_index, base] = size
-        return sum(batches.values())
-
-
-def _whole_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    at = 0
-    while at + _HEAD <= len(data):
-        size = _HEAD + _LENGTH.unpack_from(data, at + 8)[0]
-        if at + size <= len(data):
-            yield _OFFSET.unpack_from(data, at)[0], size
-        at += size

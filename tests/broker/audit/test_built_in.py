@@ -5,17 +5,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from attrs import evolve
 from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
@@ -26,7 +24,6 @@ from safeconsumer.cli import against
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
-from safeconsumer.holds.view import PauseView
 from safeconsumer.testing.clients import Clients
 from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
@@ -155,6 +152,7 @@ def test_a_record_delivered_while_held_is_found(
     assert {name for name, _ in violations(tmp_path)} == {"A1"}
 
 
+@pytest.mark.contract("S5")
 @pytest.mark.any_broker
 def test_two_groups_of_real_consumers_are_judged_apart(
     clients: Clients, tmp_path: Path
@@ -207,7 +205,9 @@ def test_what_paused_returns_is_written_and_judged(
     assert [one["gated"] for one in answers] == [[], [], []]
     (verdict, other) = check([journal_of(tmp_path)]).values()
     assert (verdict.findings, verdict.unjudged, other.unjudged) == ((), {}, {})
-    monkeypatch.setattr(PauseView, "paused", lambda _: set())
+    view = consumer._safe_ledger.view()
+    wrong = evolve(view, quiet=frozenset())
+    monkeypatch.setattr(consumer._safe_ledger, "view", lambda: wrong)
     consumer.pause(second, owner="c")
     assert {name for name, _ in violations(tmp_path)} == {"A7"}
 
@@ -491,43 +491,6 @@ def ends_of(consumer: SafeConsumer, topic: str) -> dict[TopicPartition, int]:
     return ends
 
 
-@pytest.mark.any_broker
-@pytest.mark.parametrize(
-    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
-)
-def test_rebalances_under_load_are_clean(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-    assignor: type,
-) -> None:
-    """Members come and go while some is paused; the fleet's journals agree."""
-    topic, group = filled(clients, 6, 50), uuid4().hex
-
-    def member() -> Any:  # noqa: ANN401 - a consumer
-        return clients.consumer(
-            SafeConsumer,
-            topic,
-            group=group,
-            journal=tmp_path,
-            enable_auto_commit=True,
-            max_poll_records=3,
-            partition_assignment_strategy=[assignor],
-        )
-
-    members = [member()]
-    poll_all(members, lambda: len(members[0].assignment()) == 6)
-    for _ in range(2):
-        members.append(member())
-        members[0].pause(*list(members[0].assignment())[:1])
-        poll_all(members, lambda: all(one.assignment() for one in members))
-    members.pop(0).close()
-    poll_all(members, lambda: sum(len(one.assignment()) for one in members) == 6)
-    found = violations(tmp_path)
-    allowed = {"A6"} if is_embedded(kafka_broker) else set()
-    assert {name for name, _ in found} <= allowed
-
-
 def is_embedded(broker: Any) -> bool:  # noqa: ANN401 - any kind
     return bool(broker.kind == "embedded")
 
@@ -592,13 +555,14 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(
 
     monkeypatch.setattr(against, "KafkaConsumer", Silenced)
     monkeypatch.setattr(against, "_PATIENCE", 2)
-    began = time.monotonic()
+    # No request of its client ends before this test's time does.
+    patient = {"request_timeout_ms": 3_600_000, "connections_max_idle_ms": 7_200_000}
+    base = {**broker.client_config, **patient}
     try:
         with pytest.raises(CommandError, match="is the broker there"):
-            topic_journal(broker.client_config, [(topic, 0), (topic, 1)])
+            topic_journal(base, [(topic, 0), (topic, 1)])
     finally:
         broker.unfreeze()
-    assert time.monotonic() - began < 20  # a request of its client has thirty seconds
 
 
 @pytest.mark.any_broker

@@ -9,15 +9,11 @@ from kafka import KafkaConsumer
 from safeconsumer.testing.clients import Broker
 from safeconsumer.testing.scenarios import (
     SAFE,
-    SCENARIOS,
     STOCK,
-    CancelledError,
     Failure,
     Progress,
-    Scenario,
     Setting,
     State,
-    member,
     play,
     play_side_by_side,
 )
@@ -25,20 +21,6 @@ from tests.harness.cli.results import result, scenario
 
 # The demo, which is CI's first step, plays each of them.
 pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]
-
-
-@pytest.mark.parametrize("one", SCENARIOS, ids=lambda one: one.name)
-def test_the_safe_client_keeps_its_promises_where_the_stock_one_fails(
-    one: Scenario, kafka_broker: Broker
-) -> None:
-    """0 leaked, 0 lost, 0 duplicated; the stock client in the way it is known to."""
-    setting = Setting(broker=kafka_broker, report=lambda _: None)
-
-    stock, safe = play_side_by_side(one, (STOCK, SAFE), setting)
-
-    assert (stock.error, safe.error) == (None, None)
-    assert safe.failures == ()
-    assert one.stock_failure in stock.failures
 
 
 def test_a_client_that_leaks_is_found_out_whatever_it_is_called(
@@ -56,14 +38,6 @@ def test_a_client_that_leaks_is_found_out_whatever_it_is_called(
     shown = {(each.state, each.wrong > 0) for one in seen for each in one.partitions}
     assert (State.PAUSE_LOST, True) in shown
     assert {one.client for one in seen} == {SAFE.name}
-
-
-def test_a_play_that_is_asked_to_stop_stops(kafka_broker: Broker) -> None:
-    """At its next poll, with everything closed."""
-    setting = Setting(broker=kafka_broker, report=lambda _: setting.cancelled.set())
-
-    with pytest.raises(CancelledError):
-        play(scenario("moved-away"), SAFE, setting)
 
 
 def test_a_client_that_raises_cuts_only_its_own_play_short(
@@ -84,29 +58,6 @@ def test_a_client_that_raises_cuts_only_its_own_play_short(
 
     assert safe.error == "ValueError: no such client"
     assert stock.error is None
-
-
-def test_a_play_that_was_disturbed_is_played_once_more(kafka_broker: Broker) -> None:
-    """And the progress tells of it; what counts is the second play alone."""
-    plays = 0
-
-    def make(*topics: str, **configs: Any) -> KafkaConsumer:  # noqa: ANN401 - kafka-python's keys and types
-        nonlocal plays
-        plays += 1
-        if plays == 1:
-            message = "thrown out of the group"
-            raise RuntimeError(message)
-        return SAFE.make(*topics, **configs)
-
-    seen: list[Progress] = []
-    setting = Setting(broker=kafka_broker, report=seen.append)
-
-    result = play(scenario("resume-starvation"), evolve(SAFE, make=make), setting)
-
-    assert (result.error, result.failures) == (None, ())
-    told = [one.step for one in seen if "played again" in one.step]
-    why = "RuntimeError: thrown out of the group"
-    assert told == [f"played again, the first time ended early: {why}"]
 
 
 @pytest.mark.embedded_broker
@@ -139,20 +90,3 @@ def test_an_evicted_member_may_deliver_twice_and_never_what_is_paused() -> None:
     assert evolve(failed, is_evicted=True).failures == ()
     assert evolve(leaked, is_evicted=True).failures == (Failure.LEAKED,)
     assert failed.failures == (Failure.DUPLICATED,)
-
-
-def test_partitions_that_are_never_gained_are_lost(
-    kafka_broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A member that does not come back to its partitions is a failure, no excuse."""
-    monkeypatch.setattr(member, "GAIN_PATIENCE", 1.0)
-
-    def make_blind(*topics: str, **configs: Any) -> KafkaConsumer:  # noqa: ANN401 - kafka-python's keys and types
-        return SAFE.make(*topics, **{**configs, "metadata_max_age_ms": 300_000})
-
-    setting = Setting(broker=kafka_broker, report=lambda _: None)
-
-    result = play(scenario("pattern-pause"), evolve(SAFE, make=make_blind), setting)
-
-    assert (result.error, result.failures) == (None, (Failure.LOST,))
-    assert result.counts.missing == 200

@@ -42,6 +42,7 @@ def lab_of(
         yield found
 
 
+@pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(
     ("client", "case"),
     [pair for pair in product(IN_CI, CASES) if pair not in RACES],

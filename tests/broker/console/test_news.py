@@ -17,6 +17,7 @@ from tests.harness.console.harness import (
     Served,
     console,
     row_of,
+    served_still,
     settled,
     until_complete,
     until_level,
@@ -26,7 +27,6 @@ from tests.harness.console.synthetic import big
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
-from tests.system.console.test_browser import served_still
 
 pytestmark = pytest.mark.embedded_broker
 

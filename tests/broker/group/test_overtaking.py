@@ -199,15 +199,17 @@ def test_what_is_placed_while_somebody_thinks_is_seen(
 # ---------------------------------------------------------------- ends
 
 
-@any_broker
+@pytest.mark.embedded_broker
 def test_until_is_a_moment_though_somebody_thinks(
     working: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """For ten minutes, by the broker's clock."""
     monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
 
     def answer(*_: object, **__: object) -> bool:
-        time.sleep(2.5)
+        cluster = working.broker.command(lambda one: one)
+        monkeypatch.setattr(cluster, "wall", lambda: time.time() + 600)
         return True
 
     monkeypatch.setattr(click, "confirm", answer)

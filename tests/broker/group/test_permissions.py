@@ -1,6 +1,5 @@
 """ACLs really set: a member reads operators' holds and cannot write one."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,12 +124,10 @@ def test_a_refused_login_is_told_in_the_brokers_words(
     """kafka-python tries again for 5 s, and then says that nobody is there."""
     file = properties(tmp_path, team, "operator", PASSWORDS["operator"])
     file.write_text(file.read_text().replace(*changed))
-    began = time.monotonic()
     ended = run(team, file, "history")
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)
     assert "the broker refuses the login" in ended.stderr
     assert said in ended.stderr
-    assert time.monotonic() - began < 5  # the time of a client's first connection
 
 
 def test_an_audit_can_log_in(team: Team, tmp_path: Path) -> None:

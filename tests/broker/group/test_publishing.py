@@ -1,13 +1,11 @@
 """Writing holds where answers are lost, refused or not waited for."""
 
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaError
 from kafka.producer.future import FutureRecordMetadata
 
 from safeconsumer import Control, ControlWriteError
@@ -194,33 +192,3 @@ def test_what_no_client_was_made_for_was_not_written() -> None:
 def test_how_holds_are_written_is_not_to_be_chosen(name: str) -> None:
     with pytest.raises(ControlSettingError, match=f"{name} cannot be set"):
         Control(client_configs={name: 1})
-
-
-def test_a_producer_does_not_spin_while_its_broker_is_silent(team: Team) -> None:
-    """Its thread took a fifth of a core and more, in each member that reports."""
-    producer, topic = team.writer, str(team.settings.status_topic)
-    write = partial(producer.send, topic, value=b"", partition=0)
-    write(key=b"0").get(LIMIT)
-    running, looked = producer._sender.run_once, []
-
-    def look() -> None:
-        looked.append(time.thread_time())
-        running()
-
-    team.broker.fail("Produce", "DISCONNECT")
-    with team.broker.hold("ApiVersions") as late:
-        with pytest.raises(KafkaError):
-            write(key=b"1").get(LIMIT)
-        second = write(key=b"2")
-        late.wait()  # it has a connection again, and no answer there
-        producer._sender.run_once = look
-        began = time.monotonic()
-        time.sleep(1)
-        seconds = time.monotonic() - began
-        looks, cpu = len(looked), looked[-1] - looked[0]
-        assert not second.is_done
-    began = time.monotonic()
-    second.get(LIMIT)
-    assert time.monotonic() - began < 1
-    assert 0 < looks <= 40 * seconds  # twenty, and as many again
-    assert cpu < 0.1 * seconds

@@ -3,10 +3,10 @@
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -18,18 +18,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.console import retention, serve
+from safeconsumer.console import retention
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.figures import Figures, _all
-from safeconsumer.console.guard import Door
 from safeconsumer.group import follower
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, Standing
-from safeconsumer.group.follower import Follower
 from safeconsumer.group.picture import Picture
 from safeconsumer.metrics import table
 from safeconsumer.testing._ports import free_port
+from tests.harness.console import harness
 from tests.harness.console.harness import (
-    TOKEN,
     Served,
     console,
     settled,
@@ -37,7 +35,7 @@ from tests.harness.console.harness import (
     until_level,
     until_settled,
 )
-from tests.harness.console.synthetic import Still, alone, big, picture, standing
+from tests.harness.console.synthetic import alone, big, picture, standing
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.metrics.scraping import PREFIX, needs_promtool, promtool
@@ -63,21 +61,7 @@ class Limited:
     def close(self) -> None: ...
 
 
-@contextmanager
-def served_still(
-    still: Still, connect: Callable[[], Any] = Limited
-) -> Iterator[tuple[Still, Served]]:
-    """Serve a big cluster that is not there."""
-    with serve.listening(0) as listener:
-        desk = Desk(
-            follower=cast("Follower", still),
-            owner="alice",
-            cluster="a big one",
-            door=Door(listener.getsockname()[1], TOKEN),
-            connect=connect,
-        )
-        with Served(desk, listener) as served:
-            yield still, served
+served_still = partial(harness.served_still, connect=Limited)
 
 
 def text(served: Served) -> str:
@@ -281,7 +265,7 @@ def test_every_figure_is_in_the_table() -> None:
 def test_retention_is_asked_once_for_all() -> None:
     """And counted from when a hold was placed."""
     cluster = Limited()
-    with served_still(big(), lambda: cluster) as (still, served):
+    with served_still(big(), connect=lambda: cluster) as (still, served):
         for _ in range(2):
             figures = list(_all(served.desk, still.snapshot()))
     assert [len(one) for one in cluster.asked] == [40]
@@ -403,7 +387,7 @@ def test_retention_that_nobody_tells() -> None:
     def fails() -> Any:  # noqa: ANN401 - never
         raise KafkaTimeoutError
 
-    with served_still(big(), fails) as (still, served):
+    with served_still(big(), connect=fails) as (still, served):
         names = {one.name for one in _all(served.desk, still.snapshot())}
     assert "group_retention_margin_seconds" not in names
     assert "group_partitions" in names
@@ -426,7 +410,7 @@ def test_a_scrape_waits_for_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question is underway, and no scrape is late for it; its answer counts."""
     monkeypatch.setattr(retention, "_MOMENT", 0.0)
     cluster = Frozen()
-    with served_still(big(), lambda: cluster) as (still, served):
+    with served_still(big(), connect=lambda: cluster) as (still, served):
 
         def margins() -> int:
             found = Counter(one.name for one in _all(served.desk, still.snapshot()))
@@ -447,7 +431,7 @@ def test_a_refusal_is_remembered() -> None:
         asked.append(1)
         raise KafkaTimeoutError
 
-    with served_still(big(), fails) as (still, served):
+    with served_still(big(), connect=fails) as (still, served):
         for _ in range(3):
             list(_all(served.desk, still.snapshot()))
     assert len(asked) == 1

@@ -11,6 +11,7 @@ from tests.sim.parity.playing import real_facts, simulated_facts
 _BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
 
 
+@pytest.mark.contract("P13")
 @pytest.mark.real_broker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", ["ours", "stock"])

@@ -23,26 +23,6 @@ def address(broker: EmbeddedBroker) -> tuple[str, int]:
     return host, int(port)
 
 
-def test_records_come_back_in_order(clients: Clients) -> None:
-    """What is produced to a partition is consumed from it, in order."""
-    topic = clients.topic(partitions=3)
-    produce(clients.producer(), topic, 10, 10, 10)
-    records = read(clients.consumer(KafkaConsumer, topic), 30)
-    for partition in range(3):
-        values = [int(r.value) for r in records if r.partition == partition]
-        assert values == list(range(10))
-
-
-@pytest.mark.parametrize("partitions", [1, 7, 64])
-def test_a_topic_has_the_partitions_asked_for(
-    clients: Clients, partitions: int
-) -> None:
-    """Any number of partitions can be had."""
-    topic = clients.topic(partitions)
-    consumer = clients.consumer(KafkaConsumer)
-    assert consumer.partitions_for_topic(topic) == set(range(partitions))
-
-
 def test_the_clients_create_no_topics(broker: EmbeddedBroker, clients: Clients) -> None:
     """A request for metadata that comes late must not bring a deleted topic back."""
     consumer = clients.consumer(KafkaConsumer, "deleted")
@@ -150,12 +130,6 @@ def test_topics_grow_and_go(broker: EmbeddedBroker, clients: Clients) -> None:
     with pytest.raises(BrokerCommandError, match="no topic orders"):
         broker.delete_topic("orders")
     broker.create_topic("orders", 1)
-
-
-def test_a_cluster_has_brokers() -> None:
-    """No broker at all is an error at once."""
-    with pytest.raises(ValueError, match="at least one"):
-        EmbeddedBroker(brokers=0)
 
 
 def test_the_log_names_what_a_fetch_asked_for(

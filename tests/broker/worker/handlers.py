@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.worker import BatchFailure, Reject, RetryLater, StopWorker
+from safeconsumer.worker import Pause, Reject, RetryLater
 from tests.harness.waiting import looks
 
 
@@ -38,8 +38,8 @@ class Recording:
 
     A value is a list of orders, by ``;``: ``sleep=0.1``, ``touch=name`` (make a file of
     this name in the folder), ``until=name`` (wait until it is there), ``fail``,
-    ``fail=2`` (so many attempts), ``later=0.1`` (the first attempt), ``reject``,
-    ``stop``, ``exit``, ``kill`` (its process; the first attempt).
+    ``fail=2`` (so many attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends
+    its process (the first attempt), ``reject``.
     """
 
     folder: Path
@@ -70,13 +70,12 @@ class Recording:
                 case "later":
                     if self._is_first(record):
                         raise RetryLater(float(value))
+                case "pause":
+                    if self._is_first(record):
+                        raise Pause(float(value))
                 case "reject":
                     message = "told to"
                     raise Reject(message)
-                case "stop":
-                    raise StopWorker
-                case "exit":
-                    raise SystemExit(7)
                 case "kill":
                     if self._is_first(record):
                         self._note(record, context, time.monotonic())
@@ -131,33 +130,3 @@ class AsyncRecording(Recording):
                 await asyncio.sleep(seconds)
         finally:
             self._note(record, context, began)
-
-
-@frozen
-class BatchRecording(Recording):
-    """The same for batches: fails the records that were told to, each by its index."""
-
-    def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
-        errors: dict[int, Exception] = {}
-        for index, record in enumerate(records):
-            try:
-                Recording.__call__(self, record, context)
-            except Exception as error:  # noqa: BLE001 - passed on
-                errors[index] = error
-        if errors:
-            raise BatchFailure(errors)
-
-
-@frozen
-class AsyncBatchRecording(AsyncRecording):
-    """The same for batches, as a coroutine."""
-
-    async def __call__(self, records: Any, context: Any) -> None:  # noqa: ANN401
-        errors: dict[int, Exception] = {}
-        for index, record in enumerate(records):
-            try:
-                await AsyncRecording.__call__(self, record, context)
-            except Exception as error:  # noqa: BLE001 - passed on
-                errors[index] = error
-        if errors:
-            raise BatchFailure(errors)

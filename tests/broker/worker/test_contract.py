@@ -1,40 +1,59 @@
-"""What a worker promises, whichever executor runs the handlers."""
+"""What a worker promises, on a real broker, in threads, coroutines and processes."""
 
+import asyncio
+import itertools
+import json
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import TopicPartition
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
 
+from safeconsumer import (
+    DeadLetter,
+    Drain,
+    Limits,
+    Pump,
+    RecordFailedError,
+    Retry,
+    Worker,
+    events,
+)
+from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker import DeadLetter, Drain, Limits, RecordFailedError, Retry
 from safeconsumer.worker.executors import processes
+from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
-    AsyncBatchRecording,
     AsyncRecording,
-    BatchRecording,
     Recording,
     Trace,
 )
-from tests.harness.waiting import wait_for
+from tests.harness.processes import Process, module
+from tests.harness.waiting import LIMIT, looks, wait_for
 from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
 
+
 QUICK = Retry(attempts=3, first=0.05, most=0.1)
+
+
 Run = Callable[..., Running]
 
 
-@pytest.fixture(params=["thread", "asyncio", "process", "foreign"])
-def executor(request: pytest.FixtureRequest) -> Iterator[Any]:
+@pytest.fixture(params=["thread", "asyncio", "process"])
+def executor(request: pytest.FixtureRequest) -> str:
     """Lend each executor in turn."""
-    if request.param != "foreign":
-        yield request.param
-        return
-    with ThreadPoolExecutor(4) as pool:
-        yield pool
+    return str(request.param)
 
 
 @pytest.fixture
@@ -98,20 +117,6 @@ def test_order_holds_with_retries(
         assert offsets == sorted(offsets)
 
 
-@pytest.mark.contract("W3")
-def test_unordered_work_is_not_kept_by_one_record(lab: Lab, run: Run) -> None:
-    """W3: a failing record waits by itself while all others are done."""
-    lab.new_topic(partitions=1)
-    values = [""] * 40
-    values[0] = "fail"
-    lab.produce({0: values})
-    slow = Retry(attempts=3, first=60.0, most=60.0)
-    running = run(order="unordered", retry=slow)
-    running.wait_done(39)
-    running.end()
-    assert lab.committed() == {0: 0}
-
-
 @pytest.mark.contract("W7")
 def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> None:
     """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
@@ -122,20 +127,6 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> N
     assert isinstance(running.error, RecordFailedError)
     assert isinstance(running.error.__cause__, ValueError)
     assert lab.committed() == {0: 2}
-
-
-def test_a_skipped_record_is_passed_over(
-    lab: Lab, run: Run, recording: Recording
-) -> None:
-    """W7: after as many attempts as the policy has."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "fail", ""]})
-    running = run(on_exhausted="skip")
-    running.wait_done(3)
-    report = running.end()
-    assert (report.skipped, lab.committed()) == (1, {0: 3})
-    assert recording.offsets()[0] == [0, 1, 1, 1, 2]
-    assert [o.attempt for o in recording.traces() if o.offset == 1] == [1, 2, 3]
 
 
 @pytest.mark.contract("W7")
@@ -174,50 +165,6 @@ def read_all(lab: Lab, topic: str, count: int) -> list[Any]:
     return got
 
 
-@pytest.mark.contract("W7")
-def test_a_dead_letter_that_is_refused_is_tried_again(lab: Lab, run: Run) -> None:
-    """W7: the record is complete after the acknowledgement, not before."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "fail", ""]})
-    refused: list[int] = []
-
-    def sink(record: Any, _failure: Any) -> None:  # noqa: ANN401
-        if len(refused) < 3:
-            refused.append(record.offset)
-            message = "planted"
-            raise OSError(message)
-
-    running = run(dead_letter=sink)
-    running.wait_done(3)
-    running.end()
-    assert refused == [1, 1, 1]
-    assert lab.committed() == {0: 3}
-    failed = [e for e in running.events if type(e) is worker_events.DeadLetterFailed]
-    assert [event.attempt for event in failed] == [1, 2, 3]
-
-
-def test_stop_worker_leaves_its_record_undone(lab: Lab, run: Run) -> None:
-    """The worker ends without an error; the record comes again next time."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "", "stop", ""]})
-    running = run()
-    running.wait_end()
-    assert running.error is None
-    assert lab.committed() == {0: 2}
-
-
-def test_what_is_no_exception_ends_the_worker_after_a_commit(
-    lab: Lab, run: Run
-) -> None:
-    """``SystemExit`` out of a handler: drain, commit what is done, raise it again."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "exit", ""]})
-    running = run()
-    running.wait_end()
-    assert isinstance(running.error, SystemExit)
-    assert lab.committed() == {0: 1}
-
-
 @pytest.mark.contract("W8")
 def test_stop_waits_for_running_handlers(
     lab: Lab, run: Run, recording: Recording
@@ -244,38 +191,6 @@ def test_stop_waits_for_running_handlers(
     assert report.done >= 4
     assert report.done + report.dropped == 16
     assert sum(offset or 0 for offset in lab.committed().values()) == report.done
-
-
-@pytest.mark.contract("W8")
-def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, run: Run) -> None:
-    """W8: at the deadline it gives up, commits what is done, and leaves."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "sleep=4", ""]})
-    running = run(drain=Drain(shutdown=0.3))
-    running.wait_done(1)
-    wait_for(lambda: running.worker.stats().running, "the handler to hang")
-    report = running.end()
-    assert report.seconds < 3
-    assert (report.done, report.dropped) == (1, 2)
-    assert lab.committed() == {0: 1}
-
-
-def test_a_batch_fails_record_by_record(
-    lab: Lab,
-    executor: Any,  # noqa: ANN401
-    tmp_path: Path,
-) -> None:
-    """The records that a ``BatchFailure`` names are tried again, the others are done."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "fail=1", "", "", ""]})
-    is_async = executor == "asyncio"
-    handle = (AsyncBatchRecording if is_async else BatchRecording)(tmp_path)
-    running = lab.run(handle, executor=executor, batch=5, retry=QUICK)
-    running.wait_done(5)
-    running.end()
-    offsets = handle.offsets()[0]
-    assert sorted(offsets) == [0, 1, 1, 2, 3, 4]
-    assert lab.committed() == {0: 5}
 
 
 def test_a_handler_that_stands_still_is_named_with_its_stack(
@@ -309,3 +224,346 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
         "its event",
     )
     (recording.folder / "go").touch()
+
+
+# What the rest of the promises needs a broker for: the simulated world has the details.
+
+
+SMALL: dict[str, Any] = {"max_poll_records": 10}
+
+
+class Gate:
+    """A handler that stands until it is let go."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.began: list[tuple[int, int]] = []
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        self.began.append((record.partition, record.offset))
+        assert self.opened.wait(30)
+
+
+@pytest.mark.contract("W1", "W9")
+def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
+    """W1, W9: with stuck handlers it stops at the limit, by a hold of its own."""
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
+    gate = Gate()
+    consumer = lab.consumer(**SMALL)
+    running = lab.run(gate, consumer, limits=Limits(records=40), concurrency=2)
+    wait_for(lambda: BACKPRESSURE in running.worker.stats().paused, "a hold")
+    consumer.pause(lab.topic, owner="ops", reason="a test")
+    stats = running.worker.stats()
+    assert stats.queued + stats.running <= 40
+    owners = {hold.owner for hold in consumer.holds()}
+    assert {"ops", BACKPRESSURE} <= owners
+    lines = [line for tp in consumer.assignment() for line in consumer.explain(tp)]
+    assert any(BACKPRESSURE in line for line in lines)
+    gate.opened.set()
+    wait_for(lambda: not running.worker.stats().running, "what had begun to end")
+    assert running.worker.stats().queued  # W10: it waits for ops
+    assert "ops" in {hold.owner for hold in consumer.holds()}
+    assert running.worker.stats().done < 400
+    consumer.resume(lab.topic, owner="ops")
+    running.wait_done(400)
+    wait_for(lambda: not running.worker.stats().paused, "its hold to be lifted")
+    assert not consumer.holds()
+    assert running.worker.stats().leaked == 0
+
+
+def test_a_pump_feeds_a_loop_of_ones_own(lab: Lab) -> None:
+    """Batches out, completions in from any thread; the rest is the same."""
+    lab.new_topic(partitions=2)
+    count = lab.produce({0: ["v"] * 50, 1: ["v"] * 50})
+    consumer = lab.consumer(**SMALL)
+    seen: list[int] = []
+
+    def work(batch: Any) -> None:  # noqa: ANN401
+        for index, record in enumerate(batch.records):
+            seen.append(record.offset)
+            batch.done(index)
+        batch.done()  # again: nothing changes
+
+    with Pump(consumer, limits=Limits(records=20)) as pump:
+        for batch in pump:
+            assert pump.held_records <= 20
+            thread = threading.Thread(target=work, args=(batch,))
+            thread.start()
+            thread.join()
+            if len(seen) >= count:
+                pump.stop()
+    with pytest.raises(WorkerStateError):
+        pump.turn()
+    assert sorted([*range(50)] * 2) == sorted(seen)
+    assert lab.committed() == {0: 50, 1: 50}
+    assert not consumer.holds()
+    assert consumer.committed(TopicPartition(lab.topic, 0)) == 50  # it is still open
+
+
+ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+
+
+TIGHT = Limits(records=20, low=0.5)
+
+
+TIGHT_POLL: dict[str, Any] = {"max_poll_records": 10}
+
+
+@pytest.fixture(params=list(ASSIGNORS))
+def assignor(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Configure each protocol in turn."""
+    return {"partition_assignment_strategy": [ASSIGNORS[request.param]]}
+
+
+class Seen:
+    """What handlers did, by record, whichever worker it was."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self.times: dict[tuple[int, int], int] = {}
+
+    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401
+        context.revoked.wait(self.seconds)
+        at = (record.partition, record.offset)
+        with self._lock:
+            self.times[at] = self.times.get(at, 0) + 1
+
+    def repeated(self) -> int:
+        """Count what was done more than once."""
+        return sum(count - 1 for count in self.times.values())
+
+
+def every(partitions: int, count: int) -> set[tuple[int, int]]:
+    """Name all records of a topic."""
+    return set(itertools.product(range(partitions), range(count)))
+
+
+def start(lab: Lab, handle: Any, assignor: Any, **settings: Any) -> Running:  # noqa: ANN401
+    """Run one member with tight limits."""
+    config = {**TIGHT_POLL, **assignor, **settings.pop("config", {})}
+    heard: list[Any] = []
+    consumer = lab.consumer(hooks=(heard.append,), **config)
+    settings = {"limits": TIGHT, "concurrency": 4, **settings}
+    running = lab.run(handle, consumer, **settings)
+    running.heard = heard  # type: ignore[attr-defined]  # for the test's own eyes
+    return running
+
+
+def joins(running: Running) -> int:
+    """Count completed rebalances of a member."""
+    heard = running.heard  # type: ignore[attr-defined]  # see above
+    return sum(isinstance(one, events.RebalanceCompleted) for one in heard)
+
+
+def test_rebalances_while_throttled(
+    lab: Lab, assignor: dict[str, Any], pytestconfig: pytest.Config
+) -> None:
+    """Members come and go while one is full: 0 leaked, 0 lost, 0 stuck."""
+    lab.new_topic(partitions=4)
+    rounds = pytestconfig.getoption("--worker-rounds")
+    count = 60
+    lab.produce({number: ["v"] * count for number in range(4)})
+    seen = Seen(0.03)
+    first = start(lab, seen, assignor)
+    wait_for(lambda: first.worker.stats().paused, "the first to be throttled")
+    for _ in range(rounds):
+        before = joins(first)
+        other = start(lab, seen, assignor)
+        wait_for(lambda before=before: joins(first) > before, "a join")
+        lab.produce({number: ["v"] * 10 for number in range(4)})
+        count += 10
+        other.wait_done(1)
+        after = joins(first)
+        other.end()
+        wait_for(lambda after=after: joins(first) > after, "another join")
+    wait_for(lambda: every(4, count) <= seen.times.keys(), "every record")
+    report = first.end()
+    assert first.worker.stats().leaked == 0
+    assert report.committed
+    assert dict.fromkeys(range(4), count) == lab.committed()
+    assert seen.repeated() <= 4 * 2 * rounds  # concurrency per revoke
+
+
+@pytest.mark.contract("W2")
+def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
+    """W2: ten times as slow, the member keeps its generation and the loop polls on."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    begun, never = threading.Event(), threading.Event()
+
+    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+        begun.set()
+        assert never.wait(60)
+
+    config = {"max_poll_interval_ms": 1_500, "session_timeout_ms": 6000}
+    running = start(lab, handle, {}, config=config, drain=Drain(revoke=0.2))
+    assert begun.wait(LIMIT)
+    before = joins(running)
+    engine, since = running.worker._engine, time.monotonic()
+    wait_for(lambda: engine.polled_at > since + 15, "the loop to poll on", 60)
+    assert joins(running) == before
+    never.set()
+    running.wait_done(1)
+    assert joins(running) == before
+    assert running.worker.stats().poll_gap < 1.5
+    running.end()
+    assert lab.committed() == {0: 1}
+
+
+@contextmanager
+def member(lab: Lab, folder: Path) -> Iterator[Process]:
+    """Run a member in a process of its own, which has done something."""
+    told = {
+        "topic": lab.topic,
+        "group": lab.group,
+        "folder": str(folder),
+        "config": {**lab.broker.client_config, **lab.broker.group_config, **TIGHT_POLL},
+    }
+    with Process(module("tests.broker.worker.member", json.dumps(told))) as process:
+        assert process.take(60) == "ready"
+        yield process
+
+
+def finish_here(lab: Lab, folder: Path, count: int, ends: Callable[[], object]) -> None:
+    """Take over what a member left, and check that nothing is missing."""
+    running = lab.run(Recording(folder), concurrency=4)
+    ends()
+    wait_for(
+        lambda: (
+            {
+                (p, o)
+                for p, offsets in Recording(folder).offsets().items()
+                for o in offsets
+            }
+            >= every(2, count)
+        ),
+        "every record",
+    )
+    wait_for(lambda: not running.worker.stats().queued, "the queue to be empty")
+    running.end()
+    assert dict.fromkeys(range(2), count) == lab.committed()
+
+
+def test_a_killed_member_loses_nothing(lab: Lab, tmp_path: Path) -> None:
+    """W4, W5: kill -9 in the middle of the work; the next member does the rest."""
+    lab.new_topic(partitions=2)
+    lab.produce({0: ["sleep=0.02"] * 60, 1: ["sleep=0.02"] * 60})
+    with member(lab, tmp_path) as process:
+        finish_here(lab, tmp_path, 60, process.kill)
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -> None:
+    """No handler begins after ``pause()`` has returned, whoever called it from where."""
+    lab.new_topic(partitions=2)
+    values = ["sleep=0.002"] * 50 + ["until=paused"] * 250
+    count = lab.produce({0: values, 1: values})
+    handle = AsyncRecording(recording.folder) if executor == "asyncio" else recording
+    consumer = lab.consumer()
+    running = lab.run(handle, consumer, executor=executor, order="unordered")
+    running.wait_done(50)
+    consumer.pause_all(owner="somebody")
+    at = time.monotonic()
+    (recording.folder / "paused").touch()
+    wait_for(lambda: not running.worker.stats().running, "all to be over")
+    assert running.worker.stats().queued
+    done = running.worker.stats().done
+    begun = [one.began for one in recording.traces() if one.began > at]
+    assert len(begun) <= 1  # one that had been begun when pause() took effect
+    wait_for(lambda: time.monotonic() > at + 1.0, "a second to pass")
+    assert running.worker.stats().done == done
+    consumer.resume_all(owner="somebody")
+    running.wait_done(count)
+
+
+async def until(
+    condition: Callable[[], object],
+) -> None:
+    """Return once the condition holds; the loop goes on meanwhile."""
+    for _ in looks(condition, "what a coroutine waits for"):
+        await asyncio.sleep(0.01)
+
+
+def made(lab: Lab, handle: Callable[..., Any], **settings: Any) -> Worker:  # noqa: ANN401
+    """Make a worker that the lab stops in the end."""
+    settings = {"executor": "asyncio", **settings}
+    return Worker(lab.consumer(), handle, **settings)
+
+
+def test_a_signal_drains_it(lab: Lab) -> None:
+    """As in ``run()``, and the handlers from before are put back."""
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["v"] * 3})
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def handle(_record: Any, _context: Any) -> None: ...  # noqa: ANN401
+
+    async def main() -> None:
+        worker = made(lab, handle)
+        serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
+        await until(lambda: worker.stats().done == count)
+        os.kill(os.getpid(), signal.SIGTERM)
+        report = await serving
+        assert (report.done, report.committed) == (count, True)
+
+    asyncio.run(main())
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert lab.committed() == {0: 3}
+
+
+def test_a_signal_handler_stops_it(lab: Lab) -> None:
+    """W8: in the middle of waiting for a batch too."""
+    lab.new_topic(partitions=1)
+    pump = Pump(lab.consumer())
+    before = signal.signal(signal.SIGUSR1, lambda *_: pump.stop())
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1))
+    try:
+        timer.start()
+        with pump:
+            assert list(pump) == []
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
+
+
+def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab: Lab) -> None:
+    """Nothing has begun, the handlers are those from before, and it can still run."""
+    lab.new_topic(partitions=1)
+    worker = Worker(lab.consumer(), Gate())
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises((OSError, ValueError)):
+        worker.run(signals=(signal.SIGTERM, signal.SIGKILL))
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert worker.stats().state == "new"
+    worker.stop(drain=False)
+    assert worker.run().done == 0
+
+
+@pytest.mark.contract("W11")
+def test_a_handler_pauses_its_topic(lab: Lab, recording: Recording, run: Run) -> None:
+    """W11: wherever it runs, for its time; its record comes first then, as if it were new."""
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["pause=0.5", *[""] * 10]})
+    running = run()
+    running.wait_done(count)
+    running.end()
+    first, second, *others = recording.traces()
+    assert (first.offset, second.offset, second.attempt) == (0, 0, 1)
+    assert second.began - first.ended >= 0.5
+    assert [one.offset for one in others] == [*range(1, 11)]
+
+
+@pytest.mark.contract("W12")
+def test_an_idle_ownership_is_committed(lab: Lab) -> None:
+    """W12: before any record has come, so that even a kill passes nothing over."""
+    lab.new_topic(partitions=3)
+    lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
+    running = lab.run(Gate(), lab.consumer(auto_offset_reset="latest"))
+    wait_for(lambda: None not in lab.committed().values(), "a floor")
+    assert lab.committed() == {0: 4, 1: 2, 2: 0}
+    running.end()

@@ -5,7 +5,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,13 +67,11 @@ from safeconsumer import (
     WorkerSettingError,
 )
 from safeconsumer.events.trace_ids import add_trace_ids
-from safeconsumer.worker import tracing
-from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import tracer_of
 from tests.broker.worker.test_contract import read_all
 from tests.harness.waiting import wait_for
-from tests.harness.worker.lab import Lab
+from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -150,6 +147,30 @@ def nothing(_record: object, _context: object) -> None:
 async def nothing_async(_record: object, _context: object) -> None:
     """Handle it."""
     await asyncio.sleep(0)
+
+
+def handled(
+    lab: Lab,
+    spans: Spans,
+    handle: Any,  # noqa: ANN401 - a worker's own
+    *values: str,
+    **settings: Any,  # noqa: ANN401 - a worker's own
+) -> Running:
+    """Send these values, and run a worker until it has done them all, or has ended."""
+    lab.new_topic(partitions=1)
+    send(lab, *values, **settings.pop("headers", {"traceparent": SENT}))
+    usual = {"trace": spans.tracing(), "retry": ONCE, "on_exhausted": "skip"}
+    consumer = lab.consumer(value_deserializer=settings.pop("deserialize", None))
+    running = lab.run(handle, consumer, **{**usual, **settings})
+    worker = running.worker
+
+    def is_over() -> bool:
+        return worker.stats().done == len(values) or worker.stats().state == "closed"
+
+    wait_for(is_over, "all to be done")
+    worker.stop()
+    running.wait_end()
+    return running
 
 
 _asked: set[tuple[str, int]] = set()
@@ -265,67 +286,32 @@ def test_the_server_is_named_if_there_is_one(
     assert (address, attributes.get(server_attributes.SERVER_PORT)) == expected
 
 
-def test_the_record_is_the_parent_by_option(lab: Lab, spans: Spans) -> None:
-    """Then the attempt is part of the sender's trace, with its state."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, tracestate="vendor=1")
-    running = lab.run(nothing, trace=spans.tracing(parent=True))
-    running.wait_done(1)
-    running.end()
-    span = spans.one
-    assert span.parent is not None
-    assert (span.context.trace_id, span.parent.span_id) == (TRACE_ID, SPAN_ID)
-    assert span.context.trace_state == {"vendor": "1"}
-    assert not span.links
-
-
+@pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_parent_that_is_not_sampled(lab: Lab, parent: bool) -> None:  # noqa: FBT001
-    """
-    As its parent it has nothing recorded; a link does not decide.
-
-    The handler's context says in both cases what is so.
-    """
-    spans = Spans()
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=NOT_SAMPLED)
+def test_the_record_is_the_parent_by_option(
+    lab: Lab,
+    spans: Spans,
+    sent: str,
+    parent: bool,  # noqa: FBT001
+) -> None:
+    """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
     seen: list[trace.SpanContext] = []
-    running = lab.run(
-        lambda _record, _context: seen.append(
-            trace.get_current_span().get_span_context()
-        ),
+    handled(
+        lab,
+        spans,
+        lambda *_: seen.append(trace.get_current_span().get_span_context()),
+        "one",
         trace=spans.tracing(parent=parent),
+        headers={"traceparent": sent, "tracestate": "vendor=1"},
     )
-    running.wait_done(1)
-    running.end()
-    assert len(spans.all) == (0 if parent else 1)
     (here,) = seen
     assert (here.trace_id == TRACE_ID) is parent
-    assert here.trace_flags.sampled is not parent
-
-
-def test_a_sampler_may_drop_all(lab: Lab) -> None:
-    """
-    Nothing is recorded, and records, failures and letters are as ever.
-
-    A letter keeps its sender's context, of which somebody may have a trace.
-    """
-    spans = Spans(ParentBased(ALWAYS_OFF))
-    lab.new_topic(partitions=1)
-    dead = lab.other_topic()
-    send(lab, "one", "bad", traceparent=SENT, tracestate="vendor=1")
-    running = lab.run(
-        obey,
-        trace=spans.tracing(),
-        retry=ONCE,
-        dead_letter=DeadLetter(lab.producer, dead, max_ratio=None),
-    )
-    running.wait_done(2)
-    running.end()
-    assert spans.all == ()
-    (letter,) = read_all(lab, dead, 1)
-    assert contexts_of(letter) == [SENT]
-    assert contexts_of(letter, "tracestate") == ["vendor=1"]
+    assert here.trace_flags.sampled is (sent == SENT or not parent)
+    assert len(spans.all) == here.trace_flags.sampled
+    for span in spans.all:
+        assert bool(span.parent) is parent
+        assert bool(span.links) is not parent
+        assert (span.context.trace_state == {"vendor": "1"}) is parent
 
 
 @pytest.mark.parametrize(
@@ -341,29 +327,20 @@ def test_a_sampler_may_drop_all(lab: Lab) -> None:
     ],
 )
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_damaged_context_is_none(
-    lab: Lab,
-    spans: Spans,
-    damaged: bytes,
-    parent: bool,  # noqa: FBT001
-) -> None:
-    """The record is handled, in a trace of its own without a link."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=damaged, tracestate=b"\xff=,=", baggage=b"\xff%;=,=")
-    running = lab.run(nothing, trace=spans.tracing(parent=parent))
-    running.wait_done(1)
-    running.end()
+def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -> None:  # noqa: FBT001
+    """The record is handled, in a trace of its own without a link; a tombstone is named."""
+    headers = {
+        "traceparent": damaged,
+        "tracestate": b"\xff=,=",
+        "baggage": b"\xff%;=,=",
+    }
+    record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
+    tracer = tracer_of(spans.tracing(parent=parent), CONFIG, is_batch=False)
+    begun = tracer.begin(record, TopicPartition("t", 0), 1)
+    assert begun is not None
+    tracer.end(begun)
     assert spans.one.parent is None
     assert not spans.one.links
-
-
-def test_a_tombstone_is_named(lab: Lab, spans: Spans) -> None:
-    """A record without a value."""
-    lab.new_topic(partitions=1)
-    send(lab, None)
-    running = lab.run(nothing, trace=spans.tracing())
-    running.wait_done(1)
-    running.end()
     attributes = spans.one.attributes or {}
     assert attributes[names.MESSAGING_KAFKA_MESSAGE_TOMBSTONE] is True
 
@@ -377,18 +354,8 @@ def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # 
 
     One that asks for later is no error, and says what it asked for.
     """
-    lab.new_topic(partitions=1)
-    send(lab, "bad", "later", traceparent=SENT)
-    running = lab.run(
-        handler_for(place),
-        executor=place,
-        concurrency=1,
-        trace=spans.tracing(),
-        retry=TWICE,
-        on_exhausted="skip",
-    )
-    running.wait_done(2)
-    running.end()
+    how = {"executor": place, "concurrency": 1, "retry": TWICE}
+    handled(lab, spans, handler_for(place), "bad", "later", **how)
     said = [dict(span.attributes or {}) for span in spans.all]
     assert [one["messaging.kafka.offset"] for one in said] == [0, 0, 1, 1]
     assert [one["safeconsumer.attempt"] for one in said] == [1, 2, 1, 1]
@@ -407,110 +374,6 @@ def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # 
     assert len({span.context.trace_id for span in spans.all}) == 4
 
 
-@pytest.mark.parametrize(
-    ("error", "asked"),
-    [(Pause(0.05), "Pause"), (StopWorker(), "StopWorker"), (Reject("no"), None)],
-)
-def test_what_a_handler_asks_for(
-    lab: Lab, spans: Spans, error: Exception, asked: str | None
-) -> None:
-    """A pause and a stop are no errors; a rejection is one."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-
-    def handle(_record: object, _context: object) -> None:
-        if not spans.all:
-            raise error
-
-    running = lab.run(handle, trace=spans.tracing(), on_exhausted="skip")
-    wait_for(lambda: spans.all, "a span")
-    running.end()
-    span = spans.all[0]
-    attributes = span.attributes or {}
-    assert attributes.get("safeconsumer.asked") == asked
-    is_error = span.status.status_code is StatusCode.ERROR
-    assert is_error is (asked is None)
-
-
-@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
-def test_what_cannot_be_deserialized_has_its_span(lab: Lab, spans: Spans) -> None:
-    """Reading the record is part of the attempt."""
-    lab.new_topic(partitions=1)
-    send(lab, "no number", traceparent=SENT)
-    running = lab.run(
-        nothing,
-        lab.consumer(value_deserializer=int),
-        trace=spans.tracing(),
-        on_exhausted="skip",
-    )
-    running.wait_done(1)
-    running.end()
-    attributes = spans.one.attributes or {}
-    assert str(attributes["error.type"]).endswith(".DeserializationError")
-    assert len(spans.one.links) == 1
-
-
-def test_what_a_handler_returns_and_nobody_awaits_is_an_error(
-    lab: Lab, spans: Spans
-) -> None:
-    """As for the record, for the span."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-
-    def handle(record: object, context: object) -> object:
-        return nothing_async(record, context)
-
-    running = lab.run(handle, trace=spans.tracing())
-    running.wait_end()
-    attributes = spans.one.attributes or {}
-    assert str(attributes["error.type"]).endswith(".HandlersFailError")
-
-
-def sleeps(_record: object, _context: object) -> None:
-    """Take longer than anybody waits."""
-    threading.Event().wait(30)
-
-
-async def sleeps_async(_record: object, _context: object) -> None:
-    """Take longer than anybody waits."""
-    await asyncio.sleep(30)
-
-
-@pytest.mark.parametrize("executor", ["asyncio", "process"])
-def test_one_that_takes_too_long(lab: Lab, spans: Spans, executor: Any) -> None:  # noqa: ANN401
-    """Its span says so, also if its process was killed."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    running = lab.run(
-        sleeps_async if executor == "asyncio" else sleeps,
-        executor=executor,
-        handler_timeout=0.2,
-        trace=spans.tracing(),
-        retry=ONCE,
-        on_exhausted="skip",
-    )
-    running.wait_done(1)
-    running.end()
-    attributes = spans.one.attributes or {}
-    assert str(attributes["error.type"]).endswith(".HandlerTimeoutError")
-
-
-def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
-    """Its span ends with what it was ended by."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    running = lab.run(
-        sleeps_async,
-        executor="asyncio",
-        trace=spans.tracing(),
-        drain=Drain(shutdown=0.1),
-    )
-    wait_for(running.worker.running, "a handler that runs")
-    running.end()
-    attributes = spans.one.attributes or {}
-    assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
-
-
 class Odd(Exception):  # noqa: N818 - a test's
     """One whose text ends the process."""
 
@@ -525,40 +388,36 @@ class Huge(Exception):  # noqa: N818 - a test's
         return 1_000_000 * "x"
 
 
-def test_an_error_without_a_text_is_its_records_alone(lab: Lab, spans: Spans) -> None:
-    """Asking it for one changes nothing."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", "good")
+class Raising:
+    """
+    A handler.
 
-    def handle(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-        if record.value == b"bad":
-            raise Odd
+    Args:
+        error: with which its first call fails.
+    """
 
-    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
-    running.wait_done(2)
-    running.end()
-    bad, good = spans.all
-    assert bad.status.description == "<Odd that cannot be shown>"
-    assert good.status.status_code is StatusCode.UNSET
+    def __init__(self, error: BaseException) -> None:
+        self._errors = [error]
+
+    def __call__(self, _record: object, _context: object) -> None:
+        """Fail, or not."""
+        if self._errors:
+            raise self._errors.pop()
 
 
-def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
-    """As everywhere: it waits in an exporter's queue, once for each attempt."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad")
+def returns_a_coroutine(record: object, context: object) -> object:
+    """Return what nobody awaits."""
+    return nothing_async(record, context)
 
-    def handle(_record: object, _context: object) -> None:
-        raise Huge
 
-    running = lab.run(handle, trace=spans.tracing(), retry=ONCE, on_exhausted="skip")
-    running.wait_done(1)
-    running.end()
-    (event,) = spans.one.events
-    said = event.attributes or {}
-    assert len(str(said["exception.message"])) == MESSAGE_BYTES
-    assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
-    assert "in handle" in str(said["exception.stacktrace"])
-    assert str(said["exception.type"]).endswith(".Huge")
+async def sleeps(_record: object, _context: object) -> None:
+    """Take longer than anybody waits."""
+    await asyncio.sleep(30)
+
+
+def blocks(_record: object, _context: object) -> None:
+    """Take longer than anybody waits."""
+    threading.Event().wait(30)
 
 
 async def awaits_cancelled(_record: object, _context: object) -> None:
@@ -568,21 +427,84 @@ async def awaits_cancelled(_record: object, _context: object) -> None:
     await task
 
 
-def test_one_that_somebody_cancels_fails_as_its_record(lab: Lab, spans: Spans) -> None:
-    """With the class that the worker's events and letters name."""
+def dies(_record: object, _context: object) -> None:
+    """End this process."""
+    os._exit(3)
+
+
+class DeadNode(Executor):
+    """One whose node has died: its own error is in the future."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
+        """Fail."""
+        future: Future[Any] = Future()
+        future.set_exception(ConnectionError("node 7 died"))
+        return future
+
+
+LIMITED = {"handler_timeout": 0.2}
+
+
+@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("handle", "settings", "said"),
+    [
+        (Raising(Pause(0.05)), {}, "Pause"),
+        (Raising(StopWorker()), {}, "StopWorker"),
+        (Raising(Reject("no")), {}, ".Reject"),
+        (Raising(Odd()), {}, ".Odd"),
+        (returns_a_coroutine, {}, ".HandlersFailError"),
+        (sleeps, {"executor": "asyncio", **LIMITED}, ".HandlerTimeoutError"),
+        (blocks, {"executor": "process", **LIMITED}, ".HandlerTimeoutError"),
+        (awaits_cancelled, {"executor": "asyncio"}, ".HandlerCancelledError"),
+        (nothing, {"deserialize": int}, ".DeserializationError"),
+        (nothing, {"executor": DeadNode()}, "ConnectionError"),
+        (dies, {"executor": "a pool"}, ".HandlersFailError"),
+    ],
+)
+def test_a_span_says_what_became_of_its_attempt(
+    lab: Lab,
+    spans: Spans,
+    handle: Any,  # noqa: ANN401 - of any kind
+    settings: dict[str, Any],
+    said: str,
+) -> None:
+    """What a handler asks for is no error; all else is one, with its record's class."""
+    settings = {"concurrency": 1, **settings}
+    with ProcessPoolExecutor(1) as pool:
+        if settings.get("executor") == "a pool":
+            settings["executor"] = pool
+        handled(lab, spans, handle, "one", **settings)
+    span = spans.all[0]
+    attributes = span.attributes or {}
+    is_error = span.status.status_code is StatusCode.ERROR
+    assert str(attributes.get("error.type", "")).endswith(said if is_error else "")
+    assert attributes.get("safeconsumer.asked") == (None if is_error else said)
+    assert is_error is not (said in ("Pause", "StopWorker"))
+    assert len(span.links) == 1
+
+
+def test_one_that_the_end_cancels(lab: Lab, spans: Spans) -> None:
+    """Its span ends with what it was ended by."""
     lab.new_topic(partitions=1)
     send(lab, "one")
     running = lab.run(
-        awaits_cancelled,
-        executor="asyncio",
-        trace=spans.tracing(),
-        retry=ONCE,
-        on_exhausted="skip",
+        sleeps, executor="asyncio", trace=spans.tracing(), drain=Drain(shutdown=0.1)
     )
-    running.wait_done(1)
+    wait_for(running.worker.running, "a handler that runs")
     running.end()
     attributes = spans.one.attributes or {}
-    assert str(attributes["error.type"]).endswith(".HandlerCancelledError")
+    assert attributes["error.type"] == "asyncio.exceptions.CancelledError"
+
+
+def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
+    """As everywhere: it waits in an exporter's queue, once for each attempt."""
+    handled(lab, spans, Raising(Huge()), "bad")
+    (event,) = spans.one.events
+    said = event.attributes or {}
+    assert len(str(said["exception.message"])) == MESSAGE_BYTES
+    assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+    assert "in __call__" in str(said["exception.stacktrace"])
 
 
 @pytest.mark.parametrize(
@@ -604,21 +526,9 @@ def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fi
     kind: str | None,
 ) -> None:
     """If all that it names do, and it names what there is."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", "two")
-    handle = FailsOnce(errors)
-    running = lab.run(
-        handle,
-        batch=2,
-        batch_within=10.0,
-        executor=executor,
-        concurrency=1,
-        trace=spans.tracing(),
-        retry=TWICE,
-        on_exhausted="skip",
-    )
-    running.wait_done(2)
-    running.end()
+    how: dict[str, Any] = {"batch": 2, "batch_within": 10.0, "concurrency": 1}
+    handle = Raising(BatchFailure(errors))
+    handled(lab, spans, handle, "one", "two", retry=TWICE, executor=executor, **how)
     first = spans.all[0]
     attributes = first.attributes or {}
     assert attributes.get("safeconsumer.asked") == asked
@@ -626,24 +536,6 @@ def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fi
     assert is_error is (asked is None)
     assert str(attributes.get("error.type", "")).endswith(kind or "")
     assert is_error is ("error.type" in attributes)
-
-
-class FailsOnce:
-    """
-    A handler of batches.
-
-    Args:
-        errors: with which the first of its calls in a process fails.
-    """
-
-    def __init__(self, errors: dict[int, Exception]) -> None:
-        self._errors: dict[int, Exception] | None = errors
-
-    def __call__(self, _records: object, _context: object) -> None:
-        """Fail, or not."""
-        errors, self._errors = self._errors, None
-        if errors is not None:
-            raise BatchFailure(errors)
 
 
 def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
@@ -672,55 +564,6 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
         {names.MESSAGING_KAFKA_OFFSET: 2},
     ]
     assert [link.context.trace_flags.sampled for link in span.links] == [True, False]
-
-
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_a_batch_that_failed_comes_one_by_one(
-    lab: Lab,
-    spans: Spans,
-    executor: Any,  # noqa: ANN401 - a name
-) -> None:
-    """A span for the batch, and one for each that comes by itself, until it has failed."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", "bad")
-    running = lab.run(
-        refuse_bad,
-        batch=2,
-        batch_within=10.0,
-        executor=executor,
-        trace=spans.tracing(),
-        retry=ONCE,
-        on_exhausted="skip",
-    )
-    running.wait_done(2)
-    running.end()
-    said = [dict(span.attributes or {}) for span in spans.all]
-    assert [one["messaging.batch.message_count"] for one in said] == [2, 1, 1]
-    assert [one.get("error.type") for one in said] == ["ValueError", None, "ValueError"]
-
-
-def refuse_bad(records: list[Any], _context: object) -> None:
-    """Fail as a whole if one is bad."""
-    if any(record.value == b"bad" for record in records):
-        message = "planted"
-        raise ValueError(message)
-
-
-def test_what_is_kept_of_partitions_is_bounded(
-    spans: Spans, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A subscription by pattern sees topics that come and go."""
-    monkeypatch.setattr(tracing, "_MOST_PLACES", 3)
-    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
-    for number in [*range(10), 0, 9]:
-        begun = tracer.begin(RECORD, TopicPartition(f"t{number}", number), 1)
-        assert begun is not None
-        tracer.end(begun)
-        assert len(tracer._places) <= 3
-        attributes = spans.all[-1].attributes or {}
-        assert attributes[names.MESSAGING_DESTINATION_NAME] == f"t{number}"
-        assert attributes[names.MESSAGING_DESTINATION_PARTITION_ID] == str(number)
-    assert len(spans.all) == 12
 
 
 # ------------------------------------------------------------ what did not start
@@ -764,60 +607,6 @@ def test_what_a_hold_puts_back_has_no_span(
     assert begun == Counter(range(20))
 
 
-class Slow(Executor):
-    """Packs its calls when it runs them, as a pool of processes does, and that when told."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Future[Any], tuple[Any, ...], dict[str, Any]]] = []
-
-    @property
-    def waiting(self) -> int:
-        """How many calls wait."""
-        return sum(not future.cancelled() for future, _, _ in self._waiting)
-
-    def submit(self, *call: Any, **settings: Any) -> Any:  # noqa: ANN401 - a future
-        """Have it wait."""
-        future: Future[Any] = Future()
-        self._waiting.append((future, call, settings))
-        return future
-
-    def work(self) -> None:
-        """Run all that waits."""
-        for future, call, settings in self._waiting:
-            if future.set_running_or_notify_cancel():
-                there = pickle.loads(pickle.dumps((call, settings)))  # noqa: S301 - ours
-                (function, *rest), settings_there = there
-                future.set_result(function(*rest, **settings_there))
-
-
-def test_what_a_hold_takes_out_of_a_pool_has_not_begun(lab: Lab, spans: Spans) -> None:
-    """A processor that looks at what begins hears of the attempt, and of its end."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    begun: list[object] = []
-
-    class Noting(SpanProcessor):
-        def on_start(self, span: object, **_: object) -> None:  # type: ignore[override]  # by name
-            begun.append(span)
-
-    spans.provider.add_span_processor(Noting())
-    pool, consumer = Slow(), lab.consumer()
-    running = lab.run(
-        nothing, consumer, executor=pool, concurrency=1, trace=spans.tracing()
-    )
-    wait_for(lambda: pool.waiting, "a call")
-    consumer.pause(lab.topic)
-    wait_for(lambda: not pool.waiting, "it to be taken back")
-    assert not begun
-    consumer.resume(lab.topic)
-    wait_for(lambda: pool.waiting, "another call")
-    assert not begun
-    pool.work()
-    running.wait_done(1)
-    running.end()
-    assert len(begun) == len(spans.all) == 1
-
-
 @pytest.mark.any_broker
 def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
     """Two members, and as many spans as calls of handlers."""
@@ -850,26 +639,6 @@ def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
         )
         for span in spans.all
     )
-
-
-def test_a_stop_in_the_middle(lab: Lab, spans: Spans) -> None:
-    """What runs is waited for, and its span ends; what waits has none."""
-    lab.new_topic(partitions=1)
-    send(lab, *20 * ["x"])
-    begun, gate = threading.Event(), threading.Event()
-
-    def handle(_record: object, _context: object) -> None:
-        begun.set()
-        assert gate.wait(30)
-
-    running = lab.run(handle, trace=spans.tracing())
-    assert begun.wait(30)
-    running.worker.stop()
-    assert spans.all == ()
-    gate.set()
-    running.wait_end()
-    assert running.report is not None
-    assert len(spans.all) == running.report.done >= 1
 
 
 # ------------------------------------------------------------ the context
@@ -970,17 +739,13 @@ def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
 
 def test_lines_of_a_handler_name_the_span(lab: Lab, spans: Spans) -> None:
     """By the processor for structlog; what a line has stays."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
     lines: list[Any] = []
 
     def handle(_record: object, _context: object) -> None:
         lines.append(add_trace_ids(None, "info", {"event": "x"}))
         lines.append(add_trace_ids(None, "info", {"trace_id": "mine"}))
 
-    running = lab.run(handle, trace=spans.tracing())
-    running.wait_done(1)
-    running.end()
+    handled(lab, spans, handle, "one")
     here = spans.one.context
     span_id = f"{here.span_id:016x}"
     assert lines == [
@@ -1024,42 +789,56 @@ def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -
     """Once, instead of its record's own context, whose state goes with it."""
     lab.new_topic(partitions=1)
     send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b", own="x")
-    letter = dead_letter_of(
-        lab,
-        lab.producer,
-        trace=spans.tracing(),
-        executor=place,
-        handle=handler_for(place),
-    )
-    last = spans.all[-1]
-    assert contexts_of(letter) == [as_header(last)]
+    how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
+    letter = dead_letter_of(lab, lab.producer, **how)
+    assert contexts_of(letter) == [as_header(spans.all[-1])]
     assert contexts_of(letter, "tracestate") == []
     assert contexts_of(letter, "baggage") == ["a=b"]
     assert contexts_of(letter, "own") == ["x"]
 
 
-def test_a_letter_in_its_senders_trace_keeps_its_state(lab: Lab, spans: Spans) -> None:
-    """Where the record is the parent, the state is the attempt's, too."""
+@pytest.mark.parametrize(
+    "how", ["parent", "batch", "not sampled", "no sdk", "untraced"]
+)
+def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
+    """The attempt's or the batch's if it is recorded; otherwise its record's own, whole."""
+    spans = Spans(ParentBased(ALWAYS_OFF) if how == "not sampled" else None)
     lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
-    letter = dead_letter_of(lab, lab.producer, trace=spans.tracing(parent=True))
-    assert contexts_of(letter) == [as_header(spans.all[-1])]
-    assert contexts_of(letter, "tracestate") == ["vendor=1"]
-
-
-def test_a_letter_of_a_batch_carries_the_batch(lab: Lab, spans: Spans) -> None:
-    """A record that a batch names as bad."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, baggage="a=b")
-
-    def handle(_records: object, _context: object) -> None:
-        raise BatchFailure({0: Reject("no")})
-
-    letter = dead_letter_of(
-        lab, lab.producer, trace=spans.tracing(), handle=handle, batch=5
-    )
-    assert contexts_of(letter) == [as_header(spans.one)]
+    send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b")
+    settings: dict[str, Any] = {
+        "parent": {"trace": spans.tracing(parent=True)},
+        "batch": {
+            "trace": spans.tracing(),
+            "batch": 5,
+            "handle": Raising(BatchFailure({0: Reject("no")})),
+        },
+        "not sampled": {"trace": spans.tracing()},
+        "no sdk": {"trace": True},
+        "untraced": {},
+    }[how]
+    with instrumented(spans) if how == "untraced" else nullcontext():
+        letter = dead_letter_of(lab, lab.producer, **settings)
+    is_recorded = how in ("parent", "batch")
+    assert contexts_of(letter) == [as_header(spans.all[-1]) if is_recorded else SENT]
+    assert contexts_of(letter, "tracestate") == (["vendor=1"] if how != "batch" else [])
     assert contexts_of(letter, "baggage") == ["a=b"]
+
+
+def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
+    """As headers, with the span current; the baggage only once: it may be what fails."""
+    seen: list[Any] = []
+
+    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
+        here = trace.get_current_span().get_span_context()
+        seen.append((dict(failure.trace), here.span_id, dict(baggage.get_all())))
+        if not seen[1:]:
+            raise ValueError
+
+    sent = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "tenant=a"}
+    handled(lab, spans, obey, "bad", dead_letter=sink, headers=sent)
+    carried = {"traceparent": as_header(spans.one).encode(), "tracestate": None}
+    span_id = spans.one.context.span_id
+    assert seen == [(carried, span_id, {"tenant": "a"}), (carried, span_id, {})]
 
 
 def test_a_letter_that_an_instrumentor_sends_has_one_context(
@@ -1078,76 +857,7 @@ def test_a_letter_that_an_instrumentor_sends_has_one_context(
     assert contexts_of(letter, "baggage") == ["a=b"]
 
 
-def test_an_untraced_letter_keeps_its_own_context(lab: Lab, spans: Spans) -> None:
-    """Without ``trace``, too, an instrumentor adds no second one."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, baggage="a=b")
-    with instrumented(spans):
-        letter = dead_letter_of(lab, lab.producer)
-    assert [span.name.split()[-1] for span in spans.all] == ["send"]
-    assert contexts_of(letter) == [SENT]
-    assert contexts_of(letter, "baggage") == ["a=b"]
-
-
-def test_a_letter_without_a_context_gets_the_instrumentors(
-    lab: Lab, spans: Spans
-) -> None:
-    """Without ``trace``, and without one in its record."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad")
-    with instrumented(spans):
-        letter = dead_letter_of(lab, lab.producer)
-    assert contexts_of(letter) == [as_header(spans.one)]
-
-
-def test_a_callable_is_given_what_carries_the_trace(lab: Lab, spans: Spans) -> None:
-    """As headers; and the attempt's span is current while it is called."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, tracestate="vendor=1")
-    seen: list[Any] = []
-
-    def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
-        here = trace.get_current_span().get_span_context()
-        seen.append((dict(failure.trace), here.span_id))
-
-    running = lab.run(obey, retry=ONCE, dead_letter=sink, trace=spans.tracing())
-    running.wait_done(1)
-    running.end()
-    header = as_header(spans.one).encode()
-    expected = {"traceparent": header, "tracestate": None}
-    assert seen == [(expected, spans.one.context.span_id)]
-
-
-def test_a_callable_that_failed_is_called_without_the_baggage(
-    lab: Lab, spans: Spans
-) -> None:
-    """It may be what no producer's tracer can write; the span is current as before."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, baggage="tenant=a")
-    seen: list[Any] = []
-
-    def sink(_record: object, _failure: object) -> None:
-        here = trace.get_current_span().get_span_context()
-        seen.append((dict(baggage.get_all()), here.span_id))
-        if not seen[1:]:
-            raise ValueError
-
-    running = lab.run(obey, retry=ONCE, dead_letter=sink, trace=spans.tracing())
-    running.wait_done(1)
-    running.end()
-    here = spans.one.context
-    assert seen == [({"tenant": "a"}, here.span_id), ({}, here.span_id)]
-
-
 # ------------------------------------------------------------ off, and out of order
-
-
-def test_without_an_sdk_records_are_as_they_came(lab: Lab) -> None:
-    """The API alone makes no span: a letter keeps its record's context."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT)
-    letter = dead_letter_of(lab, lab.producer, trace=True)
-    assert contexts_of(letter) == [SENT]
 
 
 def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
@@ -1169,19 +879,6 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
     running.end()
     assert running.worker.hook_failures["trace"] == 3
     assert running.worker.stats().hook_failures == 3
-
-
-class Careless(Sampler):
-    """Its state is no ``TraceState``, which nobody notices before it is written."""
-
-    def should_sample(self, *_: object, **__: object) -> SamplingResult:
-        """Record all."""
-        state: Any = {"vendor": "1"}
-        return SamplingResult(Decision.RECORD_AND_SAMPLE, None, state)
-
-    def get_description(self) -> str:
-        """Say which one it is."""
-        return "careless"
 
 
 class House(TextMapPropagator):
@@ -1246,32 +943,11 @@ def test_baggage_that_cannot_be_written_is_no_records_fault(
 ) -> None:
     """Its handler is called once, in its trace, wherever it runs."""
     propagating(House())
-    lab.new_topic(partitions=1)
-    send(lab, "one", house=HALF_AN_EMOJI)
-    running = lab.run(
-        handler_for(place),
-        executor=place,
-        concurrency=1,
-        trace=spans.tracing(),
-        retry=TWICE,
-    )
-    running.wait_done(1)
-    running.end()
+    how = {"executor": place, "concurrency": 1, "headers": {"house": HALF_AN_EMOJI}}
+    running = handled(lab, spans, handler_for(place), "one", retry=TWICE, **how)
     assert spans.one.status.status_code is StatusCode.UNSET
     is_elsewhere = place == "process" or isinstance(place, ProcessPoolExecutor)
     assert running.worker.hook_failures.get("trace", 0) == int(is_elsewhere)
-
-
-def test_a_state_that_cannot_be_written_is_no_records_fault(lab: Lab) -> None:
-    """What a sampler says, on its way to another process."""
-    spans = Spans(Careless())
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    running = lab.run(nothing, executor="process", trace=spans.tracing(), retry=ONCE)
-    running.wait_done(1)
-    running.end()
-    assert spans.one.status.status_code is StatusCode.UNSET
-    assert running.worker.hook_failures["trace"] == 1
 
 
 def without_the_extra() -> None:
@@ -1284,15 +960,11 @@ def without_the_extra() -> None:
 
 def test_a_pool_without_the_extra_handles_records(lab: Lab, spans: Spans) -> None:
     """Without their span being current there."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", "two")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         1, mp_context=context, initializer=without_the_extra
     ) as pool:
-        running = lab.run(nothing, executor=pool, trace=spans.tracing(), retry=ONCE)
-        running.wait_done(2)
-        running.end()
+        handled(lab, spans, nothing, "one", "two", executor=pool)
     codes = [span.status.status_code for span in spans.all]
     assert codes == 2 * [StatusCode.UNSET]
 
@@ -1445,74 +1117,6 @@ class RefusesAll(DefaultPartitioner):  # type: ignore[misc]  # upstream is untyp
     def partition(self, *_: object) -> int:
         """Refuse."""
         raise ValueError
-
-
-class Cluster(Executor):
-    """One whose node has died: its own error is in the future."""
-
-    def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
-        """Fail."""
-        future: Future[Any] = Future()
-        future.set_exception(ConnectionError("node 7 died"))
-        return future
-
-
-def test_an_attempt_that_its_executor_fails_has_its_span(
-    lab: Lab, spans: Spans
-) -> None:
-    """With the executor's error; the letter names it."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    letter = dead_letter_of(
-        lab,
-        lab.producer,
-        handle=nothing,
-        executor=Cluster(),
-        concurrency=1,
-        trace=spans.tracing(),
-    )
-    kinds = [(span.attributes or {})["error.type"] for span in spans.all]
-    assert kinds == ["ConnectionError", "ConnectionError"]
-    assert contexts_of(letter) == [as_header(spans.all[-1])]
-
-
-def dies(_record: object, _context: object) -> None:
-    """End this process."""
-    os._exit(3)
-
-
-def test_an_attempt_that_breaks_its_executor_has_its_span(
-    lab: Lab, spans: Spans
-) -> None:
-    """The one that one looks for."""
-    lab.new_topic(partitions=1)
-    send(lab, "one")
-    with ProcessPoolExecutor(1) as pool:
-        running = lab.run(dies, executor=pool, trace=spans.tracing())
-        running.wait_end()
-    attributes = spans.one.attributes or {}
-    assert str(attributes["error.type"]).endswith(".HandlersFailError")
-
-
-def test_a_coroutine_that_nobody_awaits_any_more_ends_its_span(
-    spans: Spans,
-) -> None:
-    """Somebody's loop is closed over a handler."""
-    tracer = tracer_of(spans.tracing(), CONFIG, is_batch=False)
-    context = Context(TopicPartition("t", 0), 1, 1, threading.Event(), lambda: None)
-    call = tracer.around(nothing_async)(RECORD, context)
-    call.send(None)
-    call.close()
-    assert (spans.one.attributes or {})["error.type"] == "GeneratorExit"
-
-
-def test_off_means_that_handlers_are_called_as_they_are(lab: Lab) -> None:
-    """Nothing stands between the loop and the handler, so nothing costs anything."""
-    lab.new_topic(partitions=1)
-    worker = Worker(lab.consumer(), nothing)
-    assert worker._runner._handle is nothing  # type: ignore[attr-defined]  # of threads
-    worker.stop()
-    worker.run()
 
 
 def test_off_nothing_of_opentelemetry_is_imported() -> None:

@@ -4,20 +4,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from tempfile import TemporaryFile
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import httpx
+import pytest
 from attrs import evolve, frozen
 
 from safeconsumer.console import serve
 from safeconsumer.console.desk import Desk
-from safeconsumer.console.guard import LOGIN
+from safeconsumer.console.guard import LOGIN, Door
 from safeconsumer.console.serve import Setup
+from safeconsumer.group.follower import Follower
+from safeconsumer.group.operator import Operator
 from tests.harness.brokers.java import tied_to_us
+from tests.harness.console.synthetic import Still
 from tests.harness.group.team import Team
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
@@ -113,6 +117,27 @@ def serving(setup: Setup) -> Iterator[Served]:
         following = closing.enter_context(serve.follower(setup))
         desk = serve.desk_of(setup, following, listener.getsockname()[1])
         yield closing.enter_context(Served(desk, listener))
+
+
+def _nobody() -> Operator:
+    pytest.fail("nobody writes here")
+
+
+@contextmanager
+def served_still(
+    still: Still, *, connect: Callable[[], Any] = _nobody
+) -> Iterator[tuple[Still, Served]]:
+    """Serve a big cluster that is not there."""
+    with serve.listening(0) as listener:
+        desk = Desk(
+            follower=cast("Follower", still),
+            owner="alice",
+            cluster="a big one",
+            door=Door(listener.getsockname()[1], TOKEN),
+            connect=connect,
+        )
+        with Served(desk, listener) as served:
+            yield still, served
 
 
 @frozen

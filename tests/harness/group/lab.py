@@ -45,4 +45,4 @@ class ControlLab(LedgerLab):
         self.ledger.deliver()
 
     def held(self) -> set[tuple[str, str]]:
-        return {(str(hold.scope), hold.owner) for hold in self.ledger.view().state}
+        return {(str(hold.scope), hold.owner) for hold in self.ledger.view().holds}

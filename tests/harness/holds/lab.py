@@ -6,8 +6,10 @@ from typing import TypeVar
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Scope, TopicPartition
+from safeconsumer.holds.hold import APP, Lifetime
+from safeconsumer.holds.ledger import Edition, PauseLedger
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition
 
 E = TypeVar("E", bound=Event)
 
@@ -51,6 +53,11 @@ def is_locked(ledger: PauseLedger) -> bool:
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
+def handed(edition: Edition) -> list[Scope]:
+    """Return all that a call of ``assignment()`` returned, as scopes."""
+    return [Partition(*tp) for tps in edition.values() for tp in sorted(tps)]
+
+
 class LedgerLab:
     """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
 
@@ -63,10 +70,12 @@ class LedgerLab:
             clock=self.clock,
             wall=lambda: 1.0,
         )
+        self._assigned: object = None
+        self._edition: Edition = {}
 
-    def assign(self, *partitions: TopicPartition) -> None:
+    def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
         """Assign outside a poll, and tell it."""
-        self.ledger.assign(partitions)
+        self.ledger.assign(partitions, cause)
         self.ledger.deliver()
 
     def hold(self, *scopes: Scope, owner: str = "app", **more: object) -> None:
@@ -74,6 +83,26 @@ class LedgerLab:
 
     def lift(self, *scopes: Scope, owner: str = "app") -> None:
         self.ledger.remove([(scope, owner) for scope in scopes])
+
+    def pause(
+        self, *scopes: Scope, edition: Edition | None = None, **more: object
+    ) -> None:
+        """Pause plainly; with an edition, by what ``assignment()`` returned then."""
+        named = [] if edition is None else [(one, edition) for one in scopes]
+        self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
+
+    def resume(self, *scopes: Scope) -> None:
+        """Lift holds as the application's ``resume`` does."""
+        keys = [(scope, APP) for scope in scopes]
+        self.ledger.remove(keys, by_application=True)
+
+    def assignment(self) -> Edition:
+        """Return all that ``assignment()`` returns now, by topic."""
+        assigned = self.ledger.view().assigned
+        if self._assigned is not assigned:
+            self._assigned = assigned
+            self._edition = {topic: frozenset(tps) for topic, tps in assigned.items()}
+        return self._edition
 
     def quiet(self) -> set[TopicPartition]:
         return set(self.ledger.quiet())

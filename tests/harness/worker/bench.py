@@ -17,7 +17,7 @@ from safeconsumer.worker.partition import Held
 from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.harness.waiting import wait_for
-from tests.harness.worker.model.client import FakeRecord
+from tests.harness.worker.fake_client import FakeRecord
 
 TP = TopicPartition("orders", 0)
 EXECUTORS = ("thread", "asyncio", "process", "threads of theirs", "processes of theirs")

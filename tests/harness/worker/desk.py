@@ -22,7 +22,7 @@ from safeconsumer.worker.queue import (
     record_key,
 )
 from safeconsumer.worker.results import Schedule
-from tests.harness.worker.model.client import Clock, FakeRecord
+from tests.harness.worker.fake_client import Clock, FakeRecord
 
 TP = TopicPartition("orders", 0)
 

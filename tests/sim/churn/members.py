@@ -13,6 +13,7 @@ from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
+from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import Lifetime, Limits, Retry, SafeConsumer, Worker
@@ -42,12 +43,34 @@ class Told(ConsumerRebalanceListener):
         self.book.lost(lost)
 
 
+class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """
+    Lets another thread do something between fetch and delivery.
+
+    Attributes:
+        todo: what that does, to its end, while the next record is deserialized.
+    """
+
+    def __init__(self) -> None:
+        self.todo: deque[Callable[[], None]] = deque()
+
+    def deserialize(self, topic: str, headers: object, data: bytes) -> bytes:
+        """Return the value as it is."""
+        del topic, headers
+        while self.todo:
+            other = threading.Thread(target=self.todo.popleft(), name="meddler")
+            other.start()
+            other.join()
+        return data
+
+
 class Member:
     """
     A program in a process of its own that consumes topics.
 
     Attributes:
         todo: what it does next in the thread that polls.
+        meddler: what is done in the middle of its next poll that takes records.
         is_over: it is to close its consumer and end.
         is_calm: it is to do nothing more that holds up the others.
         has_ended: by itself, or because it was told to.
@@ -58,6 +81,7 @@ class Member:
     ) -> None:
         self.lab, self.book, self.topics = lab, book, topics
         self.todo: deque[Callable[[], None]] = deque()
+        self.meddler = Meddler()
         self.is_over = self.is_calm = self.has_ended = False
         self.consumer: Any = None
         self.instance = settings.get("group_instance_id")
@@ -65,6 +89,7 @@ class Member:
 
     def _live(self, settings: dict[str, Any]) -> None:
         try:
+            settings["value_deserializer"] = self.meddler
             self.consumer = SafeConsumer(**self.lab.settings(**settings))
             self.subscribe(self.topics)
             self.run()
@@ -123,9 +148,7 @@ class Member:
             if scope == "@all":
                 self.consumer.pause_all(owner=owner, for_=seconds)
             else:
-                self.consumer.pause(
-                    scope, owner=owner, for_=seconds, lifetime=lifetime
-                )
+                self.consumer.pause(scope, owner=owner, for_=seconds, lifetime=lifetime)
         except IllegalStateError as error:
             self.book.say(f"{type(error).__name__}: {scope}")
             return
@@ -156,8 +179,12 @@ class Member:
             self.lab.sleep(min(_STEP, end - self.lab.now))
 
     def calm_down(self) -> None:
-        """Lift all holds but those that end by themselves."""
+        """Lift all holds but those that end by themselves, and place no more."""
         self.is_calm = True
+        self.lift_all()
+
+    def lift_all(self) -> None:
+        """Lift all holds but those that end by themselves."""
         for owner, scope in list(self.book.holds):
             if not owner.startswith("block"):
                 self.resume(owner, scope)

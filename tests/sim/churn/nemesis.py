@@ -11,7 +11,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 
 from safeconsumer import Control
 from safeconsumer.group import topics as control_topics
-from tests.sim.churn.judge import Judge, Unrest
+from tests.sim.churn.judge import Judge, Unrest, short
 from tests.sim.churn.logs import Logs
 from tests.sim.churn.members import Iterating, Member, Working, in_another_thread
 from tests.sim.churn.outsiders import Operator, Transactional
@@ -139,10 +139,13 @@ class Nemesis:
             always |= {self.group_hold: 1.5, self.group_lift: 1.5}
         if not self.churn.are_workers:
             always |= {self.commit: 3, self.seek: 2, self.nap: 2, self.step_aside: 2}
+            always[self.pause_late] = 2
             # kafka-python 3.0.12's eager sticky assignor goes on giving a member what it
             # had of a topic that it has left; the member refuses that, ten times a second.
             if self._assignor is not StickyPartitionAssignor:
                 always[self.subscribe] = 0.7
+            if self.operator is not None:
+                always[self.lag] = 1
         return always
 
     def _bury(self) -> None:
@@ -234,6 +237,26 @@ class Nemesis:
         if not one.is_calm:
             self._within(one, lambda: one.pause(owner, scope, seconds))
 
+    def pause_late(self) -> None:
+        """Place a hold while a poll has taken records and not returned them."""
+        one = self.one()
+        one.todo.append(one.lift_all)  # or there is nothing to take
+        later = self.lab.world.call_later
+        later(15, lambda: one.todo.append(lambda: self._stumble(one)))
+
+    def _stumble(self, one: Member) -> None:
+        """Let a hold of some of it meet a poll that takes records of several partitions."""
+        owner, tps = self.rng.choice(_OWNERS), sorted(one.book.owned)
+        if one.is_calm or not tps:
+            return
+        for tp in tps:
+            self.lab.append(tp, 5)
+        one.nap(1)  # all answers come before the next poll
+        scope = self.rng.choice([*TOPICS, *map(short, tps)])
+        one.meddler.todo.append(lambda: one.is_calm or one.pause(owner, scope, None))
+        later = self.lab.world.call_later
+        later(30, lambda: one.todo.append(lambda: one.resume(owner, scope)))
+
     def resume(self) -> None:
         """Lift a hold."""
         one = self.one()
@@ -323,6 +346,26 @@ class Nemesis:
     def group_lift(self) -> None:
         """Let the operator lift what is held."""
         self.operator.todo.append(self.operator.lift_all)
+
+    def lag(self) -> None:
+        """Let one learn late of a hold, and gain partitions before it has."""
+        one, scope, operator = self.one(), self.rng.choice(("@all", "t")), self.operator
+        name = one.book.name
+        late = self.lab.cluster.fail(
+            "Fetch", delay=20, origin=name, client_id=f"{name}-control"
+        )
+        one.book.say("it reads the control topics late")
+        self._disturb(one, 60, late.end)
+        operator.todo.append(lambda: operator.hold(scope))
+        operator.todo.append(lambda: self._begin_anew(one))
+        self.lab.world.call_later(60, self.group_lift)
+
+    def _begin_anew(self, one: Member) -> None:
+        """Let one give up what it has, and gain it again, with something to read."""
+        topics = one.topics
+        if topics and not one.is_calm:
+            one.todo.append(one.unsubscribe)
+            one.todo.append(lambda: one.subscribe(topics))
 
     # What goes wrong
 

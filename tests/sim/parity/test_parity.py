@@ -12,3 +12,38 @@ def test_a_scenario_in_the_simulated_world(
 ) -> None:
     """It comes to its end, and has seen something."""
     assert simulated_facts(name, client, protocol)
+
+
+# Where ours does otherwise, and what for.
+OTHERWISE = {
+    "P4, P5: all or nothing, and by Kafka's error": (
+        "a_pause_of_what_is_not_assigned",
+    ),
+    "P5: it can be paused already": ("a_pause_before_the_first_poll",),
+    "P6: a pause outlives it": (
+        "a_pause_moves_away_and_back",
+        "a_pause_of_a_member_that_is_told_it_is_unknown",
+        "a_pause_of_a_member_that_was_evicted_for_not_polling",
+        "a_pause_of_a_member_whose_session_expired",
+        "a_topic_that_is_deleted_and_made_again",
+        "another_topic_and_back",
+        "away_and_back_by_assign",
+        "unsubscribed_and_subscribed",
+    ),
+    "P3: paused() has what the application holds elsewhere": (
+        "a_pause_of_what_is_kept",
+    ),
+    "P11: a fenced member is told so": ("a_static_member_that_was_fenced",),
+}
+DIFFERENT = {name for names in OTHERWISE.values() for name in names}
+
+
+@pytest.mark.contract("P13")
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [(name, protocol) for name, client, protocol in cases() if client == "stock"],
+)
+def test_it_is_a_drop_in(name: str, protocol: str) -> None:
+    """P13: a program sees, asks and commits the same by either client; or it is listed."""
+    ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
+    assert (ours == stock) == (name not in DIFFERENT), (ours, stock)

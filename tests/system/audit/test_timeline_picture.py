@@ -11,7 +11,6 @@ from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
 from attrs import evolve
 from PIL import Image
@@ -21,9 +20,8 @@ from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.journal import Journal, parse
 from safeconsumer.audit.timeline.figure import drawn
 from safeconsumer.audit.timeline.page import page
-from safeconsumer.audit.timeline.plan import lasting, planned, shortened
-from safeconsumer.audit.timeline.story import COLUMNS, Timeline, letter
-from safeconsumer.audit.timeline.style import DARK, LEVELS
+from safeconsumer.audit.timeline.plan import planned
+from safeconsumer.audit.timeline.story import Timeline
 from safeconsumer.audit.timeline.telling import Wanted, Watching
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
@@ -122,32 +120,6 @@ def test_what_came_against_a_hold_of_the_group_is_red() -> None:
     assert "delivered while held" in texts(svg(of_fleet(*bad.g2())))
 
 
-def test_levels_differ_without_colour() -> None:
-    """Each has dashes of its own, and holds at one time have rows of their own."""
-    assert len({dashes for _, dashes in LEVELS.values()}) == len(LEVELS)
-    told = Telling().assigned("orders:0")
-    for scope in ("orders:0", "orders", "re:ord.*", "@all"):
-        told.pause(scope)
-    timeline = of_fleet(told.then("hold", scope="orders", owner="operator:eve").poll())
-    (row,) = planned(timeline).rows
-    assert {held.level for held, _ in row.held} == set(LEVELS)
-    assert len({y for _, y in row.held}) == len(LEVELS)
-    kinds = [text for text in texts(svg(timeline)) if text.startswith("hold on a")]
-    assert len(kinds) == len(LEVELS)
-
-
-def test_the_same_journals_give_the_same_bytes(tmp_path: Path) -> None:
-    """Whatever the user's own pictures look like, and without a date."""
-    timeline = of_fleet(*bad.a1())
-    first = drawn(timeline, "svg")
-    (tmp_path / "other").write_text("")
-    with mpl.rc_context({"font.size": 30, "svg.hashsalt": None, "text.color": "pink"}):
-        assert drawn(of_fleet(*bad.a1()), "svg") == first
-        assert mpl.rcParams["font.size"] == 30  # and the user's are left alone
-    assert b"<dc:date>" not in first
-    assert page(timeline) == page(of_fleet(*bad.a1()))
-
-
 def test_it_is_said_to_those_who_do_not_see() -> None:
     """A title, and what is shown, in the picture and in the page."""
     timeline = of_fleet(*bad.a1())
@@ -159,15 +131,6 @@ def test_it_is_said_to_those_who_do_not_see() -> None:
     picture = Image.open(io.BytesIO(drawn(timeline, "png", "Stock")))
     assert (picture.info["Title"], picture.info["Description"]) == ("Stock", said)
     assert 'role="img" aria-label="1 partition,' in page(timeline)
-
-
-def test_each_colour_has_one_for_a_dark_ground() -> None:
-    """A viewer that knows of none shows the light ones."""
-    text = drawn(of_fleet(*bad.a1()), "svg").decode()
-    used = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text))
-    assert used <= DARK.keys()
-    style = text[text.index("<style>@media(prefers-color-scheme:dark)") :]
-    assert all(f'[style*="fill: {one}"]{{fill:{DARK[one]}' in style for one in used)
 
 
 def hostile() -> Timeline:
@@ -262,41 +225,6 @@ def test_a_browser_draws_the_page_and_asks_for_nothing_else(
     browser_page.wait_for_selector("#timeline .hoverlayer .hovertext")
 
 
-def a_long_run(partitions: int, seconds: int, records: int) -> list[Journal]:
-    """Return what three members and a nemesis wrote, with a poll ten times a second."""
-    journals = []
-    per_poll = records // (seconds * 10 * 3)
-    for number in range(3):
-        told = Telling(f"m{number}")
-        own = [f"orders:{n}" for n in range(number, partitions, 3)]
-        told.assigned(*own)
-        ends = dict.fromkeys(own, 0)
-        for poll in range(seconds * 10):
-            tp = own[poll % len(own)]
-            told.poll(tp, ends[tp], ends[tp] + per_poll)
-            ends[tp] += per_poll
-            told.at = 1000.0 + poll / 10
-            if poll % 300 == 100:
-                told.pause("orders", owner=f"app{poll}")
-            if poll % 300 == 130:
-                told.resume("orders", owner=f"app{poll - 30}")
-        journals.append(told.journal())
-    nemesis = Telling("nemesis")
-    for number in range(seconds // 5):
-        nemesis.at = 1000.0 + 5 * number
-        said = {"kind": "freeze", "targets": ["m1"], "seconds": 3}
-        nemesis.then("fault", id=number, **said)
-    return [*journals, nemesis.journal()]
-
-
-def test_a_million_records_are_a_small_picture() -> None:
-    """12 partitions for 10 minutes: under 300 KB."""
-    timeline = story(*a_long_run(12, 600, 1_000_000))
-    text = drawn(timeline, "svg")
-    assert sum(lane.records for lane in timeline.lanes) >= 990_000
-    assert len(text) < 300_000
-
-
 def a_crowd(rows: int) -> Timeline:
     fleet = []
     for number in range(rows):
@@ -327,72 +255,3 @@ def test_what_a_png_cannot_hold_is_said() -> None:
     """Before it is drawn at length, and with what to do."""
     with pytest.raises(JournalError, match="too tall: choose partitions"):
         drawn(a_crowd(900), "png")
-
-
-@each("length", [0.002, 0.5, 59, 600, 86_400, 20 * 86_400, 1e8])
-def test_the_axis_fits_milliseconds_and_years(length: float) -> None:
-    """It has a few ticks, and their texts do not lie over each other."""
-    head = {"journal": 1, "member": "m", "group": "g", "at": 1.7e9}
-    told = [
-        {"n": 1, "at": 1.7e9, "e": "assigned", "partitions": ["orders:0"]},
-        {"n": 2, "at": 1.7e9 + length, "e": "revoked", "partitions": ["orders:0"]},
-    ]
-    text = "".join(f"{json.dumps(one)}\n" for one in (head, *told))
-    root = svg(story(parse("m", text)))
-    ticks = [
-        (float(one.get("x") or 0), one.text or "")
-        for axis in root.iter(f"{SVG}g")
-        if axis.get("id") == "matplotlib.axis_1"
-        for one in axis.iter(f"{SVG}text")
-    ]
-    assert 2 <= len(ticks) <= 12
-    for (x, text), (after, _) in pairwise(ticks):
-        assert after - x > 6.5 * len(text)
-
-
-def test_what_is_not_drawn_is_said() -> None:
-    """What was left out, what lies over other things, what has no moment."""
-    told = Telling(at=1000).assigned("orders:0", "orders:1").poll("orders:0", 0, 5)
-    for number in range(7):
-        told.pause("orders", owner=f"o{number}")
-    told.revoked("orders:0").poll()
-    other = Telling("b", at=1001).assigned("orders:0").poll("orders:0", 9, 12)
-    only = Wanted(partitions=frozenset({("orders", 0)}), start=0.5, end=5.0)
-    producer = Telling("p", at=1000).then("acked", tp="orders:0", first=0, last=11)
-    timeline = story(*(one.journal() for one in (told, other, producer)), wanted=only)
-    said = " ".join(texts(svg(timeline)))
-    column = lasting((timeline.end - timeline.start) / COLUMNS)
-    for note in (
-        f"counted by {column}",
-        "Not drawn: commits, producers, handlers",
-        "2 holds lie over others",
-        "1 violations have no moment",
-        "1 more partitions were not asked for",
-        "Left out: 500 ms before",
-    ):
-        assert note in said, note
-
-
-@each(
-    ("seconds", "said"),
-    [
-        *[(0.0205, "20.5 ms"), (4.5, "4.5 s"), (60, "1 min"), (125, "2 min 5 s")],
-        *[(12_000, "3 h 20 min"), (187_200, "2 days 4 h"), (59.7, "59.7 s")],
-    ],
-)
-def test_durations_are_said_in_words(seconds: float, said: str) -> None:
-    """With as much as matters."""
-    assert lasting(seconds) == said
-
-
-def test_members_have_letters() -> None:
-    """However many there are."""
-    assert [letter(n) for n in (0, 25, 26, 52, 701, 702)] == [
-        *("A", "Z", "AA", "BA", "ZZ", "AAA")
-    ]
-
-
-def test_what_distinguishes_names_stays() -> None:
-    """Often that is their end."""
-    assert shortened("billing-eu-west-production-17", 16) == "billing-\u2026tion-17"
-    assert shortened("m1", 16) == "m1"

@@ -1,19 +1,13 @@
 """The console in Chromium, as operators use it."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, CDPSession, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from safeconsumer.cli import showcase
-from safeconsumer.console import serve
-from safeconsumer.console.desk import Desk
-from safeconsumer.console.guard import Door
 from safeconsumer.console.serve import Setup
-from safeconsumer.group.follower import Follower
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.console.browsing import (
@@ -36,7 +30,6 @@ from tests.harness.console.harness import (
     until_level,
     until_settled,
 )
-from tests.harness.console.synthetic import Still, big
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
 from tests.harness.waiting import looks, wait_for
@@ -86,25 +79,6 @@ def test_pause_to_quiet_and_back(team: Team, served: Served, browser: Browser) -
         go(page, served, "/history", group=team.group)
         expect(page.locator("tbody tr")).to_have_count(2)
         check_accessible(page)
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_two_clicks_are_one(team: Team, served: Served, browser: Browser) -> None:
-    """A browser gives the first up and sends the form again: it is held once."""
-    members = settled(team, "a")
-    with Polled(*members), opened(browser, served) as page:
-        until_settled(served, team.group, members=1, reporting=1)
-        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        page.get_by_role("checkbox").check()
-        page.get_by_role("button", name="Hold @all").dblclick()
-        page.wait_for_url(f"{served.url}/group?**")
-        expect(page.get_by_text("All 4 held partitions are quiet.")).to_be_visible()
-        assert len(served.get("history", group=team.group)["records"]) == 1
-        page.get_by_role("link", name="Lift @all of alice").click()
-        page.get_by_role("button", name="Lift @all").dblclick()
-        page.wait_for_url(f"{served.url}/group?**")
-        expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
 
 
 @pytest.mark.embedded_broker
@@ -206,43 +180,6 @@ def test_a_member_that_does_not_obey_is_the_loudest(
         )
         assert alarm >= sorted(set(size))[-2]  # but for the heading nothing is larger
         shoot(page, "groups-alarm")
-
-
-@pytest.mark.nightly
-def test_a_plain_client_is_unknown_and_never_green(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    members = settled(team, "billing-1", plain=("old-billing",))
-    with Polled(*members), opened(browser, served) as page:
-        until_settled(served, team.group, members=2, reporting=1)
-        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        expect(page.locator(".points .alarm")).to_contain_text(
-            "would not obey: old-billing: does not report"
-        )
-        shoot(page, "preview")
-        check_accessible(page)
-        place(page, served, group=team.group, scopes="@all")
-        verdict = page.locator("main .verdict")
-        expect(verdict).to_have_class("verdict unknown")
-        expect(verdict).to_contain_text("2 of 4 held partitions are quiet")
-        shoot(page, "unknown")
-        check_accessible(page)
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_what_must_be_agreed_to_follows_too(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    """Nobody is asked to agree to what is not so, nor has agreed to another thing."""
-    with opened(browser, served) as page:
-        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        before = page.get_by_label(f"Hold {team.group} before it exists")
-        before.check()
-        with Polled(*settled(team, "a")):
-            now = page.get_by_label(f"Hold all 4 partitions of {team.group}")
-            expect(now).not_to_be_checked()
-            expect(before).to_have_count(0)
 
 
 @pytest.mark.embedded_broker
@@ -487,96 +424,6 @@ def test_the_demo(browser: Browser) -> None:
             check_accessible(page)
 
 
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_a_big_cluster_paints_at_once_and_follows(
-    browser: Browser, record_property: Callable[[str, object], None]
-) -> None:
-    """200 groups, 1,000 members, 5,000 partitions: 0.3 s, and a change within 1 s."""
-    with served_still(big()) as (still, served), opened(browser, served) as page:
-        costs = {}
-        for path in ("/", "/group?group=group-050"):
-            tries = [cost(page, still, f"{served.url}{path}") for _ in range(5)]
-            costs[path] = min(tries)
-        go(page, served, "/")
-        expect(page.locator("tbody tr")).to_have_count(100)
-        page.evaluate("window.isSamePage = true")
-        followed = min(
-            follows(page, still, f"group-{number:03}") for number in (1, 2, 3, 4, 6)
-        )
-        assert page.evaluate("window.isSamePage")
-        record_property("cpu_and_wall_seconds_to_paint", costs)
-        record_property("followed_seconds", followed)
-        assert max(cpu for cpu, _ in costs.values()) <= 0.3
-        assert followed <= 1.0
-        check_accessible(page)
-        go(page, served, "/group", group="group-050")
-        expect(page.locator("section:last-of-type tbody tr")).to_have_count(25)
-        shoot(page, "big")
-
-
-def cost(page: Page, still: Still, url: str) -> tuple[float, float]:
-    """
-    Load a page of which nothing was judged before.
-
-    Returns:
-        CPU seconds of console and page together until it is loaded, which is when it
-        is painted where nothing else runs; and seconds until it was painted here,
-        where other tests run.
-    """
-    still.known = big().known
-    fresh = page.context.new_page()
-    session = page.context.new_cdp_session(fresh)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    began = time.process_time()
-    fresh.goto(url)
-    served = time.process_time() - began
-    shown = task_seconds(session)
-    wait_for(lambda: fresh.evaluate(_PAINTED) is not None, "paint")
-    painted = float(fresh.evaluate(_PAINTED)) / 1000
-    fresh.close()
-    return served + shown, painted
-
-
-def follows(page: Page, still: Still, group: str) -> float:
-    """
-    Return the seconds until the page shows a hold, where nothing else runs.
-
-    That is CPU of console and page, and what they wait for at most.
-    """
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    before = task_seconds(session)
-    began = time.process_time()
-    wanted = page.locator("tr", has_text=group).locator(".pill.alarm")
-    still.hold(group)
-    expect(wanted).to_be_visible()
-    served = time.process_time() - began
-    shown = task_seconds(session) - before
-    session.detach()
-    return _EVERY + served + shown
-
-
-def task_seconds(session: CDPSession) -> float:
-    """Return the CPU seconds of a page's main thread."""
-    told = session.send("Performance.getMetrics")["metrics"]
-    return {one["name"]: float(one["value"]) for one in told}["TaskDuration"]
-
-
 # Of console.js, seconds.
 _EVERY = 0.3
 _PAINTED = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime"
-
-
-@contextmanager
-def served_still(still: Still) -> Iterator[tuple[Still, Served]]:
-    with serve.listening(0) as listener:
-        desk = Desk(
-            follower=cast("Follower", still),
-            owner="alice",
-            cluster="a big one",
-            door=Door(listener.getsockname()[1], TOKEN),
-            connect=lambda: pytest.fail("nobody writes here"),
-        )
-        with Served(desk, listener) as served:
-            yield still, served

@@ -28,7 +28,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from tests.harness.model.log import Log
+from safeconsumer.testing._batches import NewRecord, of_records
 from tests.system.explorer.network import Request
 
 TOPIC = "orders"
@@ -39,6 +39,7 @@ END = 6
 Each partition has so many records, in one batch.
 """
 
+_BATCH = of_records((NewRecord(value=b"%d" % at) for at in range(END)), now=1).data
 _EARLIEST = -2
 _ILLEGAL_GENERATION, _UNKNOWN_MEMBER, _REBALANCING = 22, 25, 27
 
@@ -130,8 +131,7 @@ class Broker:
         topics = []
         for topic in request.body.topics:
             partitions = [
-                _records(topic.topic, one.partition, one.fetch_offset)
-                for one in topic.partitions
+                _records(one.partition, one.fetch_offset) for one in topic.partitions
             ]
             topics.append(_FetchTopic(topic=topic.topic, partitions=partitions))
         return FetchResponse(version=11, error_code=0, session_id=0, responses=topics)
@@ -308,15 +308,13 @@ def _asked(request: Request) -> set[TopicPartition]:
 
 
 @cache
-def _records(topic: str, partition: int, offset: int) -> object:
+def _records(partition: int, offset: int) -> object:
     # Upstream only reads it, so that one will do for all runs.
-    log = Log(TopicPartition(topic, partition))
-    log.append(END, 0)
     return _FetchPartition(
         partition_index=partition,
         error_code=0,
         high_watermark=END,
-        records=log.read(offset, 1, -1)[0],
+        records=_BATCH if offset < END else b"",
     )
 
 

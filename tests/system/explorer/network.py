@@ -22,7 +22,6 @@ from kafka.future import Future
 from kafka.structs import TopicPartition
 
 from tests.harness.explorer.engine import InfeasibleError
-from tests.harness.model.network import spawn
 
 _numbers = itertools.count(1)
 
@@ -44,6 +43,24 @@ class Request:
     asked_at: int
     future: Future = field(factory=Future)
     error: int = 0
+
+
+def spawn(coroutine: Coroutine[Future, None, Any]) -> Future:
+    """Run a coroutine up to where it waits, and on from there when that is answered."""
+    done = Future()
+
+    def step(_: object = None) -> None:
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as end:
+            done.success(end.value)
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            done.failure(error)
+        else:
+            waits_for.add_both(step)
+
+    step()
+    return done
 
 
 class IoThread:
@@ -262,6 +279,3 @@ class Client:
         return 0
 
     def close(self) -> None: ...
-
-
-Coroutines = Coroutine[Future, None, Any]

@@ -30,7 +30,6 @@ from safeconsumer import Hold, Lifetime, SafeConsumer
 from safeconsumer._kafka.handover import offsets as marks
 from safeconsumer.holds import scope as scopes
 from tests.harness.explorer.engine import InfeasibleError
-from tests.harness.model.network import spawn
 from tests.system.explorer.broker import END, ONE, THREE, TOPIC, TWO, Broker
 from tests.system.explorer.network import (
     Client,
@@ -39,6 +38,7 @@ from tests.system.explorer.network import (
     Manager,
     Net,
     Request,
+    spawn,
 )
 from tests.system.explorer.waits import others_may_come
 

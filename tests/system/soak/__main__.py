@@ -33,7 +33,6 @@ def main() -> int:
         out=out,
         assignor=told.assignor,
         workers=told.workers,
-        spark=told.spark,
     )
     result = soak(settings)
     print(json.dumps(result, indent=2))  # noqa: T201 - the answer
@@ -70,7 +69,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--judge", type=Path, metavar="FOLDER", help="only judge an earlier soak again"
     )
-    parser.add_argument("--spark", metavar="MASTER", help="Spark judges, too: local[2]")
     return parser
 
 

@@ -46,11 +46,10 @@ def soak(settings: Settings) -> dict[str, Any]:
         "workers": settings.workers if settings.is_ours else 0,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
         **done,
-        "spark": settings.spark,
         "cpu_seconds": cpu,
         "versions": verdict.machine(),
     }
-    result = _judged(settings.out, result, settings.spark)
+    result = _judged(settings.out, result)
     draw(settings, settings.out / "timeline.svg", verdict.PATIENCE)
     return result
 
@@ -61,17 +60,13 @@ def judge(papers: Path) -> dict[str, Any]:
 
     ``judged_by`` has the commit of the checker.
     """
-    return _judged(papers, json.loads((papers / "result.json").read_text()), None)
+    return _judged(papers, json.loads((papers / "result.json").read_text()))
 
 
-def _judged(papers: Path, done: dict[str, Any], spark: str | None) -> dict[str, Any]:
+def _judged(papers: Path, done: dict[str, Any]) -> dict[str, Any]:
     journals, troubles = verdict.journals_of(papers / "journals")
     assumed = Assumptions(patience=verdict.PATIENCE, is_drained=True)
     rows, levels = verdict.judged(journals, assumed)
-    if spark is not None and not verdict.agreed_by_spark(
-        spark, papers / "journals", assumed, rows
-    ):
-        troubles.append("the audit on Spark says something else")
     broken = verdict.violations(rows)
     disorder = overtaken(journals)
     total = sum(broken.values()) + len(disorder)

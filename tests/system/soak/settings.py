@@ -52,7 +52,6 @@ class Settings:
         out: where journals, logs and results go.
         assignor: how the group shares its partitions, a key of ``ASSIGNORS``.
         workers: one member of so many is a Worker, if the client is ours; 0 for none.
-        spark: where Spark judges too, None for nowhere.
     """
 
     consumer: str
@@ -64,7 +63,6 @@ class Settings:
     out: Path
     assignor: str = "range"
     workers: int = 3
-    spark: str | None = None
 
     @property
     def is_ours(self) -> bool:

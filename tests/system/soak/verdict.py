@@ -14,9 +14,7 @@ from typing import Any
 from safeconsumer.audit.checker import Settings as Assumptions
 from safeconsumer.audit.checker import check
 from safeconsumer.audit.journal import Entry, Journal, read
-from safeconsumer.audit.packs import pack
 from safeconsumer.audit.report import Row, rows_of
-from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
 from tests.harness.brokers.settings import KAFKA_VERSION
@@ -56,20 +54,6 @@ def _level(evidence: str) -> str:
     # The evidence of A1 ends in: while soak-orders:3 was held by app.
     scope = parse(evidence.rpartition(" while ")[2].partition(" was held by ")[0])
     return type(scope).__name__.lower()
-
-
-def agreed_by_spark(
-    master: str, folder: Path, assumed: Assumptions, rows: tuple[Row, ...]
-) -> bool:
-    """Tell whether the audit on Spark, of the same journals in a pack, says the same."""
-    # Only if asked for: pyspark need not be there.
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415
-    from safeconsumer.spark.auditing import SparkPacks, shipped  # noqa: PLC0415
-
-    into = folder / "pack"
-    pack(papers([folder]).journals, into)
-    with session(master, "soak") as spark, shipped(spark):
-        return SparkPacks(spark, [str(into)]).judged(assumed) == (rows, ())
 
 
 def violations(rows: Iterable[Row]) -> dict[str, int]:

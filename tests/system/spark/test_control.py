@@ -12,7 +12,7 @@ from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.opening import Opening
 from safeconsumer.spark.options import parse as options_of
@@ -113,7 +113,7 @@ def secured() -> Iterator[SecuredBroker]:
 class TestWithPasswords:
     """SASL/PLAIN and ACLs: the driver reads the control topics as a principal."""
 
-    def follow(self, operator: Operator, user: str, **more: str) -> str | LedgerState:
+    def follow(self, operator: Operator, user: str, **more: str) -> str | Holds:
         """Return the holds that a plan sees, or why it sees none."""
         jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         options = {
@@ -155,7 +155,7 @@ class TestWithPasswords:
             with KafkaAdminClient(**team.broker.client_config) as admin:
                 admin.create_acls(acls)
             held = self.follow(operator, "member")
-            assert isinstance(held, LedgerState)
+            assert isinstance(held, Holds)
             assert held.covers(("orders", 0))
             jaas = 'x required username="member" password="wrong";'
             more = {"holds.control.kafka.sasl.jaas.config": jaas}

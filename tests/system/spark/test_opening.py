@@ -14,7 +14,7 @@ from safeconsumer.errors import ClientPropertyError
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import Seen
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import Controller, control
 from safeconsumer.spark import opening as opening_module
 from safeconsumer.spark.control import PlanBarrier, PlanLedger
@@ -126,8 +126,8 @@ class Recorded:
     def seen(self) -> Seen:
         return Seen(state="ready", skipped=0, applied={})
 
-    def state(self) -> LedgerState:
-        return LedgerState()
+    def state(self) -> Holds:
+        return Holds()
 
     fresh = known = state
 

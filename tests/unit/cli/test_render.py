@@ -3,7 +3,6 @@
 import io
 import json
 
-from attrs import evolve
 from rich.console import Console, RenderableType
 
 from safeconsumer.cli import panels, render
@@ -12,11 +11,9 @@ from safeconsumer.testing.scenarios import (
     Failure,
     PartitionView,
     Progress,
-    Scenario,
     State,
 )
 from tests.harness.cli.results import as_known, result, scenario
-from tests.harness.listing import each
 
 NARROW = 80
 ALL = [each for one in SCENARIOS for each in as_known(one.name)]
@@ -27,15 +24,6 @@ def printed(what: RenderableType, width: int = NARROW) -> list[str]:
     console.print(what)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
-
-
-def test_the_table_fits_80_columns_uncut() -> None:
-    """Nothing is shortened, however long the names."""
-    lines = printed(render.table(SCENARIOS, ALL))
-
-    assert max(map(len, lines)) <= NARROW
-    assert "…" not in "".join(lines)
-    assert 2 * len(SCENARIOS) == sum("Consumer" in line for line in lines)
 
 
 def test_a_row_holds_what_became_of_the_records() -> None:
@@ -58,25 +46,6 @@ def test_a_play_cut_short_is_neither_ok_nor_failed() -> None:
     assert render.troubles([cut, *ALL]) == [
         "moved-away, SafeConsumer: waited 20 s in vain: all partitions"
     ]
-
-
-def test_one_line_tells_how_a_scenario_ended() -> None:
-    """The number, the name, and each client's failures."""
-    line = render.finished(2, 8, as_known("moved-away"))
-
-    expected = "[2/8] moved-away KafkaConsumer: 7 leaked SafeConsumer: ok"
-    assert expected == " ".join(line.plain.split())
-
-
-@each("one", SCENARIOS)
-def test_that_line_fits_80_columns(one: Scenario) -> None:
-    """Also with two failures, and with as many scenarios as there are."""
-    stock, safe = as_known(one.name)
-    counts = evolve(stock.counts, while_paused=120, missing=0, duplicated=12)
-    line = render.finished(
-        len(SCENARIOS), len(SCENARIOS), [evolve(stock, counts=counts), safe]
-    )
-    assert len(line.plain) <= NARROW
 
 
 def test_the_document_says_what_the_table_says() -> None:
@@ -107,13 +76,6 @@ def test_the_document_says_what_the_table_says() -> None:
     assert (document["exit_status"], document["seconds"]) == (0, 7.0)
 
 
-def test_listing_names_every_scenario() -> None:
-    """One line each, with the name first."""
-    names = [line.split()[0] for line in render.listing(SCENARIOS)]
-
-    assert [one.name for one in SCENARIOS] == names
-
-
 def view(state: State, *, wrong: int = 0, width: int = NARROW) -> list[str]:
     partition = PartitionView(
         label="orders-eu:1", state=state, produced=125, delivered=60, wrong=wrong
@@ -134,30 +96,8 @@ def view(state: State, *, wrong: int = 0, width: int = NARROW) -> list[str]:
     return printed(panels.live(shown, width), width)
 
 
-def test_the_live_view_fits_a_terminal_of_80_by_24() -> None:
-    """With the most partitions any scenario has, it leaves room for 6 lines above."""
-    lines = view(State.PAUSE_LOST, wrong=1000)
-
-    assert max(map(len, lines)) <= NARROW
-    assert len(lines) <= 18
-    assert "paused; the other member leaves" in "".join(lines)
-
-
-def test_the_live_view_is_no_wider_than_100_columns() -> None:
-    """On a wide terminal the eye need not travel."""
-    assert max(len(line.rstrip()) for line in view(State.PAUSED, width=200)) == 100
-
-
 def test_a_lost_pause_is_marked() -> None:
     """Partition, state, how far it was read, and what should not have come."""
     row = next(line for line in view(State.PAUSE_LOST, wrong=40) if "eu:1" in line)
 
     assert "orders-eu:1 ✗ unpaused   60/125   +40" in row
-
-
-def test_a_held_pause_has_nothing_to_mark() -> None:
-    """No count where nothing went wrong."""
-    row = next(line for line in view(State.PAUSED) if "eu:1" in line)
-
-    assert "orders-eu:1 ■ paused     60/125 " in row
-    assert "+" not in row

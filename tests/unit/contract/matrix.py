@@ -2,7 +2,12 @@
 Reads which test proves which promise of ``design/contract.md``.
 
 A test says it by ``@pytest.mark.contract("P7")``, or several ids. It is read from the
-sources, so that it is the same with any broker, and without one.
+sources, so that it is the same with any broker, and without one. Each promise has a proof
+in the simulated world, where every seed can be played again, and a real one, on sockets
+and brokers; ``EXCEPTIONS`` has what cannot be so, and why.
+
+What is marked ``nightly`` or ``xfail`` is no proof: the one does not run by day, the
+other does not hold.
 """
 
 import ast
@@ -21,6 +26,29 @@ MEASURED: Mapping[str, str] = {
     "S6": "It is measured, and no test asserts it: `python -m tests.bench spark`.",
 }
 
+# Where the proofs of a tier stand.
+TIERS: Mapping[str, str] = {
+    "pure": "tests/unit/",
+    "simulated": "tests/sim/",
+    "real": "tests/(broker|system)/",
+}
+
+# In which tiers a promise must have a proof, by its letter.
+DEMANDED: Mapping[str, tuple[str, ...]] = {
+    "P": ("simulated", "real"),
+    "G": ("simulated", "real"),
+    "W": ("simulated", "real"),
+    "S": ("real",),  # Spark runs in a JVM, which no world can play
+}
+
+# A promise, a tier in which it has no proof, the tier that proves it instead, and why.
+EXCEPTIONS: tuple[tuple[str, str, str, str], ...] = (
+    (
+        *("P15", "simulated", "pure"),
+        "what is decoded depends on bytes alone, and no time passes in a decoder",
+    ),
+)
+
 _PROMISE = re.compile(r"^### ([A-Z]\d+): (.+)$", re.MULTILINE)
 
 
@@ -31,20 +59,25 @@ def promises() -> dict[str, str]:
 
 @cache
 def proofs() -> dict[str, list[str]]:
-    """Return the tests of each id that a test names, as pytest calls them."""
+    """Return the tests that prove each id, by day, as pytest calls them."""
     found: dict[str, list[str]] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        for name, ids in _marked(tree):
+        for name, ids in marked(tree):
             for one in ids:
                 test = f"{file.relative_to(ROOT).as_posix()}::{name}"
                 found.setdefault(one, []).append(test)
     return found
 
 
-def _marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """Yield the tests of a file that prove something by day, each with its ids."""
+    if _is_for_the_night(tree):
+        return
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef):
+            continue
+        if any(ast.unparse(one).startswith(_NO_PROOFS) for one in node.decorator_list):
             continue
         for one in node.decorator_list:
             is_call = isinstance(one, ast.Call)
@@ -52,21 +85,59 @@ def _marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
                 yield node.name, [ast.literal_eval(value) for value in one.args]
 
 
+def _is_for_the_night(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "pytestmark"
+        and "nightly" in ast.unparse(node.value)
+        for node in tree.body
+    )
+
+
+_NO_PROOFS = ("pytest.mark.nightly", "pytest.mark.xfail")
+
+
+def proofs_in(tier: str, promise: str) -> list[str]:
+    """Return the tests of one tier that prove a promise."""
+    where = re.compile(TIERS[tier])
+    return [test for test in proofs().get(promise, ()) if where.match(test)]
+
+
+def missing() -> set[tuple[str, str]]:
+    """Return each promise and the tier in which it has no proof and should have one."""
+    return {
+        (one, tier)
+        for one in promises()
+        for tier in DEMANDED[one[0]]
+        if not proofs_in(tier, one)
+    }
+
+
 _HEAD = """# The contract and its tests
 
-Each promise of [the contract](design/contract.md), and the tests that are marked as proofs of it. Others prove parts of it, too.
+Each promise of [the contract](design/contract.md), and the tests that are marked as proofs of it: pure ones, simulated ones, and those with real sockets, brokers and processes. Others prove parts of it, too.
 
-| id | promise | tests |
-|---|---|---|
+| id | promise | pure | simulated | real |
+|---|---|---|---|---|
 """  # noqa: E501 - one sentence, one line
 
 
 def page() -> str:
     """Return the matrix as a page."""
-    tests = proofs()
     rows = []
     for one, title in promises().items():
-        said = [f"`{name}`" for name in tests.get(one, ())]
-        said += [MEASURED[one]] if one in MEASURED else []
-        rows.append(f"| {one} | {title} | {'<br>'.join(said)} |")
+        cells = [_cell(tier, one) for tier in TIERS]
+        if one in MEASURED:
+            cells[-1] = "<br>".join(filter(None, (cells[-1], MEASURED[one])))
+        rows.append(f"| {one} | {title} | {' | '.join(cells)} |")
     return _HEAD + "\n".join(rows) + "\n"
+
+
+def _cell(tier: str, promise: str) -> str:
+    said = [f"`{name}`" for name in proofs_in(tier, promise)]
+    said += [
+        f"none: {why}"
+        for one, without, _, why in EXCEPTIONS
+        if (one, without) == (promise, tier)
+    ]
+    return "<br>".join(said)

@@ -1,15 +1,45 @@
 """Every promise of the contract has a test that is marked as its proof."""
 
+import ast
 import re
 
 from tests.unit.contract import matrix
 
 
-def test_every_promise_has_a_proof() -> None:
-    """A marked test; or it is a promise of speed alone, and there is what measures it."""
-    without = matrix.promises().keys() - matrix.proofs().keys()
-    assert sorted(without) == ["S6"]
-    assert without <= matrix.MEASURED.keys() <= matrix.promises().keys()
+def test_every_promise_has_a_proof_in_each_tier() -> None:
+    """A simulated and a real one; or it is an exception, or there is what measures it."""
+    excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
+    measured = {("S6", "real")}
+    assert matrix.missing() == excepted | measured
+    assert {one for one, _ in measured} <= matrix.MEASURED.keys()
+
+
+def test_an_exception_has_another_proof() -> None:
+    """In the tier that it names."""
+    for one, _, tier, _ in matrix.EXCEPTIONS:
+        assert matrix.proofs_in(tier, one), (one, tier)
+
+
+MARKED = """
+@pytest.mark.contract("P1", "P2")
+def test_that_proves(): ...
+
+@pytest.mark.nightly
+@pytest.mark.contract("P1")
+def test_of_the_night(): ...
+
+@pytest.mark.contract("P1")
+@pytest.mark.xfail(strict=True)
+def test_that_fails(): ...
+"""
+
+
+def test_what_fails_and_what_waits_for_the_night_is_no_proof() -> None:
+    """A mark on each test, or on the whole file."""
+    found = dict(matrix.marked(ast.parse(MARKED)))
+    assert found == {"test_that_proves": ["P1", "P2"]}
+    whole = "pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]" + MARKED
+    assert not dict(matrix.marked(ast.parse(whole)))
 
 
 def test_what_is_measured_says_how() -> None:

@@ -8,7 +8,7 @@ import pytest
 from safeconsumer._kafka import structs
 
 
-@pytest.mark.parametrize("name", structs.__all__)
+@pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
 def test_the_fields_are_upstreams(name: str) -> None:
     """A type checker reads ours; what runs is kafka-python's."""
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))

@@ -212,18 +212,3 @@ def test_a_resume_from_outside_is_none_of_the_applications() -> None:
     assert lab.quiet() == {A, C}
     lab.ledger.end_call()
     assert lab.quiet() == {A}
-
-
-def test_a_gate_that_opens_during_a_join_is_no_forgotten_pause() -> None:
-    """The comparison after a rebalance leaves gates out."""
-    from safeconsumer.holds import ownership as rebalance  # noqa: PLC0415 - this test only
-
-    lab = BarrierLab()
-    lab.connect()
-    lab.assign(A)
-    before = rebalance.snapshot(lab.ledger.view(), lab.ledger.ownership())
-    lab.answer(0)
-    outcome = rebalance.compare(
-        before, lab.ledger.view(), lab.ledger.ownership(), frozenset()
-    )
-    assert outcome.woken == frozenset()

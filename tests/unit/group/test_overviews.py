@@ -1,6 +1,7 @@
 """What ``groups``, ``status``, ``doctor`` and pages say of members, from one picture."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kafka import TopicPartition
 from safeconsumer.cli import group_text, waiting, watching
 from safeconsumer.cli.backlog import Backlog
 from safeconsumer.console.views import View, view_of
-from safeconsumer.group import judging, preview, wire
+from safeconsumer.group import findings, judging, preview, wire
 from safeconsumer.group.commits import Commits, Move
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.fold import Fold, Written
@@ -180,7 +181,7 @@ def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
 # ---------------------------------------------------------------- versions to come
 
 
-@each(
+of_versions = each(
     "key",
     [
         ControlKey("g", "alice", "t:0", ("x",), 2),
@@ -189,8 +190,10 @@ def test_doctor_counts_holds_both_ways(holds: int, rank: str) -> None:
         ControlKey("g", "alice", "t:0"),
     ],
 )
-def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
-    """Members obeyed a key of a later version as @all, status showed one partition."""
+
+
+def heard(key: ControlKey) -> tuple[Standing, str]:
+    """Return what stands for an operator, and the scope that members obey."""
     written = Written(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab = ControlLab()
     lab.hear(written)
@@ -198,8 +201,24 @@ def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
     fold.take("ops", [written])
     (standing,) = fold.standing()
     ((scope, _),) = lab.held()
+    return standing, scope
+
+
+@of_versions
+def test_an_operator_is_told_of_what_members_obey(key: ControlKey) -> None:
+    """Members obeyed a key of a later version as @all, status showed one partition."""
+    standing, scope = heard(key)
     assert standing.covers(ONE) == (scope == "@all")
     assert standing.covers(ZERO)
+
+
+@of_versions
+def test_doctor_names_what_members_obey_as_everything(key: ControlKey) -> None:
+    """It found nothing wrong with a key of a later version."""
+    standing, scope = heard(key)
+    desk: Any = SimpleNamespace(broker_time=lambda: 0.0, standing=lambda _: (standing,))
+    told = [one for one in findings._holds(desk, "g") if one.rank == BAD]
+    assert ["@all" in one.do for one in told] == [True] * (scope == "@all")
 
 
 # ---------------------------------------------------------------- just over

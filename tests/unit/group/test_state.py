@@ -40,7 +40,7 @@ def test_an_extended_hold_was_placed_when_it_was_placed() -> None:
     lab = ControlLab()
     lab.hear(written("orders", 0, ttl=600.0, at=1.0))
     lab.hear(written("orders", 1, ttl=600.0, at=301.0, since=1.0))
-    (hold,) = lab.ledger.view().state
+    (hold,) = lab.ledger.view().holds
     assert (hold.placed_at, hold.expires_at) == (1.0, 901.0)
 
 

@@ -1,12 +1,17 @@
 """
-The simplest thing that could be called a ledger: a dict that is scanned in full.
+What the contract says of holds, whole pauses and gates (P2-P7), in sets scanned in full.
 
 It shares no line with the ledger it judges.
 """
 
 import re
+from collections.abc import Iterable
 
-from safeconsumer.holds.hold import Hold, Lifetime
+from attrs import define, evolve, frozen
+
+from safeconsumer.holds.hold import APP, WHOLE, HoldKey, Lifetime
+from safeconsumer.holds.ledger import Edition
+from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import (
     Everything,
     Partition,
@@ -15,6 +20,9 @@ from safeconsumer.holds.scope import (
     Topic,
     TopicPartition,
 )
+
+NEVER = float("inf")
+PLAIN = Lifetime.PLAIN
 
 
 def covers(scope: Scope, tp: TopicPartition) -> bool:
@@ -30,54 +38,193 @@ def covers(scope: Scope, tp: TopicPartition) -> bool:
             return True
 
 
+@frozen
+class Wish:
+    """What is known of a hold besides its scope and owner."""
+
+    lifetime: Lifetime
+    reason: str | None
+    until: float
+
+
+@define
+class Named:
+    """What was named, since a poll began, of all that one ``assignment()`` returned."""
+
+    edition: Edition
+    said: set[TopicPartition]
+
+
 class NaiveLedger:
-    """Holds by scope and owner; every question looks at all of them."""
+    """Holds, assignment and gates of one consumer; every question looks at all of them."""
 
     def __init__(self) -> None:
-        self.holds: dict[tuple[str, str], Hold] = {}
+        self.now = 0.0
+        self.holds: dict[HoldKey, Wish] = {}
+        self.assigned: set[TopicPartition] = set()
+        self.named: list[Named] = []
+        # Away since the membership was lost: the next join decides.
+        self.undecided: set[TopicPartition] = set()
+        self.in_call = False
+        # The holds that a poll found everything quiet by, less what was lifted since.
+        self.stood: set[HoldKey] | None = None
+        self.gated: set[TopicPartition] = set()
+        self.is_watched = False
+        self.unread: set[TopicPartition] = set()
 
-    def place(self, holds: list[Hold]) -> list[Hold]:
-        placed = []
-        for hold in holds:
-            key = str(hold.scope), hold.owner
-            before = self.holds.get(key)
-            timed = hold.deadline is not None or (
-                before is not None and before.deadline is not None
-            )
-            if (
-                before is None
-                or timed
-                or (before.reason, before.lifetime) != (hold.reason, hold.lifetime)
-            ):
-                self.holds[key] = hold
-                placed.append(hold)
-        return placed
+    # ------------------------------------------------------------ questions
 
-    def remove(self, keys: list[tuple[Scope, str]]) -> list[Hold]:
-        found = [self.holds.pop((str(scope), owner), None) for scope, owner in keys]
-        return [hold for hold in found if hold is not None]
+    def covering(self, tp: TopicPartition) -> set[HoldKey]:
+        return {key for key in self.holds if covers(key[0], tp)}
 
-    def expire(self, now: float) -> list[Hold]:
-        return self.remove(
-            [
-                hold.key
-                for hold in self.holds.values()
-                if hold.deadline is not None and hold.deadline <= now
-            ]
-        )
+    def quiet(self) -> set[TopicPartition]:
+        held = {tp for tp in self.assigned if self.covering(tp)}
+        return held | self.gated | self.unread
 
-    def end_assignment(
-        self, departed: frozenset[TopicPartition], assigned: list[TopicPartition]
-    ) -> list[Hold]:
-        return self.remove(
-            [
-                hold.key
-                for hold in self.holds.values()
-                if hold.lifetime is Lifetime.WHILE_ASSIGNED
-                and any(covers(hold.scope, tp) for tp in departed)
-                and not any(covers(hold.scope, tp) for tp in assigned)
-            ]
-        )
+    def wholes(self) -> set[str]:
+        return {str(scope) for scope, owner in self.holds if owner == WHOLE}
 
-    def covering(self, tp: TopicPartition) -> list[Hold]:
-        return [hold for hold in self.holds.values() if covers(hold.scope, tp)]
+    def _away(self) -> set[HoldKey]:
+        # Plain pauses of what is not assigned.
+        return {
+            (scope, owner)
+            for (scope, owner), wish in self.holds.items()
+            if wish.lifetime is PLAIN
+            and owner == APP
+            and not any(covers(scope, tp) for tp in self.assigned)
+        }
+
+    # ------------------------------------------------------------ holds
+
+    def place(
+        self,
+        scopes: Iterable[Scope],
+        owner: str,
+        wish: Wish,
+        handed: Edition | None = None,
+    ) -> None:
+        scopes = list(scopes)
+        for scope in scopes:
+            is_single = isinstance(scope, Partition)
+            strict = Lifetime.UNTIL_RESUMED if wish.lifetime is PLAIN else wish.lifetime
+            lifetime = wish.lifetime if is_single else strict
+            self._put((scope, owner), evolve(wish, lifetime=lifetime))
+        if handed is None:
+            return
+        note = next((one for one in self.named if one.edition is handed), None)
+        if note is None:
+            self.named.append(note := Named(handed, set()))
+        tps = {
+            (one.topic, one.partition) for one in scopes if isinstance(one, Partition)
+        }
+        note.said |= tps
+        for topic in {tp[0] for tp in tps}:
+            several = [one for one in self.named if topic in one.edition]
+            if any(one.edition[topic] <= one.said for one in several):
+                self._put((Topic(topic), WHOLE), evolve(wish, lifetime=PLAIN))
+
+    def _put(self, key: HoldKey, wish: Wish) -> None:
+        known = self.holds.get(key)
+        if known is not None and wish.lifetime is PLAIN and known.lifetime is not PLAIN:
+            # A plain pause never weakens a strict one, and it is obeyed itself.
+            if wish.until > known.until:
+                self.holds[key] = evolve(wish, lifetime=known.lifetime)
+            return
+        self.holds[key] = wish
+
+    def remove(self, keys: Iterable[HoldKey], *, by_application: bool) -> None:
+        ending = set(keys)
+        if by_application:
+            for note in self.named:
+                note.said -= {tp for tp in note.said if (Partition(*tp), APP) in ending}
+            ending |= {key for key in self.holds if key[1] == WHOLE} | self._away()
+        for key in ending:
+            self.holds.pop(key, None)
+        self._lifted(ending)
+
+    def remove_owner(self, owner: str) -> None:
+        keys = {key for key in self.holds if key[1] == owner}
+        self.remove(keys, by_application=owner == APP)
+
+    def expire(self, now: float) -> None:
+        self.now = now
+        due = {key for key, wish in self.holds.items() if wish.until <= now}
+        over = {str(scope) for scope, owner in due if owner == WHOLE}
+        ended = {
+            (scope, owner)
+            for scope, owner in self._away() - due
+            if isinstance(scope, Partition) and scope.topic in over
+        }
+        for key in due | ended:
+            del self.holds[key]
+        self._lifted(due)
+
+    # ------------------------------------------------------------ the assignment
+
+    def assign(self, new: set[TopicPartition], cause: Cause) -> None:
+        gone, gained = self.assigned - new, new - self.assigned
+        for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
+            del self.holds[key]
+        is_passing = cause is Cause.PASSING
+        self.undecided = self.undecided | gone if is_passing else set()
+        self.assigned = new
+        self.gated -= gone
+        self.unread -= gone
+        if self.in_call and self.stood is not None:
+            self.gated |= gained
+        if self.is_watched:
+            self.unread |= gained
+
+    def _ends(
+        self,
+        key: HoldKey,
+        gone: set[TopicPartition],
+        new: set[TopicPartition],
+        cause: Cause,
+    ) -> bool:
+        scope, owner = key
+        by_hand = cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}
+        lifetime = self.holds[key].lifetime
+        is_here = any(covers(scope, tp) for tp in new)
+        if owner == WHOLE:
+            return by_hand
+        if lifetime is Lifetime.WHILE_ASSIGNED:
+            return any(covers(scope, tp) for tp in gone) and not is_here
+        if lifetime is Lifetime.UNTIL_RESUMED or cause is Cause.PASSING:
+            return False
+        assert isinstance(scope, Partition)
+        if cause is Cause.UNSUBSCRIBED:
+            return True
+        if is_here or (scope.topic in self.wholes() and not by_hand):
+            return False
+        has_been = (scope.topic, scope.partition) in gone | self.undecided
+        return bool(new) or has_been  # a join of nothing decides of nothing else
+
+    # ------------------------------------------------------------ polls and gates
+
+    def begin(self) -> None:
+        self.in_call, self.named = True, []
+        if self.assigned:
+            by = [self.covering(tp) for tp in self.assigned]
+            self.stood = set().union(*by) if all(by) else None
+
+    def end(self) -> None:
+        self.in_call, self.gated = False, set()
+
+    def choose_anew(self) -> None:
+        if not self.assigned and not self.in_call:
+            self.stood = None
+
+    def _lifted(self, keys: set[HoldKey]) -> None:
+        # Gates stand in for holds; when all of these are lifted they open. If only one
+        # owner's are left, this owner opens what it names.
+        if self.stood is None:
+            return
+        self.stood -= keys
+        if not self.stood:
+            self.stood, self.gated = None, set()
+            return
+        owners = {owner for _, owner in self.stood}
+        if len(owners) == 1:
+            spoken = [scope for scope, owner in keys if owner in owners]
+            self.gated -= {tp for tp in self.gated for one in spoken if covers(one, tp)}

@@ -146,7 +146,6 @@ def test_an_event_about_a_forgotten_hold_says_how_to_lift_it(
     hold = Hold(scope=scopes.partition("orders", 3), owner=owner)
     tps = (("orders", 3),)
     assert events.HoldsBit(holds=(hold,), partitions=tps).advice == expected
-    assert events.HoldsStayBehind(holds=(hold,), partitions=tps).advice == expected
     many = events.HoldsBit(holds=(hold,) * 8, partitions=tps).advice
     assert many is not None
     assert many.endswith("; 5 more")

@@ -3,6 +3,7 @@ import re
 from safeconsumer import Hold, Lifetime
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines, hold_line
+from safeconsumer.holds.hold import WHOLE
 from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
 from tests.harness.listing import each
 
@@ -27,6 +28,17 @@ AT = 1714979289.0
         (
             Hold(scope=ALL, placed_at=AT, lifetime=Lifetime.WHILE_ASSIGNED),
             "@all held by app, since 2024-05-06 07:08:09Z, while assigned here",
+        ),
+        (
+            Hold(scope=ORDERS, owner=WHOLE, lifetime=Lifetime.PLAIN),
+            (
+                "orders held by app (all), since 1970-01-01 00:00:00Z, until the "
+                "application's next resume"
+            ),
+        ),
+        (
+            Hold(scope=scopes.partition("orders", 3), lifetime=Lifetime.PLAIN),
+            "orders:3 held by app, since 1970-01-01 00:00:00Z, while assigned here",
         ),
         (
             Hold(

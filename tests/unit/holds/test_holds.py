@@ -6,6 +6,7 @@ import pytest
 from safeconsumer import HoldSettingError, SafeConsumerError
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import (
+    WHOLE,
     Hold,
     Lifetime,
     WorkerOwner,
@@ -86,9 +87,9 @@ def test_a_number_of_seconds_that_no_float_holds_is_refused(for_: int) -> None:
         checked_duration(for_)
 
 
-@each("lifetime", [None, "until_resumed", 1])
+@each("lifetime", [None, "until_resumed", 1, Lifetime.PLAIN])
 def test_a_lifetime_must_be_a_lifetime(lifetime: object) -> None:
-    """Its text is not enough."""
+    """Its text is not enough, and a plain pause's cannot be asked for."""
     with pytest.raises(HoldSettingError, match="lifetime"):
         checked_lifetime(lifetime)
 
@@ -157,6 +158,13 @@ def test_a_workers_owners_are_its_own(owner: str) -> None:
         checked_placer(owner)
     assert checked_placer(WorkerOwner(owner)) == owner
     assert checked_placer("workers") == "workers"
+
+
+def test_nobody_places_whole_pauses_by_their_owner() -> None:
+    """An application lifts them, as any hold that ``holds()`` lists."""
+    assert checked_owner(WHOLE) == WHOLE
+    with pytest.raises(HoldSettingError, match="reserved"):
+        checked_placer(WHOLE)
 
 
 @each(

@@ -48,7 +48,7 @@ def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
     lab.assign(A)
     lab.hold(ORDERS, AUDIT)
     assert lab.quiet() == {A}
-    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().state}
+    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().holds}
 
 
 class _Repr:
@@ -79,7 +79,7 @@ def test_a_hook_may_end_the_program(stop: type[BaseException]) -> None:
     lab = LedgerLab(hook)
     with pytest.raises(stop):
         lab.hold(ORDERS)
-    assert {ORDERS} == {hold.scope for hold in lab.ledger.view().state}
+    assert {ORDERS} == {hold.scope for hold in lab.ledger.view().holds}
 
 
 @each("hook", [None, "hook", 3])

@@ -1,152 +1,280 @@
-"""The indexed ledger against one that scans all holds, over random operations."""
+"""The ledger against what the contract says, over random histories."""
 
 from collections.abc import Callable
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safeconsumer.holds import state as ledger
-from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.scope import Scope, TopicPartition
-from safeconsumer.holds.state import LedgerState
-from tests.unit.holds.naive import NaiveLedger
+from safeconsumer import events
+from safeconsumer.holds.hold import APP, Hold, HoldKey, Lifetime
+from safeconsumer.holds.ledger import Edition
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.scope import (
+    Everything,
+    Partition,
+    Pattern,
+    Scope,
+    Topic,
+    TopicPartition,
+)
+from safeconsumer.holds.view import Holds, View
+from tests.harness.holds.lab import LedgerLab, handed
+from tests.unit.holds.naive import NEVER, PLAIN, NaiveLedger, Wish, covers
 from tests.unit.holds.strategies import (
     PARTITIONS,
     assignments,
-    holds,
-    keys,
     known_scopes,
-    moments,
+    lifetimes,
+    limits,
     owners,
     quick,
+    reasons,
+    single_scopes,
 )
 
-_RANK = ("Partition", "Topic", "Pattern", "Everything")
-
-Step = Callable[["Both"], None]
+_RANK = (Partition, Topic, Pattern, Everything)
 
 
 class Both:
-    """The ledger and its naive twin, after the same operations."""
+    """A ledger and its naive twin, after the same steps, compared after each."""
 
-    def __init__(self) -> None:
-        self.state = LedgerState()
-        self.naive = NaiveLedger()
-        self.timed: list[Hold] = []
+    def __init__(self, *, is_watched: bool) -> None:
+        self.lab, self.naive = LedgerLab(), NaiveLedger()
+        self.naive.now = self.lab.clock.now
+        self.epochs: dict[TopicPartition, int] = {}
+        self.naive.is_watched = is_watched
+        if is_watched:
+            self.lab.ledger.watch(self.epochs.update)
+        self.unseen = 0.0
+        self.editions: list[Edition] = [{}]
+        self.seen: list[tuple[View, dict[HoldKey, Wish], set[TopicPartition]]] = []
+        self.told: dict[HoldKey, Wish] = {}  # the holds, by what the events say
 
-    def place(self, several: list[Hold]) -> None:
-        self.timed.extend(one for one in several if one.deadline is not None)
-        self._settle(ledger.place(self.state, several), self.naive.place(several))
+    # ------------------------------------------------------------ steps
 
-    def remove(self, several: list[tuple[Scope, str]]) -> None:
-        self._settle(ledger.remove(self.state, several), self.naive.remove(several))
-
-    def expire(self, now: float) -> None:
-        self._settle(ledger.expire(self.state, self.timed, now), self.naive.expire(now))
-
-    def end_assignment(
-        self, departed: list[TopicPartition], assigned: list[TopicPartition]
+    def place(  # noqa: PLR0913, PLR0917 - what a call of pause() has
+        self,
+        scopes: list[Scope],
+        owner: str,
+        reason: str | None,
+        for_: float | None,
+        lifetime: Lifetime,
+        edition: Edition | None = None,
     ) -> None:
-        gone = frozenset(departed).difference(assigned)
-        self._settle(
-            ledger.end_assignment(self.state, gone, assigned),
-            self.naive.end_assignment(gone, assigned),
+        if lifetime is PLAIN and owner != APP:
+            lifetime = Lifetime.UNTIL_RESUMED
+        named = [] if edition is None else [(one, edition) for one in scopes]
+        self.lab.ledger.place(
+            scopes,
+            owner=owner,
+            reason=reason,
+            for_=for_,
+            lifetime=lifetime,
+            named=named,
         )
+        until = NEVER if for_ is None else self.naive.now + for_
+        wish = Wish(lifetime, reason, until)
+        if scopes:
+            self.naive.place(scopes, owner, wish, edition)
 
-    def _settle(
-        self, result: tuple[LedgerState, tuple[Hold, ...]], expected: list[Hold]
+    def place_handed(
+        self, back: int, chosen: list[Scope], for_: float | None, *, topics_of: bool
     ) -> None:
-        before, (self.state, changed) = self.state, result
-        assert _sorted(changed) == _sorted(expected)
-        assert (self.state is before) == (not expected)
-        assert (self.state.version > before.version) == bool(expected)
+        """Pause what ``assignment()`` returned now, or earlier; some of it, or topics."""
+        edition = self.editions[-1 - back % len(self.editions)]
+        names = {one.topic for one in chosen if topics_of}  # type: ignore[union-attr]  # single ones
+        scopes: list[Scope] = [
+            one
+            for one in handed(edition)
+            if one in chosen or one.topic in names  # type: ignore[union-attr]  # a partition's
+        ]
+        self.place(scopes, APP, None, for_, PLAIN, edition)
+
+    def remove(
+        self, scopes: list[Scope], owner: str, *, by_application: bool = True
+    ) -> None:
+        named = [(one, owner) for one in scopes]
+        by_application = by_application and owner == APP
+        self.lab.ledger.remove(named, by_application=by_application)
+        self.naive.remove(named, by_application=by_application)
+
+    def remove_owner(self, owner: str) -> None:
+        self.lab.ledger.remove_owner(owner)
+        self.naive.remove_owner(owner)
+
+    def pass_time(self, seconds: float) -> None:
+        self.lab.clock.now += seconds
+        self.naive.expire(self.lab.clock.now)
+
+    def pass_time_before_the_next(self, seconds: float) -> None:
+        self.unseen = seconds
+
+    def assign(self, new: list[TopicPartition], cause: Cause) -> None:
+        if cause is Cause.PASSING:
+            new = [tp for tp in new if tp in self.naive.assigned]
+        if cause is Cause.UNSUBSCRIBED or (cause is Cause.ASSIGNED and not new):
+            new, cause = [], Cause.UNSUBSCRIBED
+        self.lab.ledger.assign(new, cause)
+        self.naive.assign(set(new), cause)
+        assigned = self.lab.ledger.view().assigned
+        self.editions.append({name: frozenset(tps) for name, tps in assigned.items()})
+
+    def poll(self) -> None:
+        if self.naive.in_call:
+            self.lab.ledger.end_call()
+            self.naive.end()
+        else:
+            self.naive.begin()
+            is_gating = self.lab.ledger.begin_call()
+            assert is_gating == (self.naive.stood is not None)
+
+    def choose_anew(self) -> None:
+        self.lab.ledger.choose_anew()
+        self.naive.choose_anew()
+
+    def read(self) -> None:
+        self.lab.ledger.open_gates(self.epochs)
+        self.naive.unread = set()
+
+    # ------------------------------------------------------------ what must hold
+
+    def step(self, step: "Step") -> None:
+        before, seen = self.naive.quiet(), len(self.lab.told.events)
+        owned = self.lab.ledger.ownership().epochs
+        self.lab.clock.now += self.unseen  # nobody looks before the step does
+        self.naive.expire(self.lab.clock.now)
+        self.unseen = 0.0
+        step(self)
+        ledger, naive = self.lab.ledger, self.naive
+        view = ledger.view()
+        ledger.deliver()
+        assert _wishes(view.holds) == naive.holds
+        assert view.quiet == naive.quiet() == ledger.quiet()
+        assert set(view.gates) == naive.gated | naive.unread
+        assert set(view.partitions()) == naive.assigned
+        for tp in PARTITIONS:
+            covering = view.holds.covering(tp)
+            assert {one.key for one in covering} == naive.covering(tp)
+            assert view.holds.covers(tp) == bool(covering)
+            ranks = [_RANK.index(type(one.scope)) for one in covering]
+            assert ranks == sorted(ranks)  # narrowest first
+        self.seen.append((view, naive.holds.copy(), naive.quiet()))
+        self._check_told(self.lab.told.events[seen:], before, dict(owned))
+
+    def _check_told(
+        self,
+        told: list[events.Event],
+        before: set[TopicPartition],
+        owned: dict[TopicPartition, int],
+    ) -> None:
+        # P14: what changed is told, in the order in which it did, and nothing else.
+        now = self.lab.ledger.ownership().epochs
+        kept = {tp for tp in owned if owned[tp] == now.get(tp)}
+        quiet = set(before)
+        for event in told:
+            became, flows = getattr(event, "quiet", ()), getattr(event, "flowing", ())
+            assert not quiet.intersection(became)
+            quiet.update(became)
+            assert quiet.issuperset(flows)
+            quiet.difference_update(flows)
+            if isinstance(event, events.HoldsPlaced):
+                self.told |= _wishes(event.holds)
+            elif isinstance(
+                event, events.HoldsRemoved | events.HoldsExpired | events.HoldsEnded
+            ):
+                for hold in event.holds:
+                    del self.told[hold.key]
+        assert self.told == self.naive.holds
+        assert quiet & kept == self.naive.quiet() & kept
 
 
-def _sorted(several: object) -> list[str]:
-    return sorted(map(repr, several))  # type: ignore[call-overload]  # any iterable of holds
+Step = Callable[[Both], None]
 
+
+def _wishes(several: object) -> dict[HoldKey, Wish]:
+    return {
+        one.key: Wish(
+            one.lifetime, one.reason, NEVER if one.deadline is None else one.deadline
+        )
+        for one in several  # type: ignore[attr-defined]  # holds
+    }
+
+
+def _step(name: str, *args: object, **more: object) -> Step:
+    def call(both: Both) -> None:
+        getattr(both, name)(*args, **more)
+
+    call.__qualname__ = f"{name}({args}, {more})"
+    return call
+
+
+def _steps(
+    name: str,
+    *args: st.SearchStrategy[object],
+    **more: st.SearchStrategy[object],
+) -> st.SearchStrategy[Step]:
+    return st.builds(_step, st.just(name), *args, **more)
+
+
+_some = st.lists(known_scopes, max_size=3, unique=True)
+_singles = st.lists(single_scopes, min_size=1, max_size=4, unique=True)
+_handed = _steps(
+    "place_handed",
+    st.sampled_from((0, 0, 0, 1, 2)),
+    _singles,
+    limits,
+    topics_of=st.booleans(),
+)
+_resumes = _steps("remove", _some, st.just(APP))
 
 steps: st.SearchStrategy[Step] = st.one_of(
-    st.lists(holds, max_size=4).map(lambda some: lambda both: both.place(some)),
-    st.lists(keys, max_size=3).map(lambda some: lambda both: both.remove(some)),
-    moments.map(lambda now: lambda both: both.expire(now)),
-    st.tuples(assignments, assignments).map(
-        lambda two: lambda both: both.end_assignment(*two)
-    ),
+    _handed,
+    _handed,
+    _steps("place", _some, owners, reasons, limits, lifetimes),
+    _steps("place", _singles, st.just(APP), reasons, limits, st.just(PLAIN)),
+    _resumes,
+    _steps("remove", _some, owners, by_application=st.booleans()),
+    _steps("remove_owner", owners),
+    _steps("pass_time", st.integers(1, 4).map(float)),
+    _steps("pass_time_before_the_next", st.integers(1, 4).map(float)),
+    _steps("assign", assignments, st.sampled_from(Cause)),
+    _steps("assign", assignments, st.just(Cause.JOINED)),
+    _steps("assign", st.just([]), st.just(Cause.PASSING)),
+    _steps("poll"),
+    _steps("poll"),
+    _steps("choose_anew"),
+    _steps("read"),
 )
 
 
-def _after(several: list[Step]) -> Both:
-    both = Both()
-    for step in several:
-        step(both)
-    return both
-
-
-@quick
-@given(st.lists(steps, max_size=12))
-def test_every_answer_equals_a_scan_of_all_holds(several: list[Step]) -> None:
-    """The indexes are never out of step with what was placed."""
-    both = _after(several)
-    assert _sorted(both.naive.holds.values()) == _sorted(both.state)
-    for tp in PARTITIONS:
-        expected = both.naive.covering(tp)
-        assert both.state.covers(tp) == bool(expected)
-        assert _sorted(both.state.covering(tp)) == _sorted(expected)
-
-
-@quick
-@given(st.lists(steps, max_size=12), known_scopes)
-def test_holds_of_exactly_one_scope(several: list[Step], scope: Scope) -> None:
-    """``of`` names those placed on this very scope, one per owner."""
-    both = _after(several)
-    expected = [one for one in both.naive.holds.values() if one.scope == scope]
-    assert _sorted(both.state.of(scope)) == _sorted(expected)
-
-
-@quick
-@given(st.lists(steps, max_size=12))
-def test_covering_holds_come_narrowest_first(several: list[Step]) -> None:
-    """A partition's own, its topic's, patterns', the whole consumer's."""
-    state = _after(several).state
-    for tp in PARTITIONS:
-        ranks = [_RANK.index(type(one.scope).__name__) for one in state.covering(tp)]
-        assert sorted(ranks) == ranks
-
-
-@quick
-@given(st.lists(holds, max_size=12), st.lists(keys, max_size=12), owners)
-def test_an_owner_never_touches_anothers_holds(
-    placed: list[Hold], removed: list[tuple[Scope, str]], owner: str
+@pytest.mark.contract("P2", "P3", "P6", "P7", "P14")
+@settings(max_examples=150, deadline=None)
+@given(several=st.lists(steps, max_size=14), is_watched=st.booleans())
+def test_every_history_ends_as_the_contract_says(
+    several: list[Step], *, is_watched: bool
 ) -> None:
-    """Placing and removing under other names leaves an owner's holds as they are."""
-    own = [one for one in placed if one.owner == owner]
-    others = [one for one in placed if one.owner != owner]
-    state, _ = ledger.place(LedgerState(), own)
-    before = [one for one in state if one.owner == owner]
-    state, _ = ledger.place(state, others)
-    state, _ = ledger.remove(state, [key for key in removed if key[1] != owner])
-    after = [one for one in state if one.owner == owner]
-    assert _sorted(before) == _sorted(after)
-
-
-@quick
-@given(st.lists(holds, max_size=12))
-def test_what_was_removed_leaves_nothing_behind(several: list[Hold]) -> None:
-    """After all is lifted the state equals an empty one, but for its version."""
-    state, _ = ledger.place(LedgerState(), several)
-    state, _ = ledger.remove(state, [one.key for one in several])
-    assert LedgerState(version=state.version) == state
-
-
-@quick
-@given(st.lists(steps, max_size=12))
-def test_an_old_state_never_changes(several: list[Step]) -> None:
-    """A reader may keep it as long as it likes."""
-    both = Both()
-    kept = []
+    """Holds, quiet partitions, gates and events, after each step; and views never change."""
+    both = Both(is_watched=is_watched)
     for step in several:
-        kept.append((both.state, _sorted(both.state)))
-        step(both)
-    for state, then in kept:
-        assert _sorted(state) == then
+        both.step(step)
+    for view, held, quiet in both.seen:
+        assert _wishes(view.holds) == held
+        assert view.quiet == quiet
+
+
+@quick
+@given(st.lists(known_scopes, max_size=8, unique=True), known_scopes)
+def test_what_overlaps_a_scope(placed: list[Scope], scope: Scope) -> None:
+    """Holds of the scope, of parts of it and of what is wider; patterns by their texts."""
+    found = {one.scope for one in Holds(map(_held, placed)).overlapping(scope)}
+    assert set(placed).intersection({scope, Everything()}) <= found
+    for one in placed:
+        covered = {tp for tp in PARTITIONS if covers(one, tp)}
+        meets = any(covers(scope, tp) for tp in covered)
+        if not isinstance(one, Pattern) or not isinstance(scope, Pattern):
+            assert not meets or one in found
+
+
+def _held(scope: Scope) -> Hold:
+    return Hold(scope=scope)

@@ -1,21 +1,18 @@
-"""Patterns are foreign code: asked once, under no lock, and never trusted to answer."""
+"""Patterns are foreign code: asked once about a name, and never trusted to answer."""
 
 import re
 from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
-from safeconsumer.events.consumer import HoldsBit, HoldsRemoved, PatternFailed
+from safeconsumer.events.consumer import HoldsRemoved, PatternFailed
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
-from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.patterns import MOST_KEPT
 from safeconsumer.holds.scope import Scope
-from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
+from tests.harness.holds.lab import AUDIT, A, C, LedgerLab, is_locked
 from tests.unit.holds.signals import handled_by, send
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P3")]
 
 BOOM = ("boom", 0)
 
@@ -25,18 +22,17 @@ class PatternError(Exception):
 
 
 class Asking:
-    """An expression that notes each question, and whether the lock was held then."""
+    """An expression that notes each question, and raises about some names."""
 
     pattern = "ord.*"
 
-    def __init__(self, lab: LedgerLab, *raises_about: str) -> None:
-        self.lab = lab
+    def __init__(self, *raises_about: str) -> None:
         self.raises_about = raises_about
-        self.asked: list[tuple[str, bool]] = []
+        self.asked: list[str] = []
         self.on_ask: Callable[[], None] | None = None
 
     def fullmatch(self, string: str, /) -> object | None:
-        self.asked.append((string, is_locked(self.lab.ledger)))
+        self.asked.append(string)
         act, self.on_ask = self.on_ask, None
         if act is not None:
             act()
@@ -47,81 +43,86 @@ class Asking:
     def scope(self) -> Scope:
         return scopes.pattern(self)
 
-    def names(self) -> list[str]:
-        return [name for name, _ in self.asked]
 
-    def under_the_lock(self) -> list[str]:
-        return [name for name, locked in self.asked if locked]
-
-
-def test_no_expression_is_asked_under_the_lock() -> None:
-    """Whatever is done: placing, lifting, assigning, asking, expiring."""
+def test_an_expression_is_asked_once_about_a_name() -> None:
+    """Whatever is done: placing, assigning, asking, expiring, lifting."""
     lab = LedgerLab()
     lab.assign(A)
-    one = Asking(lab)
-    lab.hold(one.scope(), for_=5.0)
-    lab.hold(scopes.partition("unassigned", 1), scopes.topic("another"))
-    lab.lift(scopes.partition("lifted", 1), scopes.topic("more"))
+    one = Asking()
+    scope = one.scope()
+    lab.hold(scope, for_=5.0, known_topics=lambda: ["known"])
     lab.assign(A, C)
-    lab.assign(C, BOOM)
-    explain_lines(lab.ledger.view_about("explained"), ("explained", 0))
-    lab.ledger.follow(
-        [Hold(scope=scopes.topic("placed"), owner="operator:alice")],
-        [(scopes.topic("followed"), "operator:alice")],
-    )
+    lab.assign(C, ("known", 1))
+    lab.assign(A, C)
+    assert lab.quiet() == {A}
     lab.clock.now += 5.0
     assert lab.quiet() == set()
-    lab.lift(Asking(lab).scope())
-    expected = {"orders", "unassigned", "another", "lifted", "more", "audit", "boom"}
-    assert expected <= set(one.names())
-    assert {"explained", "placed", "followed"} <= set(one.names())
-    assert one.under_the_lock() == []
+    lab.hold(scope)
+    lab.lift(scope)
+    assert sorted(one.asked) == ["audit", "known", "orders"]
 
 
-def test_an_assignment_while_a_pattern_is_being_placed() -> None:
-    """
-    The lock is given back to ask about the new topic.
-
-    1. A thread asks its new pattern about what is assigned. 2. The assignment changes.
-    3. The thread takes the lock.
-    """
+@pytest.mark.contract("P4")
+def test_one_that_raises_at_the_pause_places_nothing() -> None:
+    """Neither itself nor what was paused with it; the caller gets what it raised."""
     lab = LedgerLab()
-    lab.assign(A)
-    one = Asking(lab)
-    one.on_ask = lambda: lab.assign(A, C)
-    lab.hold(one.scope())
-    assert one.names() == ["orders", "audit"]
-    assert one.under_the_lock() == []
-    assert lab.quiet() == {A}
-
-
-def test_a_pattern_placed_while_an_assignment_is_being_applied() -> None:
-    """The other way round."""
-    lab = LedgerLab()
-    lab.assign(A)
-    other, one = Asking(lab), Asking(lab)
-    other.pattern = "oth.*"
-    lab.hold(other.scope())
-    other.on_ask = lambda: lab.hold(one.scope())
     lab.assign(A, C)
-    assert one.names() == ["orders", "audit"]
-    assert one.under_the_lock() == []
-    assert lab.quiet() == {A}
+    with pytest.raises(PatternError):
+        lab.hold(AUDIT, Asking("known").scope(), known_topics=lambda: ["known"])
+    assert lab.quiet() == set()
+    assert not lab.ledger.view().holds
+    assert lab.told.events == []
 
 
-def test_a_pattern_noted_by_a_signal_handler() -> None:
-    """
-    Of a topic that was assigned meanwhile it is asked before the lock is taken again.
+def test_one_that_raises_later_covers_what_it_was_asked_about() -> None:
+    """A held topic must not flow because the answer is missing; it is reported once."""
+    lab = LedgerLab()
+    one = Asking("boom")
+    lab.hold(one.scope())
+    for partitions in ([BOOM, C], [C], [BOOM, C]):
+        lab.assign(*partitions)
+    assert lab.quiet() == {BOOM}
+    (failed,) = lab.told.of(PatternFailed)
+    assert (failed.pattern, failed.topic) == ("re:ord.*", "boom")
+    assert "PatternError" in failed.error
+    with pytest.raises(PatternError):  # that is no answer to a new caller
+        lab.hold(Asking("boom").scope(), owner="ops")
+    assert [hold.owner for hold in lab.ledger.view().holds] == ["app"]
 
-    1. The main thread has the lock, to assign a topic more. 2. The handler leaves a
-    pattern in the inbox, asked only about what was assigned before.
-    """
+
+def test_one_that_raises_breaks_no_question_and_undoes_no_resume() -> None:
+    """What it might cover is said to remain, and is reported when it comes."""
+    lab = LedgerLab()
+    lab.hold(Asking("boom").scope(), owner="ops")
+    lab.hold(scopes.topic("boom"))
+    remaining = lab.ledger.remove([(scopes.topic("boom"), "app")])
+    assert [hold.owner for hold in remaining] == ["ops"]
+    (removed,) = lab.told.of(HoldsRemoved)
+    assert removed.remaining == remaining
+    (line,) = explain_lines(lab.ledger.view(), BOOM)
+    assert line.startswith("re:ord.* held by ops")
+    assert lab.told.of(PatternFailed) == []
+    lab.assign(BOOM)
+    assert len(lab.told.of(PatternFailed)) == 1
+
+
+def test_one_that_is_placed_while_the_assignment_changes() -> None:
+    """It is asked about what came between its pause and the lock; and may raise there."""
     lab = LedgerLab()
     lab.assign(A)
-    one = Asking(lab)
+    one = Asking("boom")
+    one.on_ask = lambda: lab.assign(A, C, BOOM)
+    lab.hold(one.scope())
+    assert lab.quiet() == {A, BOOM}
+    assert len(lab.told.of(PatternFailed)) == 1
+    assert set(one.asked) == {"orders", "audit", "boom"}
 
-    def handler(_: int, __: FrameType | None) -> None:
-        lab.hold(one.scope())
+
+def test_one_that_a_signal_handler_places_in_the_middle_of_an_assignment() -> None:
+    """The same, on one thread."""
+    lab = LedgerLab()
+    lab.assign(A)
+    one = Asking("boom")
 
     def look() -> None:
         if is_locked(lab.ledger):
@@ -129,84 +130,50 @@ def test_a_pattern_noted_by_a_signal_handler() -> None:
             send()
 
     lab.clock.on_look = look
-    with handled_by(handler):
-        lab.assign(A, ("ordinary", 0), C)
-    assert lab.clock.on_look is None  # it did come
-    assert lab.quiet() == {A, ("ordinary", 0)}
-    assert {"audit", "ordinary"} <= set(one.names())
-    assert one.under_the_lock() == ["orders"]  # by the handler itself
-
-
-def test_a_pattern_that_raises_undoes_no_resume() -> None:
-    """The hold is lifted, told, and what the pattern might cover is said to remain."""
-    lab = LedgerLab()
-    failing = Asking(lab, "boom")
-    lab.hold(failing.scope(), owner="ops")
-    lab.hold(scopes.topic("boom"))
-    remaining = lab.ledger.remove([(scopes.topic("boom"), "app")])
-    assert [hold.owner for hold in remaining] == ["ops"]
-    (removed,) = lab.told.of(HoldsRemoved)
-    assert removed.remaining == remaining
-    (failed,) = lab.told.of(PatternFailed)
-    assert (failed.pattern, failed.topic) == ("re:ord.*", "boom")
-    assert "PatternError" in failed.error
-
-
-def test_a_pattern_that_raises_breaks_no_question() -> None:
-    """``explain()`` says that it covers the topic, and so it does."""
-    lab = LedgerLab()
-    lab.hold(Asking(lab, "boom").scope())
-    (line,) = explain_lines(lab.ledger.view_about("boom"), BOOM)
-    assert line.startswith("re:ord.* held by app")
-    lab.assign(BOOM, C)
-    assert lab.quiet() == {BOOM}
+    with handled_by(lambda *_: lab.hold(one.scope())):
+        lab.assign(A, BOOM, C)
+    assert lab.quiet() == {A, BOOM}
     assert len(lab.told.of(PatternFailed)) == 1
 
 
-def test_a_pattern_that_raised_later_raises_for_whoever_pauses_next() -> None:
-    """That a name was taken for covered is no answer to a new caller."""
-    lab = LedgerLab()
-    lab.hold(Asking(lab, "boom").scope())
-    lab.assign(BOOM)
-    with pytest.raises(PatternError):
-        lab.hold(Asking(lab, "boom").scope(), owner="ops")
-    assert [hold.owner for hold in lab.ledger.view().state] == ["app"]
-
-
-def test_an_expression_is_asked_once_per_name_whoever_pauses_with_it() -> None:
-    """Owners compile their own; pausing and resuming in a loop costs no match."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    several = [Asking(lab) for _ in range(4)]
-    for number, one in enumerate(several):
-        lab.hold(one.scope(), owner=str(number % 2), known_topics=lambda: ["ordinary"])
-        lab.lift(one.scope(), owner=str(number % 2))
-    names = [name for one in several for name in one.names()]
-    assert sorted(names) == ["audit", "orders", "ordinary"]
-
-
-def test_not_every_expression_is_kept_for_ever() -> None:
-    """An application may make a new one for each pause."""
+@pytest.mark.contract("P12")
+def test_an_expression_may_be_interrupted_under_the_lock() -> None:
+    """What the handler changes is applied behind the assignment that asks it."""
     lab = LedgerLab()
     lab.assign(A)
-    for number in range(3 * MOST_KEPT):
-        scope = scopes.pattern(re.compile(f"orders|{number}"))
-        lab.hold(scope)
-        assert lab.quiet() == {A}
-        lab.lift(scope)
-        assert lab.quiet() == set()
-    assert len(lab.ledger._patterns._kept) <= MOST_KEPT
+    one = Asking()
+    lab.hold(one.scope())
+    one.on_ask = send
+    with handled_by(lambda *_: lab.hold(AUDIT, owner="signal")):
+        lab.assign(A, C)
+    assert lab.quiet() == {A, C}
 
 
-def test_what_departed_quiet_is_forgotten_with_its_hold() -> None:
-    """A member that sees many partitions come and go remembers the held ones only."""
+@pytest.mark.contract("P12")
+def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
+    """It comes out of the call, and the topic is asked about again."""
     lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS, AUDIT)
-    lab.assign(BOOM)
-    lab.lift(ORDERS)
-    lab.assign()
-    assert lab.ledger._departed_quiet.topics() == {"audit"}
-    lab.assign(A, C)
-    assert [event.partitions for event in lab.told.of(HoldsBit)] == [(C,)]
-    assert lab.ledger._departed_quiet.topics() == set()
+    lab.assign(A)
+    one = Asking()
+    lab.hold(one.scope())
+
+    def handler(*_: object) -> None:
+        raise PatternError
+
+    one.on_ask = send
+    with handled_by(handler), pytest.raises(PatternError):
+        lab.assign(A, C)
+    assert lab.quiet() == {A}
+    assert set(lab.ledger.view().partitions()) == {A, C}
+    assert lab.told.of(PatternFailed) == []
+
+
+def test_whoever_places_a_pattern_asks_it_under_no_lock() -> None:
+    """About all that is assigned and known; others need not wait for it."""
+    lab = LedgerLab()
+    lab.assign(A)
+    locked: list[bool] = []
+    one = Asking()
+    one.on_ask = lambda: locked.append(is_locked(lab.ledger))
+    lab.hold(one.scope())
+    assert locked == [False]

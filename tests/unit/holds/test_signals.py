@@ -1,24 +1,63 @@
-"""Pausing from a signal handler: no lock, no loss, told by the next ``deliver``."""
+"""Signals: what a handler does, and what it raises, at every moment of a change."""
 
-import functools
+import dis
+import gc
+import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from itertools import count
 from types import FrameType
 
 import pytest
 
-from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
-from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, is_locked
+from safeconsumer import events
+from safeconsumer.events.dispatch import Dispatcher
+from safeconsumer.holds import ledger
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP
+from safeconsumer.holds.ledger import Edition
+from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.scope import TopicPartition
+from tests.harness.holds.lab import (
+    ALL,
+    AUDIT,
+    ORDERS,
+    A,
+    B,
+    C,
+    LedgerLab,
+    handed,
+    is_locked,
+)
 from tests.unit.holds.signals import handled_by, send
 
-pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
+pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]  # for deadlocks
 
-Act = Callable[[LedgerLab], None]
+D = ("orders.eu", 0)
+
+Act = Callable[[LedgerLab], object]
+
+HANDLERS: dict[str, tuple[Act, set[tuple[str, int]]]] = {
+    "pause": (lambda lab: lab.hold(ORDERS, owner="signal"), {A, B, C}),
+    "resume": (lambda lab: lab.lift(ALL, owner="old"), {C}),
+    "all of an owner's": (lambda lab: lab.ledger.remove_owner("old"), {C}),
+    "assign": (lambda lab: lab.ledger.assign([A]), {A}),
+    "close": (lambda lab: lab.ledger.close(), set()),
+    "look": (lambda lab: lab.ledger.view(), {A, B, C}),
+    "pause, resume, pause": (
+        lambda lab: (lab.hold(AUDIT), lab.lift(AUDIT), lab.hold(AUDIT, reason="last")),
+        {A, B, C},
+    ),
+}
 
 
-def _in_handler(lab: LedgerLab, act: Act) -> Callable[[int, FrameType | None], None]:
-    return lambda _number, _frame: act(lab)
+def _lab() -> LedgerLab:
+    lab = LedgerLab()
+    lab.assign(A, B, C)
+    lab.hold(ALL, owner="old")
+    return lab
 
 
 def _interrupt_under_the_lock(lab: LedgerLab) -> None:
@@ -31,208 +70,340 @@ def _interrupt_under_the_lock(lab: LedgerLab) -> None:
     lab.clock.on_look = look
 
 
-@pytest.mark.contract("P12")
-def test_a_pause_inside_the_lock_is_not_lost() -> None:
-    """
-    Both holds are in force at the next look-up.
-
-    1. The main thread takes the lock to place a hold. 2. The signal interrupts it
-    there. 3. The handler pauses. 4. The main thread goes on.
-    """
-    lab = LedgerLab()
-    lab.assign(A, C)
-    with handled_by(_in_handler(lab, lambda lab: lab.hold(ORDERS, owner="signal"))):
+@pytest.mark.parametrize(("act", "quiet"), HANDLERS.values(), ids=HANDLERS)
+def test_what_a_handler_changes_in_the_middle_of_a_change_is_applied_after_it(
+    act: Act, quiet: set[tuple[str, int]]
+) -> None:
+    """It returns at once, and the interrupted call applies it before it returns."""
+    lab = _lab()
+    returned: list[object] = []
+    with handled_by(lambda *_: returned.append(act(lab))):
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
-    assert lab.clock.on_look is None  # it did come
-    assert lab.quiet() == {A, C}
-    lab.ledger.deliver()
-    assert {"app", "signal"} == {
-        hold.owner for event in lab.told.of(HoldsPlaced) for hold in event.holds
-    }
+    assert len(returned) == 1
+    assert not lab.ledger._queue
+    assert lab.quiet() == quiet
+    assert not is_locked(lab.ledger)
 
 
-def test_a_pause_inside_the_lock_by_a_handler_that_cannot_be_recognised() -> None:
-    """One in C, say: who holds the lock is known all the same."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    opaque = functools.lru_cache(_in_handler(lab, lambda lab: lab.hold(ORDERS)))
-    with handled_by(opaque):
-        _interrupt_under_the_lock(lab)
-        lab.hold(AUDIT)
-    assert lab.clock.on_look is None  # it did come
-    assert lab.quiet() == {A, C}
-
-
-def test_a_resume_inside_the_lock_is_not_lost() -> None:
-    """The same for lifting."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS)
-    with handled_by(_in_handler(lab, lambda lab: lab.lift(ORDERS))):
-        _interrupt_under_the_lock(lab)
-        lab.hold(AUDIT)
-    assert lab.quiet() == {C}
-    lab.ledger.deliver()
-    assert len(lab.told.of(HoldsRemoved)) == 1
-
-
-def test_a_pause_is_applied_by_the_next_look_up_and_told_by_the_next_deliver() -> None:
-    """The handler itself takes no lock and calls no hook."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    told_inside: list[int] = []
-
-    def handler(_: int, __: FrameType | None) -> None:
-        lab.hold(ORDERS)
-        told_inside.append(len(lab.told.of(HoldsPlaced)))
-
-    with handled_by(handler):
-        send()
-    assert told_inside == [0]
-    assert lab.quiet() == {A}
-    assert lab.told.of(HoldsPlaced) == []
-    lab.ledger.deliver()
-    assert [event.quiet for event in lab.told.of(HoldsPlaced)] == [(A,)]
-
-
-def test_a_handler_sees_what_it_has_done() -> None:
-    """
-    ``paused()`` and ``holds()`` inside it are computed on the side, without a lock.
-
-    What the interrupted call is about to do is seen as well.
-    """
-    lab = LedgerLab()
-    lab.assign(A, C)
-    seen: list[set[tuple[str, int]]] = []
-
-    def handler(_: int, __: FrameType | None) -> None:
-        lab.hold(ORDERS)
-        seen.append(set(lab.ledger.view().quiet))
-        lab.lift(ORDERS)
-        seen.append(set(lab.ledger.view().quiet))
-
-    with handled_by(handler):
-        _interrupt_under_the_lock(lab)
-        lab.hold(AUDIT)
-    assert seen == [{A, C}, {C}]
-    assert lab.quiet() == {C}
-
-
-def test_the_order_of_calls_in_a_handler_is_kept() -> None:
-    """Pause, resume, pause: paused."""
-    lab = LedgerLab()
-    lab.assign(A)
-
-    def handler(_: int, __: FrameType | None) -> None:
-        lab.hold(ORDERS, reason="first")
-        lab.lift(ORDERS)
-        lab.hold(ORDERS, reason="last")
-
-    with handled_by(handler):
-        send()
-    assert lab.quiet() == {A}
-    assert [hold.reason for hold in lab.ledger.view().state] == ["last"]
-
-
-def test_a_handler_while_another_thread_holds_the_lock() -> None:
-    """The main thread must not wait for it inside the handler."""
-    lab = LedgerLab()
-    lab.assign(A)
-    inside, release = threading.Event(), threading.Event()
-
-    def look() -> None:
-        if threading.current_thread() is not threading.main_thread():
-            gate = release  # first: another one is next
-            inside.set()
-            assert gate.wait(20)
-
-    other = threading.Thread(target=lab.hold, args=(AUDIT,))
-    with handled_by(_in_handler(lab, lambda lab: lab.hold(ORDERS, owner="signal"))):
-        lab.clock.on_look = look
-        other.start()
-        # the first look is outside the lock, the second one under it
-        while not is_locked(lab.ledger):
-            assert inside.wait(20)
-            inside.clear()
-            if not is_locked(lab.ledger):
-                release.set()
-                release = threading.Event()
-        send()  # returns although the lock is taken
-        assert is_locked(lab.ledger)
-        release.set()
-        other.join(20)
-    lab.clock.on_look = None
-    assert lab.quiet() == {A}
-    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().state}
-
-
-@pytest.mark.timeout(300)  # its timer counts its own processor time
-@pytest.mark.parametrize("rounds", [400])
-def test_signals_at_any_moment(rounds: int) -> None:
-    """A timer interrupts wherever it falls; each pause is placed, each resume lifts."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    calls = 0
-
-    def handler(_: int, __: FrameType | None) -> None:
-        nonlocal calls
-        if calls < rounds:
-            calls += 1
-            number = calls  # the next signal may interrupt this handler
-            lab.hold(ORDERS, owner=f"signal-{number}")
-            if number % 2:
-                lab.lift(ORDERS, owner=f"signal-{number}")
-
-    with handled_by(handler, signal.SIGVTALRM):
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.0005)
-        try:
-            while calls < rounds:
-                lab.hold(AUDIT)
-                lab.lift(AUDIT)
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    assert lab.quiet() == {A}
-    assert {f"signal-{even}" for even in range(2, rounds + 1, 2)} == {
-        hold.owner for hold in lab.ledger.view().state
-    }
-    lab.ledger.deliver()
-    told = [h.owner for e in lab.told.of(HoldsPlaced) for h in e.holds]
-    assert len([owner for owner in told if owner.startswith("signal")]) == rounds
-
-
-def test_an_owner_lifts_all_it_holds_in_a_handler() -> None:
-    """``resume_all()`` in it takes no lock either, and answers for what it will lift."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    lab.hold(ORDERS, AUDIT)
-    lab.hold(AUDIT, owner="ops")
+def test_inside_a_change_a_handler_sees_what_was_applied_last() -> None:
+    """Its own pause is not in it yet, and no hook is called under the lock."""
+    lab = _lab()
+    lab.ledger.emit(events.NothingConsumed, reason="waits")
     seen: list[object] = []
 
-    def handler(_: int, __: FrameType | None) -> None:
-        seen.append([hold.owner for hold in lab.ledger.remove_owner("app")])
-        seen.append(set(lab.ledger.view().quiet))
-
-    with handled_by(handler):
-        _interrupt_under_the_lock(lab)
-        lab.hold(ORDERS, reason="again")
-    assert seen == [["ops"], {C}]
-    assert lab.quiet() == {C}
-
-
-def test_an_assignment_that_ends_in_a_handler() -> None:
-    """``close()`` there: the thread that it interrupted ends the assignment, and says so."""
-    lab = LedgerLab()
-    lab.assign(A, C)
-    told: list[object] = []
-    lab.ledger.on_reassigned = lambda change: told.append(change.departed)
-
-    def handler(_: int, __: FrameType | None) -> None:
-        lab.ledger.close()
-        told.append(set(lab.ledger.view().partitions()))
+    def handler(*_: object) -> None:
+        told = len(lab.told.events)
+        lab.lift(ALL, owner="old")
+        seen.append((lab.quiet(), lab.ledger.deliver(), len(lab.told.events) - told))
 
     with handled_by(handler):
         _interrupt_under_the_lock(lab)
         lab.hold(AUDIT)
-    assert told == [set(), {A, C}]
-    assert not lab.ledger.view().assigned
+    assert seen == [({A, B, C}, False, 0)]
+    assert lab.told.names()[-3:] == ["nothing_consumed", "hold_placed", "hold_removed"]
+
+
+def test_outside_a_change_a_handler_is_answered_and_told_as_anybody() -> None:
+    """Before its call returns."""
+    lab = LedgerLab()
+    lab.assign(A, C)
+    seen: list[object] = []
+
+    def handler(*_: object) -> None:
+        lab.hold(ORDERS)
+        seen.append((lab.quiet(), lab.told.names()))
+
+    with handled_by(handler):
+        send()
+    assert seen == [({A}, ["hold_placed"])]
+
+
+def test_a_handler_that_pauses_all_that_was_assigned_pauses_the_topics() -> None:
+    """It is judged at its call: what is gained by the interrupted change is held."""
+    lab = LedgerLab()
+    lab.assign(A)
+    with handled_by(lambda *_: _whole(lab, {"orders": frozenset({A})})):
+        _interrupt_under_the_lock(lab)
+        lab.assign(A, B, C)
+    assert lab.quiet() == {A, B}
+
+
+def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted() -> (
+    None
+):
+    """A journal and the control member hear of it, once."""
+    lab = _lab()
+    heard: list[object] = []
+    lab.ledger.on_reassigned = lambda what: heard.append(what.departed)
+    lab.ledger.watch(lambda gained: heard.append(set(gained)))
+
+    def handler(*_: object) -> None:
+        lab.ledger.assign([A, ("new", 0)])
+
+    with handled_by(handler):
+        _interrupt_under_the_lock(lab)
+        lab.hold(AUDIT)
+    lab.quiet()
+    assert heard == [{B, C}, {("new", 0)}]
+
+
+def test_a_handler_waits_for_another_threads_change() -> None:
+    """That thread goes on meanwhile, so this is no deadlock."""
+    lab = LedgerLab()
+    lab.assign(A)
+    inside, entered = threading.Event(), threading.Event()
+
+    def look() -> None:
+        if threading.current_thread() is other and is_locked(lab.ledger):
+            lab.clock.on_look = None
+            inside.set()
+            assert entered.wait(20)
+
+    def handler(*_: object) -> None:
+        entered.set()
+        lab.hold(ORDERS, owner="signal")
+        assert lab.quiet() == {A}
+
+    other = threading.Thread(target=lab.hold, args=(AUDIT,))
+    lab.clock.on_look = look
+    other.start()
+    assert inside.wait(20)
+    with handled_by(handler):
+        send()
+    other.join(20)
+    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().holds}
+
+
+# ------------------------------------------------------------ exceptions at any moment
+
+
+class InterruptError(Exception):
+    """What a signal handler raises."""
+
+
+def _is_in_the_ledger(frame: FrameType | None) -> bool:
+    # What a hook raises is the hook's: it is counted, and ends nothing.
+    codes = []
+    while frame is not None:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    in_a_hook = Dispatcher.dispatch.__code__ in codes
+    return not in_a_hook and any(one.co_filename == ledger.__file__ for one in codes)
+
+
+class Interrupt:
+    """
+    Raises where Python may call a signal handler: as a function begins, after a call.
+
+    A profiler is called in exactly these places, so each of them has its turn.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.left, self.has_come = at, False
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> None:
+        # Closing a generator calls the profiler, but no handler.
+        is_generator = event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR
+        if event not in {"call", "c_return"} or is_generator:
+            return
+        if not _is_in_the_ledger(frame):
+            return
+        self.left -= 1
+        if self.left < 0:
+            sys.setprofile(None)
+            self.has_come = True
+            raise InterruptError
+
+    def during(self, call: Callable[[], object]) -> None:
+        sys.setprofile(self)
+        try:
+            call()
+        except InterruptError:
+            assert self.has_come
+        finally:
+            sys.setprofile(None)
+
+
+EDITION: Edition = {"orders": frozenset({A, B})}
+PATTERN = "re:ord.*"
+
+
+def _whole(lab: LedgerLab, edition: Edition = EDITION) -> None:
+    lab.pause(*handed(edition), edition=edition)
+
+
+def _late(lab: LedgerLab) -> None:
+    lab.clock.now = 2000.0
+    lab.quiet()
+
+
+# What comes before, and what is interrupted.
+CALLS: dict[str, tuple[Act, Act]] = {
+    "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
+    "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
+    "pause all of a topic": (lambda _: 0, _whole),
+    "resume": (_whole, lambda lab: lab.lift(*handed(EDITION))),
+    "resume all": (_whole, lambda lab: lab.ledger.remove_owner(APP)),
+    "assign": (
+        lambda lab: lab.hold(scopes.parse(PATTERN)),
+        lambda lab: lab.ledger.assign([C, A, D]),
+    ),
+    "unsubscribe": (_whole, lambda lab: lab.ledger.assign([], Cause.UNSUBSCRIBED)),
+    "expire": (lambda lab: lab.hold(ORDERS, for_=5.0), _late),
+    "begin a poll": (lambda lab: lab.hold(ALL), lambda lab: lab.ledger.begin_call()),
+}
+
+
+class World:
+    """A ledger, and all who are called when it changes."""
+
+    def __init__(self, before: Act) -> None:
+        self.lab = lab = LedgerLab()
+        lab.assign(A, B, C)
+        before(lab)
+        self.looks = self.quiet = lab.quiet()
+        self.owned = {A, B, C}
+        self.gated: set[TopicPartition] = set()
+        self.woken = 0
+        lab.told.events.clear()
+        lab.ledger.lookers.append(self.look)
+        lab.ledger.wakers.append(self.wake)
+        lab.ledger.on_reassigned = self.reassigned
+        lab.ledger.watch(self.gated.update)
+
+    def look(self) -> None:
+        self.looks = self.lab.quiet()
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def reassigned(self, what: Reassignment) -> None:
+        self.owned = (self.owned - what.departed) | what.gained
+
+    def settled(self) -> tuple[object, ...]:
+        """Look, tell, and return all there is; what others saw must be the same."""
+        lab = self.lab
+        view = lab.ledger.view()
+        lab.ledger.deliver()
+        assert not is_locked(lab.ledger)
+        assert not lab.ledger._queue
+        assert self.looks == view.quiet
+        assert self.owned == set(view.partitions())
+        assert self.gated == set(lab.ledger.control_gates())
+        assert self.woken or view.quiet == self.quiet
+        holds = {(hold.key, hold.lifetime) for hold in view.holds}
+        gates = lab.ledger._gates
+        return holds, view.quiet, gates.is_gating, set(lab.told.events)
+
+
+@pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
+@pytest.mark.contract("P4")
+def test_an_exception_at_any_moment_of_a_call_loses_nothing(
+    before: Act, call: Act
+) -> None:
+    """
+    The call takes effect whole, at the latest by the next look, or had not begun.
+
+    All who look have seen it then, its events are told, and the lock is free.
+    """
+    world = World(before)
+    call(world.lab)
+    whole = world.settled()
+    untouched = World(before).settled()
+    found = []
+    for at in count():
+        world, interrupt = World(before), Interrupt(at)
+        interrupt.during(lambda one=world: call(one.lab))  # type: ignore[misc]  # of this round
+        found.append(world.settled())
+        if not interrupt.has_come:
+            break
+    begun = found.index(whole)
+    assert all(one == untouched for one in found[:begun])
+    assert [whole] * len(found[begun:]) == found[begun:]
+    assert len(found) > 15
+    world.lab.hold(AUDIT, owner="later")
+    assert C not in world.owned or C in world.lab.quiet()
+
+
+@pytest.mark.contract("P12")
+def test_exceptions_of_real_signals_at_random_moments() -> None:
+    """Whoever calls again after each of them ends where it wanted to."""
+    lab = LedgerLab()
+    raised = 0
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if _is_in_the_ledger(frame):
+            raised += 1
+            raise InterruptError
+
+    def surely(call: Callable[[], object]) -> None:
+        while True:
+            try:
+                call()
+            except InterruptError:
+                continue
+            return
+
+    with handled_by(handler, signal.SIGVTALRM):
+        gc.disable()  # its callbacks swallow what a handler raises in them
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.0005)
+        try:
+            for number in count():
+                at, owner = ("orders", number), str(number)
+                surely(lambda at=at: lab.ledger.assign([C, at]))  # type: ignore[misc]
+                surely(lambda owner=owner: lab.hold(ORDERS, owner=owner))  # type: ignore[misc]
+                surely(lambda at=at: _is_quiet(lab, {at}))  # type: ignore[misc]
+                surely(lambda owner=owner: lab.lift(ORDERS, owner=owner))  # type: ignore[misc]
+                surely(lambda: _is_quiet(lab, set()))
+                if raised > 100:
+                    break
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            gc.enable()
+    lab.ledger.deliver()
+    assert not is_locked(lab.ledger)
+    assert not lab.ledger.view().holds
+    for kind in (events.HoldsPlaced, events.HoldsRemoved):
+        told = {hold.owner for event in lab.told.of(kind) for hold in event.holds}
+        assert {str(one) for one in range(number + 1)} == told
+
+
+def _is_quiet(lab: LedgerLab, quiet: set[TopicPartition]) -> None:
+    assert lab.quiet() == quiet
+
+
+def test_a_commit_is_interrupted_before_or_after_it() -> None:
+    """Python looks for signals after calls and at jumps back; there is none in between."""
+    steps = list(dis.get_instructions(ledger.PauseLedger._commit))
+    stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
+    between = {one.opname for one in steps[stores[0] : stores[-1]]}
+    assert not [name for name in between if "CALL" in name or "BACKWARD" in name]
+
+
+def test_an_exception_that_comes_always_is_given_up() -> None:
+    """Of a change that cannot be applied, else every look would raise; P4 holds."""
+    lab = LedgerLab()
+    lab.assign(A, C)
+    asked: list[str] = []
+
+    class Ending:
+        pattern = "ord.*|aud.*"
+
+        def fullmatch(self, topic: str, /) -> object:
+            asked.append(topic)
+            if topic == "new":
+                raise KeyboardInterrupt
+            return topic
+
+    lab.hold(scopes.pattern(Ending()))
+    with pytest.raises(KeyboardInterrupt):
+        lab.assign(A, ("new", 0))
+    looks = 0
+    while lab.ledger._queue:
+        with pytest.raises(KeyboardInterrupt):
+            lab.quiet()
+        looks += 1
+    assert looks < 20
+    assert lab.quiet() == {A, C}

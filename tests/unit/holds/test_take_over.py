@@ -25,7 +25,7 @@ def ledger() -> PauseLedger:
 def taken(ledger: PauseLedger) -> dict[str, str | None]:
     """Take pauses of all partitions over; return the reasons of the holds there are."""
     ledger.take_over(ledger.ownership().epochs, LEFT)
-    return {str(hold.scope): hold.reason for hold in ledger.view().state}
+    return {str(hold.scope): hold.reason for hold in ledger.view().holds}
 
 
 def test_they_are_the_applications_own(ledger: PauseLedger) -> None:
@@ -81,4 +81,4 @@ def test_an_ownership_that_has_ended_takes_nothing_over(ledger: PauseLedger) -> 
     ledger.assign([B])
     ledger.assign([A, B])
     ledger.take_over(before, LEFT)
-    assert [str(hold.scope) for hold in ledger.view().state] == ["orders:1"]
+    assert [str(hold.scope) for hold in ledger.view().holds] == ["orders:1"]

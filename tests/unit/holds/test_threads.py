@@ -5,15 +5,15 @@ import pytest
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.holds.view import PauseView
-from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab
+from safeconsumer.holds.view import View
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, is_locked
 
 ROUNDS = 150
 
 
-def _is_consistent(view: PauseView) -> bool:
+def _is_consistent(view: View) -> bool:
     expected = {
-        tp for tp in view.partitions() if tp in view.gates or view.state.covers(tp)
+        tp for tp in view.partitions() if tp in view.gates or view.holds.covers(tp)
     }
     return expected == set(view.quiet)
 
@@ -51,7 +51,7 @@ def test_writers_readers_and_rebalances_at_once() -> None:
         one.join(30)
     assert lab.quiet() == {C}
     assert {(scopes.partition(*C), f"owner-{number}") for number in range(3)} == {
-        hold.key for hold in lab.ledger.view().state
+        hold.key for hold in lab.ledger.view().holds
     }
     lab.ledger.deliver()
     placed = sum(len(event.holds) for event in lab.told.of(HoldsPlaced))
@@ -93,3 +93,41 @@ def test_whoever_waits_is_woken_by_what_changes_here() -> None:
     lab.hold(ORDERS)
     lab.lift(ORDERS)
     assert woken == ["again", "again"]
+
+
+def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
+    """
+    Though another thread has applied it: a worker starts nothing after the pause (W10).
+
+    1. A thread is in the middle of a change. 2. Another queues a pause, and waits. 3. The
+    first applies both, and is slow to call those who look. 4. The other calls them, too.
+    """
+    lab = LedgerLab()
+    lab.assign(A, C)
+    started, told = threading.Event(), threading.Event()
+    seen: list[tuple[bool, set[TopicPartition]]] = []
+    first = threading.Thread(target=lab.hold, args=(AUDIT,))
+    other = threading.Thread(target=lab.hold, args=(ORDERS,))
+
+    def look() -> None:
+        if threading.current_thread() is first:
+            assert told.wait(20)
+        seen.append((threading.current_thread() is other, lab.quiet()))
+
+    def queue_one_more() -> None:
+        if is_locked(lab.ledger):
+            lab.clock.on_look = None
+            other.start()
+            started.set()
+            while len(lab.ledger._queue) == 1:
+                told.wait(0)
+
+    lab.ledger.lookers.append(look)
+    lab.clock.on_look = queue_one_more
+    first.start()
+    assert started.wait(20)
+    other.join(20)
+    assert seen == [(True, {A, C})]
+    told.set()
+    first.join(20)
+    assert seen == [(True, {A, C}), (False, {A, C})]

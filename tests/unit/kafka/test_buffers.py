@@ -14,6 +14,7 @@ from safeconsumer._kafka.pausing.buffers import (
     StampedOffset,
     StampedOffsets,
     count_records,
+    drop_answer,
     epoch_of,
     records_left,
 )
@@ -247,3 +248,21 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     subscription.assign_from_user([A])
     assert undelivered.move_back(A, assignment) is None
     assert _delivered(subscription) is None
+
+
+class Aggregator:
+    """Upstream's: it tells the sizes of an answer once all its partitions were recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[TopicPartition, int, int]] = []
+
+    def record(self, tp: TopicPartition, size: int, records: int) -> None:
+        self.recorded.append((tp, size, records))
+
+
+def test_an_answer_that_is_dropped_leaves_no_figure_open() -> None:
+    """Upstream's figures of an answer wait for each partition that is in it."""
+    aggregator = Aggregator()
+    answer = _answer(A, 20)._replace(metric_aggregator=aggregator)
+    assert drop_answer(answer) == (A, 0, 20)
+    assert aggregator.recorded == [(A, 0, 0)]

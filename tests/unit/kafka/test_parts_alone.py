@@ -1,12 +1,9 @@
-"""Each part works constructed as upstream's is, beside a plain partner, and adopted."""
+"""Each part works when it was adopted, and all of them are or none is."""
 
 from collections.abc import Iterator
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.consumer.fetcher import Fetcher
-from kafka.consumer.subscription_state import SubscriptionState
-from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
@@ -16,7 +13,6 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Partition
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.offline import offline, silent_broker
 
@@ -30,87 +26,6 @@ def client() -> Iterator[KafkaNetClient]:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
         client.close()
-
-
-class Consumer:
-    """A fetcher and a subscription, as :func:`answer` expects them."""
-
-    def __init__(self, fetcher: Fetcher, subscription: SubscriptionState) -> None:
-        self._fetcher = fetcher
-        subscription.assign_from_user([A, B])
-        for tp in (A, B):
-            subscription.seek(tp, 0)
-
-    def drain(self, max_records: int | None = None) -> dict[int, list[int]]:
-        records, _ = self._fetcher.fetched_records(max_records)
-        return offsets(records)
-
-
-PAIRS = [
-    pytest.param(PauseSafeFetcher, SubscriptionState, id="our fetcher"),
-    pytest.param(Fetcher, LedgerSubscription, id="our subscription"),
-    pytest.param(PauseSafeFetcher, LedgerSubscription, id="both"),
-]
-
-
-@pytest.mark.parametrize(("fetcher", "subscription"), PAIRS)
-def test_a_fetcher_and_a_subscription(
-    client: KafkaNetClient,
-    fetcher: type[Fetcher],
-    subscription: type[SubscriptionState],
-) -> None:
-    """A paused partition is parked and comes back."""
-    state = subscription()
-    pair = Consumer(fetcher(client, state), state)
-    answer(pair, A, 0, batch(0, 4))
-    assert pair.drain(2) == {0: [0, 1]}
-    state.pause(A)
-    assert set(state.paused_partitions()) == {A}
-    answer(pair, B, 0, batch(0, 2))
-    assert pair.drain() == {1: [0, 1]}
-    state.resume(A)
-    if fetcher is PauseSafeFetcher:  # with upstream's it starves (design/upstream.md)
-        assert pair.drain() == {0: [2, 3]}
-
-
-def test_our_subscription_keeps_a_pause_with_upstreams_fetcher(
-    client: KafkaNetClient,
-) -> None:
-    """Away and back, of a strict hold."""
-    state = LedgerSubscription()
-    pair = Consumer(Fetcher(client, state), state)
-    state.ledger.place((Partition(A.topic, A.partition),), owner="app")
-    state.assign_from_user([B])
-    assert set(state.paused_partitions()) == set()
-    state.assign_from_user([A, B])
-    state.seek(A, 0)
-    assert state.fetchable_partitions() == [B]
-    answer(pair, A, 0, batch(0, 4))
-    assert pair.drain() == {}
-
-
-@pytest.mark.parametrize("subscription", [SubscriptionState, LedgerSubscription])
-def test_our_coordinator_beside_either_subscription(
-    client: KafkaNetClient, subscription: type[SubscriptionState]
-) -> None:
-    """It takes upstream's arguments, and none of its own."""
-    state = subscription()
-    state.subscribe(topics=["orders"])
-    coordinator = PauseSafeCoordinator(client, state, group_id="g")
-    assert coordinator.need_rejoin()
-    coordinator.tell_departed(frozenset({A}))
-    coordinator.close(autocommit=False, timeout_ms=0)
-
-
-def test_upstreams_coordinator_beside_our_subscription(
-    client: KafkaNetClient,
-) -> None:
-    """The other way round."""
-    state = LedgerSubscription()
-    state.subscribe(topics=["orders"])
-    coordinator = ConsumerCoordinator(client, state, group_id="g")
-    assert coordinator.need_rejoin()
-    coordinator.close(autocommit=False, timeout_ms=0)
 
 
 def test_a_live_consumer_is_adopted() -> None:

@@ -178,3 +178,15 @@ def test_a_reset_behind_records_of_one_drain_waits(
     assert (state.position.offset, state.awaiting_reset) == (5, False)
     assert consumer.poll(0) == {}
     assert (state.position, state.awaiting_reset) == (None, True)
+
+
+def test_what_is_deserialized_already_is_dropped_and_comes_again(
+    consumer: SafeConsumer,
+) -> None:
+    """Other deserializers are used from now on; what is raw yet stays."""
+    assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
+    consumer._fetcher.drop_decoded()
+    consumer._fetcher.drop_decoded()  # nothing is left to drop
+    assert offsets(consumer.poll(0)) == {1: [*range(10)]}
+    answer(consumer, A, 3, TEN)
+    assert offsets(consumer.poll(0)) == {0: [*range(3, 10)]}

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds import state as ledger
 from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.decision import Known, Plan
 
@@ -19,9 +18,9 @@ SCOPES = st.sampled_from(
 )
 
 
-def state(*texts: str) -> LedgerState:
+def state(*texts: str) -> Holds:
     holds = (Hold(scope=scopes.parse(text)) for text in texts)
-    return ledger.place(LedgerState(), holds)[0]
+    return Holds(holds)
 
 
 def known(*texts: str, troubles: tuple[str, ...] = ()) -> Known:

@@ -17,7 +17,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.events.consumer import Event
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import PROTOCOL, Bridge
 from safeconsumer.spark.controller import Controller, ledger
@@ -39,15 +39,15 @@ class Elsewhere:
         self.on_fresh: Any = None
         self.closed = False
 
-    def state(self) -> LedgerState:
+    def state(self) -> Holds:
         if self.trouble is not None:
             raise HoldsUnreadableError(self.trouble)
-        return LedgerState()
+        return Holds()
 
-    def known(self) -> LedgerState:
+    def known(self) -> Holds:
         return self.state()
 
-    def fresh(self) -> LedgerState:
+    def fresh(self) -> Holds:
         if self.on_fresh is not None:
             self.on_fresh()
         if self.is_late:

@@ -7,7 +7,7 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer import Lifetime, SafeConsumer
-from safeconsumer.holds.state import LedgerState
+from safeconsumer.holds.view import Holds
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.loop import BACKPRESSURE, DRAIN, OWNERS
 from tests.harness.kafka.offline import offline
@@ -38,13 +38,14 @@ def test_a_turn_looks_at_no_hold_of_others(
 ) -> None:
     """Neither at each of them, nor at any again while nothing has changed."""
     client = ConsumerClient(consumer)
+    client.hold(OWNERS, {})  # it looks for what an earlier worker has left
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
 
-    def refuse(_state: LedgerState) -> Iterator[Any]:
+    def refuse(_state: Holds) -> Iterator[Any]:
         raise AssertionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(LedgerState, "__iter__", refuse)
+        patch.setattr(Holds, "__iter__", refuse)
         client.hold(OWNERS, {})
         client.hold(OWNERS, wanted)
         client.hold(OWNERS, wanted)

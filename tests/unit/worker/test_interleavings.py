@@ -205,9 +205,9 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
     desk = made.desk
     yield from _recount(desk.held, made.out)
     before = len(made.out)
-    if desk.ledger.view().state.covers(TP):
+    if desk.ledger.view().holds.covers(TP):
         made.claim()
-        is_ours = all(one.is_routine for one in desk.ledger.view().state)
+        is_ours = all(one.is_routine for one in desk.ledger.view().holds)
         if len(made.out) > before and not is_ours:
             yield "a held record was handed out"
     if desk.schedule.queue._is_over:

@@ -9,7 +9,7 @@ from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Held
 from safeconsumer.worker.results import BOUNDS, Durations
-from tests.harness.worker.model.client import EVERY, Clock, FakeClient
+from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
 def test_durations_are_counted_by_their_mean() -> None:

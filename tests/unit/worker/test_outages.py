@@ -44,7 +44,7 @@ def fail(desk: Desk, error: BaseException, task: Task | None = None) -> int:
 
 
 def owners(desk: Desk) -> set[str]:
-    return {hold.owner for hold in desk.ledger.view().state}
+    return {hold.owner for hold in desk.ledger.view().holds}
 
 
 # ------------------------------------------------------------ pauses
@@ -57,7 +57,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
     desk = Desk(order)
     desk.admit(6)
     first = fail(desk, Pause(60.0, scope, "the bank is down"))
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert (hold.scope, hold.owner) == (SCOPES[scope], OUTAGE)
     assert hold.reason == "the bank is down"
     desk.admit(3)
@@ -147,7 +147,7 @@ def test_a_pause_without_a_reason_says_who_asked() -> None:
     desk = Desk(Order.PARTITION)
     desk.admit(1)
     fail(desk, Pause(60.0))
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert hold.reason == "requested by the handler of orders:0 offset 0"
 
 
@@ -384,7 +384,7 @@ def test_records_that_pause_together_come_again_together() -> None:
     desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
     desk.pass_time(60.0)
     assert list(claim(desk).indexes) == [1, 2, 3]
-    assert len(desk.ledger.view().state.topics) == 0
+    assert [str(one.scope) for one in desk.ledger.view().holds] == []
 
 
 # ------------------------------------------------------------ what is no pause
@@ -466,7 +466,7 @@ def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - t
 def test_it_holds_the_topic_and_says_why() -> None:
     """With the error and how often, and until when."""
     desk = broken()
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert (hold.scope, hold.owner) == (Topic("orders"), BREAKER)
     assert hold.reason == "ConnectionError('down'), 2 times in a row"
     assert hold.expires_at == desk.clock.now + 10.0
@@ -513,7 +513,7 @@ def test_a_try_in_vain_holds_the_topic_for_longer() -> None:
         task = claim(desk)
         assert task.attempt == 2
         fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert hold.reason == (
         "ConnectionError('down'), 2 times in a row; 4 tries have failed since"
     )
@@ -586,7 +586,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     fail(desk, DOWN, early[1])
     fail(desk, DOWN, early[2])
     desk.schedule.complete([all_done(early[3], 0.0)])
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
     assert desk.epoch.failures == {0: 1}
     desk.pass_time(10.0)
@@ -702,7 +702,7 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
     task = claim(desk)
     desk.schedule.drop_queued([desk.epoch])
     fail(desk, DOWN, task)
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 30.0
     desk.held.close(desk.epoch)
 
@@ -759,7 +759,7 @@ def test_a_reason_can_always_be_written() -> None:
     desk = Desk(Order.PARTITION, breaker=breaker)
     desk.admit(1)
     fail(desk, ConnectionError("\n\ud800" + "\U0001f4a5" * 2000))
-    (hold,) = desk.ledger.view().state
+    (hold,) = desk.ledger.view().holds
     assert hold.reason is not None
     assert hold.reason.isprintable()
     assert len(hold.reason.encode()) < 1024

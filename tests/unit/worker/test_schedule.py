@@ -521,6 +521,21 @@ def test_ended_ownerships_keep_no_records(
     assert not waiting.waiting
 
 
+@pytest.mark.parametrize("order", Order)
+def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order: Order) -> None:
+    """W1: it has its task, which has the ended ownership; that keeps nothing."""
+    desk = Desk(order, quantum=2)
+    desk.admit(10)
+    tasks = desk.schedule.queue.claim()
+    behind = [weakref.ref(one) for one in desk.admit(10).records]
+    desk.regain()
+    desk.pass_time(0.1)
+    gc.collect()
+    assert tasks
+    assert tasks[0].epoch.is_closed
+    assert not [one for one in behind if one() is not None]
+
+
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
     """W10: also one whose time comes meanwhile."""

@@ -12,8 +12,8 @@ from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.loop import BACKPRESSURE
 from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
-from tests.harness.worker.model.client import EVERY, Clock, FakeClient, FakeRecord
-from tests.harness.worker.model.standing import DRAIN, StandingEngine
+from tests.harness.worker.fake_client import EVERY, Clock, FakeClient, FakeRecord
+from tests.harness.worker.standing import DRAIN, StandingEngine
 
 # The client returns whatever it has of the first partition before it looks at the next.
 MOST = 10

@@ -54,6 +54,7 @@ def _alike(make: Make, topic: str, **config: object) -> dict[str, Any]:
     return stock
 
 
+@pytest.mark.contract("P15")
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec(
     make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None

@@ -1,9 +1,11 @@
 """The compiled decoder answers as upstream's does (P15)."""
 
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kafka.errors import CorruptRecordError
 
 from tests.harness.listing import each
@@ -24,6 +26,7 @@ from tests.unit.kafka.decoding.compare import (
     errors_of,
     records_of,
 )
+from tests.unit.kafka.decoding.damage import case as damaged
 from tests.unit.kafka.decoding.strategies import answers
 
 # They only compute, and take long on a machine that does much else.
@@ -46,6 +49,30 @@ def test_whatever_a_broker_may_answer(case: Case) -> None:
 def test_whatever_else_it_may_answer(case: Case) -> None:
     """The same, and more of it."""
     compared(case)
+
+
+@pytest.mark.contract("P15")
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_damaged_answers_are_read_alike(seed: int) -> None:
+    """The same records or the same error; no crash, and no hang."""
+    compared(damaged(Random(seed)))  # noqa: S311 - no secret
+
+
+@pytest.mark.nightly
+@settings(max_examples=30_000, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_many_damaged_answers_are_read_alike(seed: int) -> None:
+    """The same, and more of it."""
+    compared(damaged(Random(seed)))  # noqa: S311 - no secret
+
+
+def test_damage_is_of_every_kind() -> None:
+    """The comparison above compares errors, too, and not sound answers only."""
+    answers = [damaged(Random(seed)) for seed in range(300)]  # noqa: S311 - no secret
+    found = {error for one in answers for error in errors_of(compared(one))}
+    assert len(found) > 3
+    assert CorruptRecordError in found
 
 
 def _offsets(case: Case) -> list[int]:

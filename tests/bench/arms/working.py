@@ -1,0 +1,174 @@
+"""Runs a worker, or the plain poll loop that it is compared with, once."""
+
+import resource
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from safeconsumer.worker import Limits, Worker
+from tests.bench.arms.consumers import make, poll_until
+from tests.bench.memory import peak_mb
+
+_MIB = 1024 * 1024
+
+
+def nothing(_record: Any, _context: Any = None) -> None:  # noqa: ANN401
+    """Do nothing."""
+
+
+async def nothing_async(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """Do nothing."""
+
+
+class Sleep:
+    """
+    A handler that waits, as one that asks another service.
+
+    Args:
+        seconds: for each record.
+        slow: seconds for those of partition 0 instead, if given.
+    """
+
+    def __init__(self, seconds: float, slow: float | None = None) -> None:
+        self._seconds = seconds
+        self._slow = slow
+        self.others = 0
+
+    def __call__(self, record: Any, _context: Any = None) -> None:  # noqa: ANN401
+        if self._slow is not None and record.partition == 0:
+            time.sleep(self._slow)
+            return
+        self.others += 1
+        if self._seconds:
+            time.sleep(self._seconds)
+
+
+Done = Callable[[], int]
+
+
+class Working:
+    """
+    Works on one topic, as long as there is something, or as it may.
+
+    Args:
+        mode: "plain" for a loop; the order, or the executor, of a worker.
+        config: how the broker is reached.
+        topic: what is worked on.
+        records: after how many it ends.
+        seconds: after how many it ends, from the first record on.
+        client: nobody's: it is always ours.
+        decoder: what records are decoded with.
+        sleep: seconds for each record; None: the handler does nothing.
+        slow: as :class:`Sleep` has it.
+        concurrency: how many handlers there are.
+        limits: the worker's.
+    """
+
+    def __init__(  # noqa: PLR0913 - a measurement has that many settings
+        self,
+        *,
+        mode: str,
+        config: dict[str, Any],
+        topic: str,
+        records: int,
+        seconds: float = 60.0,
+        client: str = "safe",
+        decoder: str = "auto",
+        sleep: float | None = None,
+        slow: float | None = None,
+        concurrency: int = 8,
+        limits: dict[str, int] | None = None,
+    ) -> None:
+        self._mode, self._config, self._topic = mode, config, topic
+        self._records, self._seconds = records, seconds
+        self._client, self._decoder = client, decoder
+        self._sleep, self._slow = sleep, slow
+        self._concurrency = concurrency
+        self._limits = {"records": 10_000, "bytes": 64 * _MIB, **(limits or {})}
+
+    def run(self) -> dict[str, float]:
+        """Read, work, and return what it took."""
+        group = f"{self._topic}-{time.monotonic_ns()}"
+        consumer = make(
+            self._client, self._config, group_id=group, decoder=self._decoder
+        )
+        consumer.subscribe([self._topic])
+        poll_until(consumer, consumer.assignment, max_records=1)
+        consumer.seek_to_beginning()
+        handle = self._handler()
+        began, cpu = time.monotonic(), _cpu()
+        work = self._plain if self._mode == "plain" else self._worker
+        done = work(consumer, handle)
+        seconds = time.monotonic() - began
+        return {
+            "cpu_us": (_cpu() - cpu) / max(1, done) * 1e6,
+            "per_second": done / seconds,
+            "others_per_second": getattr(handle, "others", 0) / seconds,
+            "peak_mb": peak_mb(),
+        }
+
+    def close(self) -> None:
+        """Do nothing: what was read with is closed."""
+
+    def _handler(self) -> Any:  # noqa: ANN401 - a handler
+        if self._mode == "asyncio":
+            return nothing_async
+        if self._sleep is None:
+            return nothing
+        return Sleep(self._sleep, self._slow)
+
+    def _is_over(self, done: Done) -> Callable[[], bool]:
+        # The time counts from the first record; if none comes, that is waited for.
+        until, is_counting = time.monotonic() + 60.0, False
+
+        def is_over() -> bool:
+            nonlocal until, is_counting
+            if not is_counting and done():
+                is_counting, until = True, time.monotonic() + self._seconds
+            return done() >= self._records or time.monotonic() > until
+
+        return is_over
+
+    def _plain(self, consumer: Any, handle: Any) -> int:  # noqa: ANN401
+        count = 0
+        is_over = self._is_over(lambda: count)
+        while not is_over():
+            for records in consumer.poll(250).values():
+                for record in records:
+                    handle(record)
+                    count += 1
+                    if self._sleep and is_over():
+                        break
+        consumer.close(autocommit=False)
+        return count
+
+    def _worker(self, consumer: Any, handle: Any) -> int:  # noqa: ANN401
+        is_order = self._mode in {"partition", "key", "unordered"}
+        worker = Worker(
+            consumer,
+            handle,
+            order=self._mode if is_order else "partition",
+            executor="thread" if is_order else self._mode,
+            concurrency=self._concurrency,
+            limits=Limits(**self._limits),
+        )
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        # What stats() takes, fifty times a second, is not the worker's.
+        held = worker._engine.held
+        is_over = self._is_over(lambda: held.done)
+        while not is_over():
+            time.sleep(0.02)
+        done = held.done
+        worker.stop(drain=False)
+        thread.join()
+        return done
+
+
+def _cpu() -> float:
+    used = (
+        resource.getrusage(who)
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return sum(one.ru_utime + one.ru_stime for one in used)

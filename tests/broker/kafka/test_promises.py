@@ -1,0 +1,190 @@
+"""What one consumer promises, through real sockets: its calls, owners, threads, events."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from safeconsumer import SafeConsumer
+from safeconsumer.events import consumer as events
+from tests.harness.holds.lab import Told
+from tests.harness.polling import poll_until
+from tests.harness.producing import numbered, produce, write
+from tests.unit.holds.signals import handled_by
+
+pytestmark = pytest.mark.any_broker
+
+AN_HOUR_MS = 3_600_000
+
+
+class Reading:
+    """
+    A member of a group that has two partitions, and the records that came of each.
+
+    That nothing comes of one partition is proved by the other: its records were written
+    later, and have come.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        producer: Any,  # noqa: ANN401 - kafka-python is untyped
+        consumer: SafeConsumer,
+    ) -> None:
+        self.topic, self.consumer = topic, consumer
+        self.first, self.second = (TopicPartition(topic, number) for number in (0, 1))
+        self.got: dict[TopicPartition, list[int]] = {self.first: [], self.second: []}
+        self._producer = producer
+        produce(producer, topic, 5, 5)
+
+    def append(self, *partitions: TopicPartition) -> None:
+        """Write one more record to each of these."""
+        added = numbered(self.topic, 1, 1)
+        wanted = {tp.partition for tp in partitions}
+        write(self._producer, [one for one in added if one["partition"] in wanted])
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Poll until it holds."""
+        poll_until(self.consumer, condition, got=self.got)
+
+    def until_read(self, tp: TopicPartition, count: int) -> None:
+        """Poll until so many records of a partition have come."""
+        self.until(lambda: len(self.got[tp]) == count)
+
+
+@pytest.fixture
+def reading(
+    kafka_topic: Callable[..., str],
+    make_consumer: Callable[..., Any],
+    make_producer: Callable[..., Any],
+) -> Callable[..., Reading]:
+    """``reading(**configs)`` subscribes a consumer of ours."""
+
+    def made(**configs: Any) -> Reading:  # noqa: ANN401 - upstream's keys, and ours
+        topic = kafka_topic(partitions=2)
+        consumer = make_consumer(SafeConsumer, topic, group=f"g-{topic}", **configs)
+        return Reading(topic, make_producer(), consumer)
+
+    return made
+
+
+@pytest.mark.contract("P2", "P3")
+def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None:
+    """P2: none lifts another's; P3: what a call returns, lists and explains."""
+    one = reading(start_paused=True)
+    consumer, first, second = one.consumer, one.first, one.second
+    one.until(lambda: consumer.paused() == {first, second})
+    consumer.pause(first)
+    consumer.pause(first, owner="ops", reason="an import")
+    assert consumer.resume_all("app")
+    one.until_read(second, 5)
+    assert consumer.paused() == {first}
+    (line,) = consumer.explain(first)
+    assert "ops" in line
+    assert "an import" in line
+    (left,) = consumer.resume(first)
+    assert left.owner == "ops"
+    one.append(second)
+    one.until_read(second, 6)
+    assert (one.got[first], consumer.position(first)) == ([], 0)
+    assert consumer.resume(first, owner="ops") == ()
+    one.until_read(first, 5)
+    assert consumer.holds() == ()
+
+
+@pytest.mark.contract("P3")
+def test_a_topic_is_held_for_the_length_of_a_block(
+    reading: Callable[..., Reading],
+) -> None:
+    """P3: by whatever is raised in it, too; without targets nothing happens."""
+    one = reading()
+    consumer, both = one.consumer, {one.first, one.second}
+    one.until(lambda: all(len(got) == 5 for got in one.got.values()))
+    consumer.pause()
+    assert consumer.holds() == ()
+
+    def held_and_raised() -> None:
+        with consumer.held(one.topic, reason="a block"):
+            one.append(*both)
+            consumer.resume(*both)
+            assert consumer.paused() == both
+            assert consumer.poll(200) == {}
+            assert {consumer.position(tp) for tp in both} == {5}
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        held_and_raised()
+    assert consumer.paused() == set()
+    one.until(lambda: all(got == [*range(6)] for got in one.got.values()))
+
+
+@pytest.mark.contract("P10", "P12")
+def test_another_thread_resumes_while_a_poll_waits(
+    reading: Callable[..., Reading],
+) -> None:
+    """P10, P12: a poll that would wait an hour returns what was parked."""
+    one = reading(max_poll_records=1)
+    one.until(lambda: any(one.got.values()))
+    (parked,) = (tp for tp, got in one.got.items() if got)
+    other = ({one.first, one.second} - {parked}).pop()
+    one.consumer.pause(parked)
+    one.until_read(other, 5)
+    resuming = threading.Thread(target=one.consumer.resume, args=(parked,))
+    resuming.start()
+    found = one.consumer.poll(AN_HOUR_MS)
+    resuming.join()
+    assert [record.offset for record in found[parked]] == [len(one.got[parked])]
+
+
+@pytest.mark.contract("P12")
+def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
+    """P12: while a poll waits; what is written afterwards does not come."""
+    told = Told()
+    one = reading(hooks=(told,))
+    one.until(lambda: all(len(got) == 5 for got in one.got.values()))
+
+    def pause(_number: int, _frame: object) -> None:
+        one.consumer.pause(one.first, owner="signal")
+
+    with handled_by(pause):
+        sent = threading.Timer(0.0, os.kill, (os.getpid(), signal.SIGUSR1))
+        sent.start()
+        one.until(lambda: one.consumer.paused() == {one.first})
+        sent.join()
+    one.append(one.first)
+    one.append(one.second)
+    one.until_read(one.second, 6)
+    assert len(one.got[one.first]) == 5
+    (placed,) = told.of(events.HoldsPlaced)
+    assert {hold.owner for hold in placed.holds} == {"signal"}
+
+
+@pytest.mark.contract("P9", "P14")
+def test_what_happens_is_told_to_every_hook_alike(
+    reading: Callable[..., Reading],
+) -> None:
+    """P14: one event for one call, in order, also if another hook raises; P9: purges."""
+
+    def raising(_event: object) -> None:
+        raise ZeroDivisionError
+
+    told, also = Told(), Told()
+    one = reading(hooks=(told, raising, also), max_poll_records=1)
+    consumer = one.consumer
+    one.until(lambda: any(one.got.values()))
+    consumer.pause(one.first, one.second)
+    consumer.resume(one.first, one.second)
+    consumer.pause(one.first, one.second, owner="ops")
+    consumer.unsubscribe()
+    one.until(lambda: told.of(events.FetchesPurged))
+    assert told.events == also.events
+    assert len(told.of(events.HoldsPlaced)) == 2
+    assert len(told.of(events.HoldsRemoved)) == 1
+    (joined,) = told.of(events.RebalanceCompleted)
+    assert set(joined.gained) == {one.first, one.second}
+    assert sum(event.records for event in told.of(events.FetchesPurged)) >= 4
+    assert consumer.hook_failures == {repr(raising): len(told.events)}

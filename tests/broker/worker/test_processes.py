@@ -1,0 +1,487 @@
+"""Handlers in processes: what only a real process can show."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import (
+    DeadLetter,
+    Drain,
+    HandlersFailError,
+    LifespanError,
+    Retry,
+)
+from safeconsumer.worker.executors.processes import Processes
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.queue import Order
+from tests.broker.worker.handlers import Recording
+from tests.broker.worker.test_contract import read_all
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import Bench, bench
+from tests.harness.worker.lab import Lab
+
+pytestmark = pytest.mark.embedded_suffices
+
+
+QUICK_ONCE: dict[str, Any] = {"retry": Retry(attempts=1)}
+
+
+def failed(made: Bench) -> dict[int, str]:
+    """Return what each record failed with for good."""
+    gone = [one for one in made.events if one.name == "record_exhausted"]
+    return {one.offset: one.error for one in gone}
+
+
+@frozen
+class Slow:
+    """A handler that notes each call, and stays for a minute with one record."""
+
+    folder: Path
+    at: int = 2
+
+    def note(self, record: Any) -> None:  # noqa: ANN401
+        """Write down that it was called."""
+        with (self.folder / "calls").open("a") as file:
+            file.write(f"{record.offset}\n")
+
+    def calls(self) -> list[int]:
+        """Return the offsets of all calls."""
+        return [*map(int, (self.folder / "calls").read_text().split())]
+
+    def __call__(self, given: Any, _context: Any) -> None:  # noqa: ANN401
+        for record in given if isinstance(given, list) else [given]:
+            self.note(record)
+            if record.offset == self.at:
+                time.sleep(60)
+
+
+def test_only_the_record_that_takes_too_long_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W7: what came with it is done, each once; no other is to blame."""
+    handle = Slow(tmp_path)
+    # One hand-over of all of them, as of records that take no time.
+    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
+    with bench("process", handle, **how) as made:
+        made.admit(6)
+        made.wait(lambda: not made.held.records, "all to be done or given up")
+        assert [*failed(made)] == [2]
+        assert "HandlerTimeoutError" in failed(made)[2]
+        assert "longer than 0.3 s" in failed(made)[2]
+        assert made.schedule.fatal is None
+        assert made.schedule.retries == 0
+        # A killed process is no accident here.
+        assert not [one for one in made.events if one.name == "worker_process_died"]
+    assert handle.calls() == [*range(6)]
+
+
+@frozen
+class WaitsAtFirst:
+    """A handler that waits at its first record for a file."""
+
+    folder: Path
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        while record.offset == 0 and not (self.folder / "go").exists():
+            time.sleep(0.01)
+
+
+def test_what_ends_as_its_limit_passes_blames_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W7: it is done, and its process is killed all the same."""
+    monkeypatch.setattr(Epoch, "_FIRST_PACE", 1e-6)
+    is_late = Processes._is_late
+
+    def decide(self: Processes, slot: Any, child: Any) -> bool:  # noqa: ANN401
+        decided = is_late(self, slot, child)
+        if decided:
+            (tmp_path / "go").touch()
+            wait_for(lambda: child.finished == 1, "the record to be done")
+        return decided
+
+    monkeypatch.setattr(Processes, "_is_late", decide)
+    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
+    with bench("process", WaitsAtFirst(tmp_path), **how) as made:
+        made.admit(3)
+        made.wait(lambda: not made.held.records, "all to be done")
+        assert failed(made) == {}
+        assert made.schedule.fatal is None
+
+
+def test_a_batch_that_takes_too_long_is_tried_record_by_record(tmp_path: Path) -> None:
+    """W7: nobody can tell whose fault it was; only the one that is slow alone has failed."""
+    handle = Slow(tmp_path)
+    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
+    with bench("process", handle, batch=4, **how) as made:
+        made.admit(4)
+        made.wait(lambda: not made.held.records, "all to be done or given up")
+        assert [*failed(made)] == [2]
+    assert sorted(handle.calls()) == [0, 0, 1, 1, 2, 2, 3]
+
+
+@frozen
+class SlowAtFive:
+    """A handler that hangs at one record, for each attempt."""
+
+    folder: Path
+
+    def __call__(self, record: Any, _context: Any) -> None:  # noqa: ANN401
+        with (self.folder / "calls").open("a") as file:
+            file.write(f"{record.offset} {os.getpid()}\n")
+        if record.offset == 5:
+            time.sleep(60)
+
+
+@pytest.mark.any_broker
+def test_what_takes_too_long_becomes_a_dead_letter(lab: Lab, tmp_path: Path) -> None:
+    """W7: with the class of its error; order is kept, and all of it is committed."""
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: ["v"] * 10})
+    dead = lab.other_topic()
+    handle = SlowAtFive(tmp_path)
+    running = lab.run(
+        handle,
+        executor="process",
+        handler_timeout=0.3,
+        retry=Retry(attempts=2, first=0.01),
+        dead_letter=DeadLetter(lab.producer, dead),
+    )
+    running.wait_done(count)
+    report = running.end()
+    assert (report.dead_letters, lab.committed()) == (1, {0: 10})
+    lines = (tmp_path / "calls").read_text().splitlines()
+    offsets = [int(line.split()[0]) for line in lines]
+    assert offsets == [0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]
+    gone = [one for one in running.events if one.name == "record_exhausted"]
+    assert "HandlerTimeoutError" in gone[0].error
+
+
+@frozen
+class Noting:
+    """A lifespan that writes down when it is entered and left, and in which process."""
+
+    folder: Path
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[str]:
+        self.note("entered")
+        try:
+            yield f"state of {os.getpid()}"
+        finally:
+            self.note("left")
+
+    def note(self, what: str) -> None:
+        """Write it down."""
+        with (self.folder / "notes").open("a") as file:
+            file.write(f"{what} {os.getpid()}\n")
+
+    def notes(self) -> list[str]:
+        """Return what was written down."""
+        path = self.folder / "notes"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@frozen
+class NotingHandler:
+    """A handler that writes down its state."""
+
+    lifespan: Noting
+
+    def __call__(self, _record: Any, context: Any) -> None:  # noqa: ANN401
+        self.lifespan.note(context.state)
+
+
+def test_each_process_has_its_own(tmp_path: Path) -> None:
+    """Also one that takes the place of another."""
+    lifespan = Noting(tmp_path)
+    handle = NotingHandler(lifespan)
+    with bench("process", handle, count=1, lifespan=lifespan) as made:
+        made.admit(1)
+        made.wait(lambda: not made.held.records, "the first to be done")
+        first = int(lifespan.notes()[0].split()[1])
+        os.kill(first, signal.SIGKILL)
+        made.admit(1)
+        made.wait(lambda: not made.held.records, "the second to be done")
+        runner: Any = made.runner
+        (child,) = runner._children.values()
+    second = child.process.pid
+    assert lifespan.notes() == [
+        f"entered {first}",
+        f"state of {first} {first}",
+        f"entered {second}",
+        f"state of {second} {second}",
+        f"left {second}",
+    ]
+
+
+@contextlib.contextmanager
+def cannot_be_entered() -> Iterator[None]:
+    """Raise before there is anything."""
+    message = "no database"
+    raise ConnectionError(message)
+    yield
+
+
+@contextlib.contextmanager
+def leaves_the_process() -> Iterator[None]:
+    """Raise what is no ``Exception``."""
+    raise SystemExit(3)
+    yield
+
+
+def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """Handle a record."""
+
+
+@pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
+def test_one_that_cannot_be_entered_ends_run(
+    lab: Lab,
+    lifespan: Callable[[], Any],
+) -> None:
+    """With a typed error that says why; no record is blamed, none is passed over."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    running = lab.run(
+        handle, executor="process", lifespan=lifespan, on_exhausted="skip"
+    )
+    running.wait_end()
+    error = running.error
+    assert isinstance(error, LifespanError)
+    assert isinstance(error, HandlersFailError)
+    assert "lifespan could not be entered" in str(error)
+    assert (lab.committed()[0] or 0) == 0
+
+
+@frozen
+class Entering(Noting):
+    """A lifespan that says that it is being entered, and is not for an hour."""
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[str]:
+        self.note("entering")
+        time.sleep(3600)
+        yield "never"
+
+
+def test_a_worker_can_be_stopped_while_a_process_enters_it(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """W8; it is not left over, and no handler was given up: none had begun."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"]})
+    before = set(multiprocessing.active_children())
+    lifespan = Entering(tmp_path)
+    running = lab.run(
+        NotingHandler(lifespan),
+        executor="process",
+        lifespan=lifespan,
+        drain=Drain(shutdown=0.3),
+    )
+    wait_for(lifespan.notes, "one to enter it")
+    assert running.worker.healthy().is_alive
+    running.worker.stop()
+    running.wait_end()
+    assert running.error is None
+    assert running.report is not None
+    assert (running.report.dropped, running.report.given_up) == (1, 0)
+    wait_for(
+        lambda: set(multiprocessing.active_children()) <= before, "them to be gone"
+    )
+    assert {note.split()[0] for note in lifespan.notes()} == {"entering"}
+
+
+SKIP: dict[str, Any] = {"on_exhausted": "skip", "retry": Retry(attempts=1)}
+
+
+class NotLoadable:
+    """A handler that another process cannot load."""
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _not_here, ()
+
+    def __call__(self, _record: Any, _context: Any) -> None:  # noqa: ANN401
+        pass
+
+
+def _not_here() -> None:
+    message = "planted"
+    raise OSError(message)
+
+
+def test_a_process_that_does_not_start(lab: Lab) -> None:
+    """The worker stops, and says what to look at."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["v"] * 3})
+    running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
+    running.wait_end()
+    with pytest.raises(HandlersFailError, match="before it took a record"):
+        running.end()
+    assert lab.committed() == {0: 0}
+
+
+def work(_record: Any, _context: Any) -> None:  # noqa: ANN401
+    """Do nothing."""
+
+
+@contextmanager
+def never() -> Iterator[None]:
+    """Begin for as long as nobody ends the process."""
+    threading.Event().wait()
+    yield
+
+
+def test_a_stop_does_not_wait_for_a_process_to_begin() -> None:
+    """What it was started for has not begun, and comes again."""
+    with bench("process", work, count=1, lifespan=never, start_seconds=600) as made:
+        made.admit(1)
+        children: Any = made.runner
+        wait_for(lambda: children._children, "the process")
+        made.schedule.halt()  # first, as a worker does, or it would be claimed again
+        made.runner.recall()
+        wait_for(lambda: not made.held.running, "the record to be given back")
+        assert made.events == []
+    assert made.held.records == 1
+
+
+def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
+    """As systemd sends it: what the processes are at is finished, as in a drain."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "until=go"]})
+    before = set(multiprocessing.active_children())
+    running = lab.run(recording, executor="process", concurrency=1)
+    running.wait_done(1)
+    wait_for(lambda: running.worker.stats().running, "the second to run")
+    (process,) = set(multiprocessing.active_children()) - before
+    process.terminate()
+    running.worker.stop()
+    (recording.folder / "go").touch()
+    running.wait_end()
+    report = running.report
+    assert report is not None
+    assert (report.done, report.dropped) == (2, 0)
+    assert lab.committed() == {0: 2}
+    process.join(10)
+    assert process.exitcode == 0
+
+
+EXIT = """
+import sys
+import time
+from pathlib import Path
+from safeconsumer.worker import Retry
+from safeconsumer.worker.executors.base import Calls
+from safeconsumer.worker.executors import choose
+from safeconsumer.worker.partition import Held
+from safeconsumer.worker.queue import (Lanes, Order, record_key, Queue)
+from safeconsumer.worker.queue import Policy
+from safeconsumer.worker.results import Schedule
+from tests.broker.worker.handlers import Recording
+
+if __name__ == "__main__":
+    tell = lambda *_, **__: None
+    lanes, policy = Lanes(Order.PARTITION, record_key), Policy(retry=Retry())
+    queue = Queue(Held(time.monotonic), lanes, policy, time.monotonic, None)
+    schedule = Schedule(queue, tell)
+    handle = Recording(Path())
+    calls = Calls(handle=handle, is_batch=False, seconds=1, deadline=tell, emit=tell)
+    processes = choose("process", schedule, calls, 1)
+    processes.start()
+    processes._prepare(processes.slots[0])
+"""
+
+
+def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
+    """Also one that ends without having stopped its worker."""
+    script = tmp_path / "program.py"
+    script.write_text(EXIT)
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    assert done.returncode == 0
+
+
+def test_a_foreign_pool_that_breaks_under_a_record(
+    lab: Lab, recording: Recording
+) -> None:
+    """It takes everything down that is in it, and nothing new: no record is to blame."""
+    lab.new_topic(partitions=1)
+    lab.produce({0: ["", "kill", ""]})
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        running = lab.run(recording, executor=pool, concurrency=1, **SKIP)
+        running.wait_end()
+    with pytest.raises(HandlersFailError, match="abruptly"):
+        running.end()
+    assert lab.committed() == {0: 1}
+
+
+def test_a_killed_process_costs_nothing_but_itself(
+    lab: Lab, recording: Recording
+) -> None:
+    """What it was working on is tried again, one by one; another process takes its place."""
+    lab.new_topic(partitions=1)
+    count = lab.produce({0: [*[""] * 10, "kill", *[""] * 10]})
+    running = lab.run(recording, executor="process", concurrency=2)
+    running.wait_done(count)
+    running.end()
+    assert {0: count} == lab.committed()
+    died = [e for e in running.events if type(e) is worker_events.WorkerProcessDied]
+    assert [event.exit_code for event in died] == [-9]
+
+
+def fails(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
+    """Fail on what says so, with a cause."""
+    if record.value == b"bad":
+        try:
+            {}["the cause"]
+        except KeyError as error:
+            message = "the effect"
+            raise ValueError(message) from error
+
+
+def test_a_failure_is_told_with_its_traceback(lab: Lab) -> None:
+    """The whole chain in the log; the last frames, group and attempts in the letter."""
+    lab.new_topic(partitions=1)
+    dead = lab.other_topic()
+    lab.produce({0: ["bad"]})
+    running = lab.run(
+        fails,
+        dead_letter=DeadLetter(lab.producer, dead),
+        retry=Retry(attempts=2, first=0.05, most=0.05),
+        executor="process",
+        concurrency=1,
+    )
+    running.wait_done(1)
+    running.end()
+    (event,) = (
+        one for one in running.events if type(one) is worker_events.RecordExhausted
+    )
+    for part in ("KeyError: 'the cause'", "ValueError: the effect", "in fails"):
+        assert part in event.traceback
+    (letter,) = read_all(lab, dead, 1)
+    headers = dict(letter.headers)
+    assert b"in fails" in headers["dead-letter-stack"]
+    assert headers["dead-letter-group"] == lab.group.encode()
+    assert headers["dead-letter-attempts"] == b"2"
+    assert headers["dead-letter-message"] == b"the effect"

@@ -1,0 +1,289 @@
+"""A consumer, its group and its broker in one, driven by hand; time stands still."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import define, frozen
+from kafka.errors import CommitFailedError, KafkaTimeoutError
+from kafka.structs import TopicPartition
+
+from safeconsumer.holds.hold import Hold, Lifetime
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import Everything, Scope, partition
+from safeconsumer.worker.client import Others
+from safeconsumer.worker.progress import Record, Watermark
+
+TOPIC = "orders"
+EVERY = tuple(TopicPartition(TOPIC, number) for number in range(4))
+BYTES = 100
+KEYS = 3
+
+
+@frozen
+class FakeRecord:
+    """A record with what is asked of one."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = 0
+    serialized_key_size: int = 1
+    serialized_value_size: int = BYTES
+    serialized_header_size: int = -1
+
+    @property
+    def key(self) -> bytes:
+        return b"%d" % (self.offset % KEYS)
+
+
+class Clock:
+    """Time that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@define
+class Pending:
+    """A commit that was sent and not answered."""
+
+    marks: Mapping[TopicPartition, Watermark]
+    then: Callable[[Exception | None], None]
+    generation: int
+
+
+class FakeClient:
+    """
+    One member of a group of two; the other takes what this one does not have.
+
+    Attributes:
+        judge: is told of each commit that the broker accepts, before it applies it.
+    """
+
+    def __init__(
+        self, clock: Clock, *, cooperative: bool, most: int, latest: bool = False
+    ) -> None:
+        self.clock = clock
+        self.is_cooperative = cooperative
+        self.most = most
+        self.membership = self
+        self.ledger = PauseLedger((), clock=clock, wall=clock)
+        self.others = Others(self.ledger)
+        self.log = dict.fromkeys(EVERY, 0)
+        self.positions: dict[TopicPartition, int] = {}
+        self.committed = {} if latest else dict.fromkeys(EVERY, 0)
+        self.resets: dict[TopicPartition, int] = {}
+        self.generation = 0
+        self.losses = 0
+        self.wanted: frozenset[TopicPartition] = frozenset()
+        self.needs_join = False
+        self.join_takes = 0
+        self._joining: int | None = None
+        self._is_lost = True
+        self._second_round: frozenset[TopicPartition] | None = None
+        self._ask: Callable[[], None] | None = None
+        self.pending: list[Pending] = []
+        self.refuses = False
+        self.judge: Callable[[TopicPartition, int], None] = lambda _tp, _offset: None
+        self.delivered: list[tuple[TopicPartition, int, int]] = []
+        self.polls: list[float] = []
+
+    # ------------------------------------------------------------ the group
+
+    def epochs(self) -> Mapping[TopicPartition, int]:
+        return self.ledger.ownership().epochs  # type: ignore[return-value]  # named tuples go in
+
+    def is_lost(self) -> bool:
+        return self._is_lost
+
+    def is_joining(self) -> bool:
+        return self._joining is not None
+
+    def why_nothing(self) -> str | None:
+        return None
+
+    def ask_before_join(self, ask: Callable[[], None] | None) -> None:
+        self._ask = ask
+
+    def begin_added_at_start(self) -> None:
+        pass
+
+    def revokes_on_join(self) -> frozenset[TopicPartition]:
+        return frozenset() if self.is_cooperative else frozenset(self.positions)
+
+    def rebalance(self, wanted: frozenset[TopicPartition], takes: int) -> None:
+        self.wanted = wanted
+        self.needs_join = True
+        self.join_takes = takes
+
+    def wants_no_join(self) -> None:
+        """Take back what asked for a join, as metadata can that flicker."""
+        if self._joining is None and self._second_round is None and not self._is_lost:
+            self.needs_join = False
+
+    def lose(self) -> None:
+        """Be evicted: the other member gets everything, and works on it."""
+        if self._joining is not None:
+            return
+        self.losses += 1
+        self._is_lost = True
+        self.needs_join = True
+
+    def _join(self) -> None:
+        if self._joining is None:
+            if self._ask is not None:
+                self._ask()
+            if self._is_lost:
+                self._assign(frozenset())
+            self._joining = self.join_takes
+        if self._joining > 0:
+            self._joining -= 1
+            return
+        self._joining = None
+        self.needs_join = False
+        self._is_lost = False
+        self.generation += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        owned = frozenset(self.positions)
+        if not self.is_cooperative or owned <= self.wanted:
+            self._second_round = None
+            self._assign(self.wanted)
+            return
+        # One round takes away, and the next, which begins at a poll, gives.
+        self._second_round = self.wanted
+        self._assign(owned & self.wanted)
+        self.needs_join = True
+
+    def _assign(self, wanted: frozenset[TopicPartition]) -> None:
+        self.ledger.assign(sorted(wanted))
+        self.positions = {
+            tp: self.positions.get(tp, self._first_position(tp))
+            for tp in sorted(wanted)
+        }
+
+    def _first_position(self, tp: TopicPartition) -> int:
+        return self.committed.get(tp, self.log[tp])
+
+    # ------------------------------------------------------------ the client
+
+    def poll(self, timeout: float, records: int) -> dict[TopicPartition, list[Record]]:
+        self.polls.append(self.clock.now)
+        if self.needs_join:
+            self._join()
+        if self._joining is not None or self._is_lost:
+            self.clock.now += timeout
+            return {}
+        quiet = self.ledger.view().quiet
+        polled: dict[TopicPartition, list[Record]] = {}
+        for tp, at in self.positions.items():
+            upto = min(self.log[tp], at + records)
+            if tp in quiet or upto <= at or records <= 0:
+                continue
+            records -= upto - at
+            polled[tp] = [FakeRecord(*tp, offset) for offset in range(at, upto)]
+            self.positions[tp] = upto
+            epoch = self.epochs()[tp]
+            self.delivered += [(tp, offset, epoch) for offset in range(at, upto)]
+        if not polled:
+            self.clock.now += timeout
+        return polled
+
+    def position(self, tp: TopicPartition) -> int | None:
+        return self.positions.get(tp)
+
+    def go_back(self, tp: TopicPartition, offset: int) -> None:
+        """Have what a poll returned come again; it was handed out to nobody."""
+        self.positions[tp] = offset
+        self.delivered = [
+            one for one in self.delivered if one[0] != tp or one[1] < offset
+        ]
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        return tp not in self.committed
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        return self.resets.get(tp, 0)
+
+    def reset(self, tp: TopicPartition, offset: int) -> None:
+        """Find that the position is out of range, and go on elsewhere."""
+        self.resets[tp] = self.resets.get(tp, 0) + 1
+        self.positions[tp] = offset
+
+    def lagging(self) -> list[TopicPartition]:
+        return [tp for tp, at in self.positions.items() if at < self.log[tp]]
+
+    def pause(self, scope: Scope, owner: str, reason: str, seconds: float) -> None:
+        """Hold a scope for a time, as a worker's consumer does."""
+        self.ledger.place([scope], owner=owner, reason=reason, for_=seconds)
+
+    def holds(self) -> tuple[Hold, ...]:
+        """Return every hold, as ``SafeConsumer.holds`` does."""
+        return tuple(self.ledger.view().holds)
+
+    def hold(
+        self,
+        owners: Sequence[str],
+        wanted: Mapping[tuple[str, TopicPartition | None], str],
+    ) -> None:
+        there = {
+            (hold.owner, hold.scope) for hold in self.holds() if hold.owner in owners
+        }
+        scopes = {(owner, _scope(tp)) for owner, tp in wanted}
+        self.ledger.remove([(scope, owner) for owner, scope in there - scopes])
+        for owner, scope in scopes - there:
+            kept = scope == Everything()
+            lifetime = Lifetime.UNTIL_RESUMED if kept else Lifetime.WHILE_ASSIGNED
+            self.ledger.place([scope], owner=owner, lifetime=lifetime)
+
+    def lift_all(self, owner: str) -> None:
+        self.ledger.remove([(Everything(), owner)])
+
+    def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
+        self.answer_all()
+        if self.refuses:
+            self.clock.now += timeout
+            raise KafkaTimeoutError
+        self._apply_commit(marks, self.generation)
+
+    def commit_soon(
+        self,
+        marks: Mapping[TopicPartition, Watermark],
+        then: Callable[[Exception | None], None],
+    ) -> None:
+        self.pending.append(Pending(dict(marks), then, self.generation))
+
+    def answer_all(self) -> None:
+        """Answer what was sent, in order."""
+        pending, self.pending = self.pending, []
+        for one in pending:
+            try:
+                self._answer(one)
+            except (KafkaTimeoutError, CommitFailedError) as error:
+                one.then(error)
+            else:
+                one.then(None)
+
+    def _answer(self, one: Pending) -> None:
+        if self.refuses:
+            raise KafkaTimeoutError
+        self._apply_commit(one.marks, one.generation)
+
+    def _apply_commit(
+        self, marks: Mapping[TopicPartition, Watermark], generation: int
+    ) -> None:
+        if self._is_lost or self._joining is not None or generation != self.generation:
+            raise CommitFailedError
+        for tp, mark in marks.items():
+            theirs = tp not in self.positions and self._second_round is None
+            assert not theirs, f"2: {tp} is committed, and others own it"
+            self.judge(tp, mark.offset)
+            self.committed[tp] = mark.offset
+
+
+def _scope(tp: TopicPartition | None) -> Any:  # noqa: ANN401 - any scope
+    return Everything() if tp is None else partition(tp.topic, tp.partition)

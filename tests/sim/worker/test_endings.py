@@ -1,0 +1,726 @@
+"""W8: however a worker ends, it is soon, it has committed what it could, and says so."""
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from safeconsumer import (
+    Commit,
+    Control,
+    Drain,
+    HandlersFailError,
+    LifespanError,
+    Pump,
+    RecordFailedError,
+    Retry,
+    RetryLater,
+    Worker,
+    WorkerStateError,
+    events,
+)
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    UNKNOWN_MEMBER,
+    Handler,
+    Working,
+    committed,
+    consumer,
+    expel,
+    in_both,
+    put,
+)
+
+RARELY = Commit(every=60.0)
+
+
+def ending(lab: Lab, run: Working, **how: Any) -> float:
+    """Stop a worker, and return how many seconds that took, in tenths."""
+    at = lab.now
+    run.stop(**how)
+    return round(lab.now - at, 1)
+
+
+@pytest.mark.contract("W6", "W8")
+@in_both
+@simulated(seeds=1)
+def test_stop_waits_for_running_handlers(lab: Lab, executor: str) -> None:
+    """W8: what runs is finished and committed; what is queued is not begun."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "", "slow", *[""] * 6)
+    handler = Handler(lab, slow=10)
+    run = Working(lab, handler.on(executor), executor=executor, commit=RARELY)
+    run.done(2)
+    run.stop()
+    assert 0 <= lab.now - max(one.ended or 0.0 for one in handler.calls) < 0.5
+    assert (run.report.done, run.report.dropped) == (4, 12)
+    assert (committed(lab), run.report.committed) == ([2, 2], True)
+    assert len(handler.calls) == 4
+
+
+@pytest.mark.contract("W8")
+@in_both
+@simulated(seeds=1)
+def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, executor: str) -> None:
+    """W8: at the deadline it gives up, commits what is done, and leaves the group."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "", "hangs", "")
+    handler = Handler(lab, hangs=50)
+    drain = Drain(shutdown=3.0)
+    run = Working(lab, handler.on(executor), executor=executor, drain=drain)
+    run.done(2)
+    assert 3.0 <= ending(lab, run) <= 3.2
+    report = run.report
+    assert (report.done, report.dropped, report.given_up) == (2, 4, 2)
+    assert (committed(lab), lab.members()) == ([1, 1], 0)
+    assert 3.0 <= report.seconds <= 3.2
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.parametrize("fault", ["down", "freeze"])
+@simulated(seeds=1)
+def test_stop_is_bounded_without_a_broker(lab: Lab, fault: str) -> None:
+    """W8: the last commit and leaving take no more than 2 s beyond the drain."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, *[""] * 10)
+    put(lab, other, "hangs")
+    handler = Handler(lab, hangs=60)
+    run = Working(lab, handler, drain=Drain(shutdown=1.0), commit=RARELY)
+    run.done(10)
+    getattr(lab.cluster, fault)(1)
+    assert ending(lab, run) <= 3.0
+    assert (run.report.done, run.report.committed) == (10, False)
+    assert "hangs" not in str(lab.running())
+
+
+@pytest.mark.contract("W8")
+@pytest.mark.parametrize("is_controlled", [False, True])
+@simulated(seeds=1)
+def test_stop_is_bounded_while_brokers_are_silent(
+    lab: Lab, *, is_controlled: bool
+) -> None:
+    """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
+    lab.topic("t", records=3)
+    control = Control(trust_topic=True, unavailable="run", run_after=0.1)
+    for name in control.topics:
+        lab.topic(name)
+    run = Working(
+        lab,
+        Handler(lab, **{"1": 3600}),
+        drain=Drain(shutdown=4.0),
+        settings={"control": control} if is_controlled else {},
+    )
+    run.done(1)
+    lab.cluster.fail("*", is_held=True)
+    assert 4.0 <= ending(lab, run) <= 6.1
+    assert (run.report.done, run.report.dropped, run.report.given_up) == (1, 2, 1)
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=1)
+def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> None:
+    """W8: the drain and 2 s are all that a stop takes."""
+    lab.topic("t", 2, records=1)
+    run = Working(
+        lab,
+        Handler(lab),
+        drain=Drain(shutdown=0.5),
+        commit=Commit(every=1000.0, timeout=20.0),
+        settings={"heartbeat_interval_ms": 200},
+    )
+    run.done(2)
+    lost = lab.cluster.fail("OffsetCommit", is_held=True)
+    other = lab.member(type(run.consumer), "t", name="other")
+    lab.until(lambda: lost.kept)
+    assert ending(lab, run) <= 2.5
+    assert not run.report.committed
+    other.leave()
+
+
+@pytest.mark.contract("W6")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a commit at a drain may take the greater of Drain.shutdown and 1 s",
+)
+@simulated(seeds=1)
+def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(
+    lab: Lab,
+) -> None:
+    """Commit.timeout: at a drain no more than Drain.shutdown or 1 s, whichever is less."""
+    lab.topic("t", 2, records=1)
+    run = Working(
+        lab,
+        Handler(lab),
+        commit=Commit(every=1000.0, timeout=5.0),
+        settings={"heartbeat_interval_ms": 200},
+    )
+    run.done(2)
+    lost = lab.cluster.fail("OffsetCommit", is_held=True)
+    lab.member(type(run.consumer), "t", name="other")
+    lab.until(lambda: lost.kept)
+    lab.sleep(2)
+    assert run.worker.healthy().is_alive
+    assert "JoinGroup" in lab.kinds()[-8:]
+
+
+@simulated(seeds=1)
+def test_a_manual_assignment_is_committed_at_the_end(lab: Lab) -> None:
+    """W8, W12: it has no generation and never loses it; its floor is committed as well."""
+    one, other = lab.topic("t", 2, records=5)
+    reading = consumer(lab, auto_offset_reset="latest")
+    reading.assign([one, other])
+    run = Working(lab, Handler(lab), given=reading, commit=RARELY)
+    lab.until(lambda: committed(lab) == [5, 5])
+    put(lab, one, "", "")
+    run.done(2)
+    assert run.stop().committed
+    assert committed(lab) == [7, 5]
+
+
+@simulated(seeds=1)
+def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> None:
+    """W8: nor has it anything to commit, nor one that never got anything."""
+    lab.topic("t", 1, records=1)
+    handler = Handler(lab)
+    worker = Worker(consumer(lab, "t"), handler)
+    worker.stop()
+    report = worker.run()
+    assert (report.done, handler.calls) == (0, [])
+    assert "JoinGroup" not in lab.kinds()
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("done", [1, 2])
+@simulated(seeds=1)
+def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) -> None:
+    """W4, W6: the report says whether all that is done is committed."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "", *["late"] * (done - 1))
+    run = Working(
+        lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
+    )
+    run.done(done)
+    lab.sleep(0.5)
+    lab.cluster.fail("OffsetCommit", error=UNKNOWN_MEMBER)
+    lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER)
+    lab.cluster.fail("JoinGroup", error=15)
+    lab.sleep(4)
+    assert run.stop().committed == (done == 1)
+    assert committed(lab) == [1 if done == 1 else 0]
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.5])
+@simulated(seeds=1)
+def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
+    """W8: they are said to run; the lifespan is left after them, or they are given up."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "slow")
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        yield
+        order.append("left")
+
+    def slow(_record: Any, context: Any) -> float:
+        if order:
+            return 0.0
+        order.append("begun")
+        lab.sleep(8)
+        order.append("ended" if context.revoked.is_set() else "too early")
+        return 0.0
+
+    drain = Drain(shutdown=seconds)
+    run = Working(lab, Handler(lab, slow=slow), lifespan=lifespan, drain=drain)
+    lab.until(lambda: order)
+    expel(lab)
+    lab.until(lambda: run.worker.stats().dropped)
+    assert run.worker.stats().running >= 1
+    run.stop()
+    lab.sleep(8)
+    is_given_up = seconds < 1
+    last = ["left", "ended"] if is_given_up else ["ended", "left"]
+    assert (order, run.report.given_up) == (["begun", *last], is_given_up)
+
+
+class PlantedError(Exception):
+    """What is planted."""
+
+
+def planted(*_: Any, **__: Any) -> Any:
+    """Break."""
+    raise PlantedError
+
+
+@simulated(seeds=1)
+def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab: Lab) -> None:
+    """W8: it is closed, whoever waits for its end is told, and ``run`` raises the error."""
+    lab.topic("t", 1, records=1)
+    run = Working(lab, Handler(lab), commit=RARELY)
+    run.done(1)
+    run.consumer.commit = planted
+    report = run.worker.stop(timeout=30.0)
+    assert isinstance(run.ends(), PlantedError)
+    assert (report.done, report.committed) == (1, False)
+    assert (run.worker.stats().state, lab.members()) == ("closed", 0)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@simulated(seeds=1)
+def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> None:
+    """W6, W8: handlers end, what they did is committed; however often, it ends in time."""
+    one, _ = lab.topic("t", 2)
+    put(lab, one, "slow", "")
+    run = Working(lab, Handler(lab, slow=5), drain=Drain(shutdown=8.0 - 6 * again))
+    lab.until(lambda: run.worker.stats().running)
+    poll, polls = run.consumer.poll, []
+
+    def breaking(**how: Any) -> Any:
+        polls.append(lab.now)
+        return planted() if again or len(polls) == 1 else poll(**how)
+
+    run.consumer.poll = breaking
+    at = lab.now
+    assert isinstance(run.ends(), PlantedError)
+    assert round(lab.now - at) == (2 if again else 5)
+    assert committed(lab) == [0 if again else 1, 0]
+    assert len(polls) < 100
+
+
+@pytest.mark.contract("W4", "W6")
+@pytest.mark.parametrize("method", ["poll", "commit_async"])
+@simulated(seeds=1)
+def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
+    """W4, W6: Ctrl-C where it polls: what runs is finished, the rest comes again."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, *["slow"] * 6)
+    handler = Handler(lab, slow=0.5)
+    settings = {"max_poll_records": 2}
+    run = Working(lab, handler, commit=Commit(every=0.05), settings=settings)
+    lab.until(lambda: run.worker.stats().running == 2)
+    call = getattr(run.consumer, method)
+    setattr(run.consumer, method, planted_once(call, KeyboardInterrupt()))
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    assert 2 <= sum(one or 0 for one in committed(lab)) == len(handler.calls) < 12
+    again = Working(lab, handler, name="again")
+    lab.until(lambda: committed(lab) == [6, 6])
+    again.stop()
+    assert [handler.offsets(n) for n in (0, 1)] == [[*range(6)]] * 2
+
+
+def planted_once(call: Any, error: BaseException) -> Any:
+    """Return what raises the first time, and works afterwards."""
+    left = [error]
+
+    def once(*given: Any, **named: Any) -> Any:
+        if left:
+            raise left.pop()
+        return call(*given, **named)
+
+    return once
+
+
+@simulated(seeds=1)
+def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
+    """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "hangs")
+    run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
+    lab.until(lambda: run.worker.stats().running)
+    poll = run.consumer.poll
+    run.consumer.poll = lambda **how: lab.sleep(4) or poll(**how)
+    lab.sleep(0.5)
+    at = lab.now
+    run.stop()
+    (drained,) = run.told(events.WorkDrained)
+    assert drained.seconds < 0.5
+    assert lab.now - at < 5
+    assert run.report.given_up == 1
+
+
+@simulated(seeds=1)
+def test_what_a_hook_raises_is_counted(lab: Lab) -> None:
+    """P14: and breaks nothing."""
+    lab.topic("t", 1, records=1)
+    run = Working(lab, Handler(lab), on_event=planted)
+    run.done(1)
+    assert run.stop().committed
+    (failures,) = run.worker.hook_failures.values()
+    assert failures > 1
+    assert run.worker.stats().hook_failures == failures
+
+
+@simulated(seeds=1)
+def test_a_consumer_has_one_worker(lab: Lab) -> None:
+    """The second says so, and leaves the first one alone."""
+    lab.topic("t", 1, records=3)
+    reading = consumer(lab, "t")
+    second, pump = Worker(reading, Handler(lab)), Pump(reading)
+    run = Working(lab, Handler(lab), given=reading)
+    run.done(3)
+    with pytest.raises(WorkerStateError, match="another Worker or Pump"):
+        second.run()
+    with pytest.raises(WorkerStateError, match="another Worker or Pump"), pump:
+        pass
+    assert run.stop().committed
+    assert committed(lab) == [3]
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
+    """W4: the habit of a loop of one's own would commit all that was polled."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, *["commits"] * 20)
+    refused: list[str] = []
+
+    def commits(*_: Any) -> None:
+        try:
+            run.consumer.commit_async()
+        except HandlersFailError as error:
+            refused.append(str(error))
+        run.consumer.commit()
+
+    run = Working(
+        lab, Handler(lab, commits=commits), concurrency=1, on_exhausted="skip"
+    )
+    error = run.ends()
+    assert isinstance(error, HandlersFailError)
+    assert refused == [str(error)]
+    assert "without offsets" in str(error)
+    assert committed(lab) == [0]
+
+
+@pytest.mark.parametrize("executor", ["thread", "foreign"])
+@simulated(seeds=1)
+def test_a_handler_is_told_until_when_it_is_waited_for(lab: Lab, executor: str) -> None:
+    """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "obeys", "")
+    told: list[float] = []
+
+    def obeys(_record: Any, context: Any) -> None:
+        while context.deadline is None:
+            lab.sleep(0.1)
+        told.append(round(context.deadline - lab.world.monotonic(), 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        run = Working(
+            lab,
+            Handler(lab, obeys=obeys),
+            executor=pool if executor == "foreign" else executor,
+            drain=Drain(shutdown=9.0),
+        )
+        lab.until(lambda: run.worker.stats().running)
+        assert ending(lab, run) < 1
+    assert 8.8 <= told[0] <= 9.0
+    assert run.report.done == 1
+
+
+# What stands around the handlers
+
+
+@in_both
+@pytest.mark.parametrize("when", ["entered", "left", "no manager"])
+@simulated(seeds=1)
+def test_a_lifespan_that_breaks_ends_run(lab: Lab, executor: str, when: str) -> None:
+    """With a typed error that says why; no record is blamed, none is passed over."""
+    lab.topic("t", 1, records=3)
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        if when == "entered":
+            raise PlantedError
+        yield
+        raise PlantedError
+
+    made: Any = lifespan if when != "no manager" else lambda: 7
+    handler = Handler(lab).on(executor)
+    run = Working(lab, handler, executor=executor, lifespan=made, on_exhausted="skip")
+    if when == "left":
+        run.done(3)
+        run.worker.stop()
+    error = run.ends()
+    assert isinstance(error, LifespanError)
+    assert isinstance(error, HandlersFailError)
+    assert committed(lab) == [3 if when == "left" else None]
+    assert run.worker.stats().state == "closed"
+    if when != "no manager":
+        assert isinstance(error.__cause__, PlantedError)
+
+
+@pytest.mark.contract("W8")
+@in_both
+@pytest.mark.parametrize("at", ["begin", "end"])
+@simulated(seeds=1)
+def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(
+    lab: Lab, executor: str, at: str
+) -> None:
+    """W8: entering it is no membership, it is alive meanwhile; leaving it is bounded."""
+    lab.topic("t", 1, records=3)
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        lab.sleep(50 * (at == "begin"))
+        yield
+        lab.sleep(50)
+
+    drain = Drain(shutdown=1.0)
+    handler = Handler(lab)
+    run = Working(
+        lab, handler.on(executor), executor=executor, lifespan=lifespan, drain=drain
+    )
+    if at == "end":
+        run.done(3)
+    else:
+        lab.sleep(2)
+        assert run.worker.healthy().is_alive
+        assert lab.members() == 0
+    assert ending(lab, run) <= 3.0
+    assert committed(lab) == [3 if at == "end" else None]
+    assert len(handler.calls) == 3 * (at == "end")
+
+
+@in_both
+@simulated(seeds=1)
+def test_a_lifespan_that_is_entered_after_the_stop_is_left(
+    lab: Lab, executor: str
+) -> None:
+    """Though nothing runs in it; and no handler is called."""
+    lab.topic("t", 1, records=1)
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def lifespan() -> Iterator[None]:
+        lab.sleep(2)
+        seen.append("entered")
+        yield
+        seen.append("left")
+
+    handler = Handler(lab)
+    run = Working(lab, handler.on(executor), executor=executor, lifespan=lifespan)
+    lab.sleep(1)
+    run.stop()
+    lab.sleep(2)
+    assert (seen, handler.calls) == (["entered", "left"], [])
+
+
+@simulated(seeds=1)
+def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab: Lab) -> None:
+    """Once, before the first record; its tasks are waited for where it is left."""
+    lab.topic("t", 2, records=2)
+    noted: list[object] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan() -> AsyncIterator[asyncio.TaskGroup]:
+        async with asyncio.TaskGroup() as group:
+            noted.append(asyncio.get_running_loop())
+            yield group
+        noted.append("left")
+
+    async def later() -> None:
+        await asyncio.sleep(3)
+        noted.append("task")
+
+    async def handle(_record: Any, context: Any) -> None:
+        assert asyncio.get_running_loop() is noted[0]
+        context.state.create_task(later())
+
+    run = Working(lab, handle, executor="asyncio", lifespan=lifespan)
+    run.done(4)
+    run.stop()
+    assert noted[1:] == ["task"] * 4 + ["left"]
+
+
+# In somebody's event loop
+
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("VARIABLE")
+
+
+@simulated(seeds=1)
+def test_coroutines_run_in_the_loop_that_serves(lab: Lab) -> None:
+    """With its context variables and lifespan; tasks left over are the loop's own."""
+    lab.topic("t", 2, records=20)
+    seen: set[object] = set()
+    left: list[asyncio.Task[None]] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan() -> AsyncIterator[str]:
+        seen.add(asyncio.get_running_loop())
+        yield "state"
+
+    async def handle(_record: Any, context: Any) -> None:
+        seen.update((asyncio.get_running_loop(), VARIABLE.get(), context.state))
+        left.append(asyncio.create_task(asyncio.sleep(20)))
+        await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        VARIABLE.set("ours")
+        worker = Worker(
+            consumer(lab, "t"), handle, executor="asyncio", lifespan=lifespan
+        )
+        serving = asyncio.create_task(worker.serve())
+        while worker.stats().done < 40:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+        worker.stop()
+        report = await serving
+        assert (report.done, report.committed) == (40, True)
+        assert not any(task.done() for task in left)
+        assert seen == {asyncio.get_running_loop(), "ours", "state"}
+        with pytest.raises(WorkerStateError, match="runs once"):
+            await worker.serve()
+        await asyncio.gather(*left)
+
+    asyncio.run(main())
+    assert committed(lab) == [20, 20]
+
+
+@pytest.mark.contract("W6", "W8")
+@in_both
+@pytest.mark.parametrize("times", [1, 2])
+@simulated(seeds=1)
+def test_cancelling_drains_and_twice_gives_up(
+    lab: Lab, executor: str, times: int
+) -> None:
+    """W6, W8: what runs is finished and committed, then ``CancelledError`` is raised."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "slow", "", "")
+    handler = Handler(lab, slow=10)
+
+    async def main() -> None:
+        worker = Worker(consumer(lab, "t"), handler.on(executor), executor=executor)
+        serving = asyncio.create_task(worker.serve())
+        while not handler.calls:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+        for _ in range(times):
+            serving.cancel()
+            await asyncio.sleep(1)
+        assert serving.done() == (times == 2)
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        report = worker.stop()
+        assert report is not None
+        assert (report.given_up, report.done) == ((0, 1) if times == 1 else (1, 0))
+
+    asyncio.run(main())
+    assert committed(lab) == [1 if times == 1 else 0]
+
+
+@simulated(seeds=1)
+def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
+    """W7: what stops a worker is raised where it is awaited; a timeout is one."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "", "bad")
+    failures = ["planted"]  # the other one may get the record, too
+    workers: list[Worker] = []
+
+    def bad(*_: Any) -> Any:
+        return ValueError(failures.pop()) if failures else None
+
+    async def main() -> None:
+        handler = Handler(lab, bad=bad)
+        for _ in range(2):
+            once = Retry(attempts=1)
+            one = Worker(
+                consumer(lab, "t"), handler.wait, executor="asyncio", retry=once
+            )
+            workers.append(one)
+        with pytest.RaisesGroup(RecordFailedError):
+            async with asyncio.TaskGroup() as group:
+                for worker in workers:
+                    group.create_task(worker.serve())
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3):
+                await Worker(
+                    consumer(lab, "t"), handler.wait, executor="asyncio"
+                ).serve()
+
+    asyncio.run(main())
+    assert [worker.stats().state for worker in workers] == ["closed", "closed"]
+
+
+@pytest.mark.parametrize("after", [float("nan"), float("inf"), -1, True, "1"])
+def test_a_time_that_never_comes_is_refused(after: Any) -> None:
+    """In front of all who wait it would keep them waiting."""
+    with pytest.raises(ValueError, match="after must be"):
+        RetryLater(after)
+
+
+@pytest.mark.parametrize("is_foreign", [False, True])
+@pytest.mark.parametrize("batch", [None, 2])
+@simulated(seeds=1)
+def test_a_coroutine_that_nobody_awaits(
+    lab: Lab, *, is_foreign: bool, batch: int | None
+) -> None:
+    """W5: a wrapper hides that the handler is one; nothing was handled, nothing is done."""
+    lab.topic("t", 1, records=2)
+
+    async def handle(*_: Any) -> None: ...
+
+    with ThreadPoolExecutor(1) as pool:
+        run = Working(
+            lab,
+            lambda record, context: handle(record, context),  # noqa: PLW0108 - it hides it
+            executor=pool if is_foreign else "thread",
+            batch=batch,
+            on_exhausted="skip",
+            retry=Retry(attempts=1),
+        )
+        error = run.ends()
+    assert isinstance(error, HandlersFailError)
+    assert "nothing awaits" in str(error)
+    assert committed(lab) == [0]
+
+
+@pytest.mark.parametrize("how", ["shut down", "cancelled"])
+@simulated(seeds=1)
+def test_an_executor_that_takes_no_calls_ends_the_worker(lab: Lab, how: str) -> None:
+    """W5: no record is blamed for it, and none is passed over."""
+    lab.topic("t", 1, records=3)
+    pool = ThreadPoolExecutor(1)
+    gate = threading.Event()
+    pool.submit(gate.wait, 100)
+    if how == "shut down":
+        pool.shutdown(wait=False)
+    run = Working(
+        lab,
+        Handler(lab),
+        executor=pool,
+        concurrency=1,
+        on_exhausted="skip",
+        retry=Retry(attempts=1),
+    )
+    if how == "cancelled":
+        lab.until(lambda: run.worker.stats().running)
+        pool.shutdown(wait=False, cancel_futures=True)
+    gate.set()
+    error = run.ends()
+    assert isinstance(error, HandlersFailError)
+    assert {"shut down": "accepts no more calls", "cancelled": "cancelled"}[how] in str(
+        error
+    )
+    assert committed(lab) == [0]
+
+
+@simulated(seeds=1)
+def test_system_exit_out_of_a_coroutines_own_task(lab: Lab) -> None:
+    """It ends an event loop; the worker drains, commits, and raises it again."""
+    lab.topic("t", 1, records=3)
+
+    async def leave() -> None:
+        raise SystemExit(7)
+
+    async def handle(record: Any, _context: Any) -> None:
+        if record.offset == 1:
+            await asyncio.create_task(leave())
+
+    run = Working(lab, handle, executor="asyncio")
+    assert isinstance(run.ends(), SystemExit)
+    assert committed(lab) == [1]

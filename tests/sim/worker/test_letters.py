@@ -1,0 +1,534 @@
+"""W7: poison ends by the policy; a letter is there before its record is done."""
+
+import json
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.serializer import Deserializer
+
+from safeconsumer import (
+    DeadLetter,
+    DeadLetterLimitError,
+    DeserializationError,
+    Drain,
+    HandlersFailError,
+    Limits,
+    RecordFailedError,
+    Reject,
+    Retry,
+    SafeConsumer,
+    Worker,
+    WorkerSettingError,
+    events,
+)
+from safeconsumer.testing._batches import NewRecord
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    consumer,
+    in_both,
+    put,
+)
+
+ONCE = Retry(attempts=1, first=1.0, most=1.0, jitter=False)
+NOT_AUTHORIZED = 29
+
+
+def fails(*_: Any) -> Any:
+    """Fail with a cause."""
+    try:
+        {}["the cause"]
+    except KeyError as error:
+        message = "the effect"
+        raise ValueError(message) from error
+
+
+def producer(lab: Lab, **settings: Any) -> KafkaProducer:
+    """Make a producer of letters."""
+    lab.topic("dead")
+    return KafkaProducer(**lab.connection, **settings)
+
+
+def letters(lab: Lab) -> list[Any]:
+    """Read what is in the topic of dead letters."""
+    (tp,) = lab.partitions("dead")
+    reading = SafeConsumer(group_id=None, **lab.settings())
+    reading.assign([tp])
+    end = reading.end_offsets([tp])[tp]
+    found: list[Any] = []
+    while reading.position(tp) < end:
+        found += reading.poll(1000).get(tp, [])
+    reading.close()
+    return found
+
+
+def working(lab: Lab, dead_letter: Any, *values: str, **options: Any) -> Working:
+    """Start a worker on one partition with these values; ``bad`` ones fail."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, *values)
+    handler = Handler(lab, bad=fails, reject=Reject("told to"))
+    options = {"retry": ONCE, **options}
+    return Working(lab, handler, dead_letter=dead_letter, **options)
+
+
+@pytest.mark.contract("W7")
+@in_both
+@simulated(seeds=1)
+def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
+    """W7: with where it stood and why, and at once for a rejected record."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "", "bad", "reject", "", keys="ab")
+    handler = Handler(lab, bad=fails, reject=Reject("told to"))
+    run = Working(
+        lab,
+        handler.on(executor),
+        executor=executor,
+        retry=Retry(attempts=3, first=0.1),
+        dead_letter=DeadLetter(producer(lab), "dead", max_ratio=None),
+    )
+    run.done(8)
+    report = run.stop()
+    assert (report.dead_letters, committed(lab)) == (4, [4, 4])
+    assert handler.offsets(0) == handler.offsets(1) == [0, 1, 1, 1, 2, 3]
+    found = [
+        one
+        for one in letters(lab)
+        if dict(one.headers)["dead-letter-partition"] == b"0"
+    ]
+    assert [(one.key, one.value) for one in found] == [
+        (b"b", b"bad"),
+        (b"a", b"reject"),
+    ]
+    headers = dict(found[0].headers)
+    said = {
+        "topic": b"t",
+        "offset": b"1",
+        "group": b"g",
+        "attempts": b"3",
+        "exception": b"builtins.ValueError",
+        "message": b"the effect",
+    }
+    assert {name: headers[f"dead-letter-{name}"] for name in said} == said
+    assert b"in fails" in headers["dead-letter-stack"]
+    told = next(iter(run.told(events.RecordExhausted)))
+    for part in ("KeyError: 'the cause'", "ValueError: the effect", "in fails"):
+        assert part in told.traceback
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_nulls_and_errors_of_any_kind_are_written(lab: Lab) -> None:
+    """W7: what the producer cannot write is empty, and a header says so; texts are cut."""
+
+    class UnshownError(Exception):
+        def __repr__(self) -> str:
+            message = "planted"
+            raise RuntimeError(message)
+
+        __str__ = __repr__
+
+    (tp,) = lab.topic("t")
+    records = [
+        NewRecord(value=None, headers=[("a", None), ("b", b"1")]),  # type: ignore[list-item]  # as a producer in Java may
+        NewRecord(value=b"long"),
+        NewRecord(value=b"unshown"),
+    ]
+    lab.cluster.append("t", 0, records)
+    raised = {
+        "": ValueError(),
+        "long": ValueError("x" * 2_000_000),
+        "unshown": UnshownError(),
+    }
+    run = Working(
+        lab,
+        Handler(lab, **raised),
+        retry=ONCE,
+        dead_letter=DeadLetter(producer(lab), "dead", max_ratio=None),
+    )
+    run.done(3)
+    assert (run.stop().dead_letters, lab.committed(tp)) == (3, 3)
+    null, long, unshown = [dict(one.headers) for one in letters(lab)]
+    assert (null["a"], null["b"]) == (b"", b"1")
+    assert null["dead-letter-null-headers"] == b"a"
+    assert null["dead-letter-null-value"] == b"true"
+    assert len(long["dead-letter-message"]) < 5_000
+    assert b"UnshownError" in unshown["dead-letter-exception"]
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize("then", ["brief", "stop", "skip", "block"])
+@simulated(seeds=1)
+def test_what_is_too_large_says_less_or_goes_to_the_policy(lab: Lab, then: Any) -> None:
+    """W7: stack and message go first; if that is not enough, no later try could be better."""
+    size = 32_000 if then == "brief" else 20_000
+    small = producer(lab, max_request_size=size, enable_idempotence=False)
+    (tp,) = lab.topic("t")
+    large = "v" * 30_000
+    put(lab, tp, large, "good")
+    run = Working(
+        lab,
+        Handler(lab, **{large: ValueError("x" * 4_000)}),
+        retry=ONCE,
+        on_exhausted="skip" if then == "brief" else then,
+        dead_letter=DeadLetter(small, "dead", max_ratio=None),
+    )
+    if then == "stop":
+        error = run.ends()
+        assert isinstance(error, RecordFailedError)
+        assert "MessageSizeTooLarge" in str(error)
+    elif then == "block":
+        lab.sleep(3)
+        run.stop()
+        assert run.told(events.DeadLetterRefused)
+    else:
+        run.done(2)
+        report = run.stop()
+        assert (report.skipped, report.dead_letters) == (
+            (0, 1) if then == "brief" else (1, 0)
+        )
+    assert lab.committed(tp) == (0 if then in ("stop", "block") else 2)
+    if then == "brief":
+        (letter,) = letters(lab)
+        headers = dict(letter.headers)
+        assert (letter.value, headers["dead-letter-offset"]) == (large.encode(), b"0")
+        assert "dead-letter-stack" not in headers
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_topic_that_cannot_be_written(lab: Lab) -> None:
+    """W7: the record waits, others go on, it is told; then the letter is written, once."""
+    refuses = lab.cluster.fail("Produce", error=NOT_AUTHORIZED)
+    one, other = lab.topic("t", 2)
+    put(lab, one, "", "reject", "")
+    put(lab, other, "", "")
+    run = Working(
+        lab,
+        Handler(lab, reject=Reject("told to")),
+        dead_letter=DeadLetter(
+            producer(lab, retries=0, enable_idempotence=False), "dead"
+        ),
+        limits=Limits(age=3.0),
+        retry=Retry(first=1.0, most=2.0, jitter=False),
+    )
+    run.done(3)
+    lab.sleep(8)
+    failed = run.told(events.DeadLetterFailed)
+    assert [one.attempt for one in failed][:3] == [1, 2, 3]
+    assert [one.delay for one in failed][:3] == [1.0, 2.0, 2.0]
+    assert "t:0 offset 1" in str(run.worker.healthy().reasons)
+    assert committed(lab) == [1, 2]
+    refuses.end()
+    run.done(5)
+    assert run.stop().dead_letters == 1
+    assert len(letters(lab)) == 1
+    assert committed(lab) == [3, 2]
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> None:
+    """W7: after 1 s, 2 s, 4 s; a record is complete after the acknowledgement."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "bad", "")
+    tried: list[float] = []
+
+    def sink(record: Any, _failure: Any) -> None:
+        if record.partition == 0:
+            tried.append(lab.now)
+            if len(tried) < 4:
+                raise OSError
+
+    retry = Retry(attempts=1, first=1.0, factor=2.0, jitter=False)
+    run = Working(lab, Handler(lab, bad=fails), dead_letter=sink, retry=retry)
+    run.done(2)
+    assert len(tried) == 1
+    run.done(4)
+    assert [round(one - tried[0]) for one in tried] == [0, 1, 3, 7]
+    assert run.stop().dead_letters == 2
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize("answer", ["returns", "fails", "asked"])
+@simulated(seeds=1)
+def test_a_letter_without_an_answer_is_not_sent_beside_itself(
+    lab: Lab, answer: str
+) -> None:
+    """W7: it may arrive yet; told every 3 s, sent again once its producer has given it up."""
+    futures: list[Any] = []
+
+    class Slow:
+        def send(self, *_: Any, **__: Any) -> Any:
+            futures.append(Asked(lab) if answer == "asked" else Future())
+            return futures[-1]
+
+    run = working(lab, DeadLetter(Slow(), "dead", timeout=3.0), "bad")
+    lab.sleep(7)
+    slow = [round(one.seconds) for one in run.told(events.DeadLetterSlow)]
+    assert slow == ([5] if answer == "asked" else [3, 6])
+    (first,) = futures
+    first.set_result(None) if answer != "fails" else first.set_exception(OSError())
+    lab.sleep(3)
+    if answer == "fails":
+        futures[1].set_result(None)
+    run.done(1)
+    assert run.stop().dead_letters == 1
+    assert len(futures) == 1 + (answer == "fails")
+
+
+class Asked:
+    """A future that calls nobody back: who wants its result waits for it."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._is_there = False
+
+    def set_result(self, _result: None) -> None:
+        """Answer."""
+        self._is_there = True
+
+    def get(self, timeout: float) -> None:
+        """Wait so long for an answer."""
+        end = self._lab.now + timeout
+        while not self._is_there:
+            if self._lab.now > end:
+                raise TimeoutError
+            self._lab.sleep(0.1)
+
+
+@pytest.mark.contract("W5", "W8")
+@pytest.mark.parametrize("answers", [True, False])
+@simulated(seeds=1)
+def test_letters_on_their_way_are_part_of_the_drain(lab: Lab, *, answers: bool) -> None:
+    """W5, W8: acknowledged in time it is not sent again; otherwise its record comes again."""
+    answer: Future[None] = Future()
+    run = working(lab, lambda *_: answer, "bad", drain=Drain(shutdown=3.0))
+    lab.until(
+        lambda: run.worker.stats().retries == 0 and run.told(events.RecordExhausted)
+    )
+    lab.world.call_later(1.0, lambda: answers and answer.set_result(None))
+    at = lab.now
+    report = run.stop()
+    assert (1.0 if answers else 3.0) <= lab.now - at <= (1.2 if answers else 3.2)
+    assert (report.dead_letters, report.dropped) == (answers, not answers)
+    assert committed(lab) == [int(answers)]
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=1)
+def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(
+    lab: Lab,
+) -> None:
+    """W8: it is not on its way."""
+
+    def sink(*_: Any) -> None:
+        raise ConnectionError
+
+    slow = Retry(attempts=1, first=60.0, most=60.0)
+    run = working(lab, sink, "bad", retry=slow)
+    lab.until(lambda: run.told(events.DeadLetterFailed))
+    at = lab.now
+    report = run.stop()
+    assert (report.dead_letters, report.dropped) == (0, 1)
+    assert lab.now - at < 1
+
+
+@pytest.mark.contract("W5")
+@simulated(seeds=1)
+def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
+    """W5: acknowledged in time, they are written once, whoever has the partition then."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "bad", "")
+    sent: list[tuple[str, int]] = []
+
+    def sink_of(name: str) -> Any:
+        def sink(record: Any, _failure: Any) -> Future[None]:
+            sent.append((name, record.partition))
+            answer: Future[None] = Future()
+            lab.world.call_later(
+                0.8 if lab.members() == 2 else 4.0, lambda: answer.set_result(None)
+            )
+            return answer
+
+        return sink
+
+    how = {
+        "partition_assignment_strategy": [CooperativeStickyAssignor],
+        "heartbeat_interval_ms": 200,
+    }
+    handler = Handler(lab, bad=fails)
+    runs = []
+    for name in ("a", "b"):
+        run = Working(
+            lab,
+            handler,
+            name=name,
+            settings=how,
+            dead_letter=sink_of(name),
+            retry=ONCE,
+        )
+        runs.append(run)
+        lab.sleep(3.4)
+    lab.until(lambda: committed(lab) == [2, 2])
+    assert sorted(sent) == [("a", 0), ("a", 1)]
+    for run in runs:
+        run.stop()
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize("how", ["reject", "coroutine", "mapping", "exits"])
+@simulated(seeds=1)
+def test_what_a_sink_may_answer(lab: Lab, how: str) -> None:
+    """W7: Reject is for good; a coroutine nobody awaits ends the worker, as a hook may."""
+
+    async def send() -> None: ...
+
+    def sink(*_: Any) -> Any:
+        if how == "reject":
+            message = "not here"
+            raise Reject(message)
+        if how == "exits":
+            raise ConnectionError
+        return send() if how == "coroutine" else {"status": 200}
+
+    def hook(event: Any) -> None:
+        if isinstance(event, events.DeadLetterFailed):
+            raise SystemExit(3)
+
+    run = working(lab, sink, "bad", "", on_exhausted="skip", on_event=hook)
+    if how in ("reject", "mapping"):
+        run.done(2)
+        report = run.stop()
+        expected = (1, 0) if how == "reject" else (0, 1)
+        assert (report.skipped, report.dead_letters) == expected
+        return
+    error = run.ends()
+    assert isinstance(error, HandlersFailError)
+    assert isinstance(error.__cause__, SystemExit) == (how == "exits")
+    assert committed(lab) == [0]
+
+
+@simulated(seeds=1)
+def test_a_sink_that_does_not_return_is_told(lab: Lab) -> None:
+    """After 5 s, once: kafka-python's send() waits long for an unknown topic."""
+    run = working(lab, lambda *_: lab.sleep(12), "bad")
+    run.done(1)
+    (told,) = run.told(events.DeadLetterSlow)
+    assert 5 <= told.seconds < 6
+    assert run.stop().dead_letters == 1
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize("bound", [{"max_consecutive": 2}, {"max_ratio": 0.02}])
+@simulated(seeds=1)
+def test_too_many_letters_stop_the_worker(lab: Lab, bound: dict[str, Any]) -> None:
+    """W7: nothing is committed past the one too many."""
+    bound = {"max_ratio": None, **bound}
+    dead = DeadLetter(producer(lab), "dead", **bound)
+    run = working(lab, dead, *[""] * 100, "reject", "reject", "reject", "")
+    assert isinstance(run.ends(), DeadLetterLimitError)
+    assert committed(lab) == [102]
+    assert len(letters(lab)) == 2
+
+
+@pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"value_serializer": bytes.hex}, "no value_serializer"),
+        ({"acks": 0, "enable_idempotence": False}, "acks=0"),
+        ({"transactional_id": "dead"}, "no transactional_id"),
+    ],
+)
+@simulated(seeds=1)
+def test_a_producer_that_would_lose_letters_is_refused(
+    lab: Lab, config: dict[str, Any], said: str
+) -> None:
+    """W7: one writes other bytes; of one nobody knows; one sends nothing by itself."""
+    with pytest.raises(WorkerSettingError, match=said):
+        DeadLetter(producer(lab, **config), "dead")
+
+    async def sink(*_: Any) -> None: ...
+
+    with pytest.raises(WorkerSettingError, match="coroutine function"):
+        Worker(consumer(lab, "t"), Handler(lab), dead_letter=sink)
+
+
+# What cannot be deserialized
+
+
+def as_json(data: bytes) -> object:
+    """Deserialize, or raise."""
+    return json.loads(data)
+
+
+@pytest.mark.contract("W7")
+@pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
+@pytest.mark.parametrize("how", ["thread", "asyncio", "batch", "key"])
+@simulated(seeds=1)
+def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None:
+    """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
+    found: list[Any] = []
+    values: list[Any] = []
+
+    def handle(given: Any, _context: Any) -> None:
+        values.extend(one.value for one in ([given] if how != "batch" else given))
+
+    async def wait(given: Any, context: Any) -> None:
+        handle(given, context)
+
+    options: dict[str, Any] = {
+        "thread": {},
+        "asyncio": {"executor": "asyncio"},
+        "batch": {"batch": 5},
+        "key": {"order": "key", "key": lambda record: record.value["k"]},
+    }[how]
+    run = Working(
+        lab,
+        wait if how == "asyncio" else handle,
+        settings={"value_deserializer": as_json},
+        dead_letter=lambda record, failure: found.append((record, failure)),
+        **options,
+    )
+    run.done(4)
+    assert (run.stop().dead_letters, committed(lab)) == (1, [4])
+    ((record, failure),) = found
+    assert (record.offset, record.value, failure.attempts) == (1, b"{bad", 1)
+    assert isinstance(failure.error, DeserializationError)
+    assert sorted(one["k"] for one in values) == [1, 2, 3]
+
+
+@simulated(seeds=1)
+def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
+    """W7: what is not about the data may pass."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "v")
+    away = [ConnectionError("planted"), ConnectionError("planted")]
+    values: list[Any] = []
+
+    class Registry(Deserializer):  # type: ignore[misc]  # kafka-python is untyped
+        def deserialize(self, _topic: str, _headers: Any, data: bytes) -> str:
+            if away:
+                raise away.pop()
+            return data.decode()
+
+        def close(self) -> None: ...
+
+    run = Working(
+        lab,
+        lambda record, _: values.append(record.value),
+        settings={"value_deserializer": Registry()},
+        retry=Retry(attempts=3, first=1.0, most=1.0, jitter=False),
+    )
+    run.done(1)
+    assert (values, run.worker.stats().retries) == (["v"], 2)
+    assert round(lab.now) == 2
+    assert run.stop().committed

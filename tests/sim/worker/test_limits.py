@@ -1,0 +1,305 @@
+"""W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from safeconsumer import (
+    JournalError,
+    Limits,
+    Retry,
+    RetryLater,
+    SafeConsumer,
+    events,
+)
+from safeconsumer.audit.writer import JournalWriter
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import Handler, Working, in_both, put
+
+BACKPRESSURE = "worker:backpressure"
+COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
+SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
+
+
+@pytest.mark.contract("W1", "W9")
+@in_both
+@simulated(seeds=1)
+def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
+    """W1, W9: with handlers that stand still it stops at its limit, by a hold of its own."""
+    lab.topic("t", 2, records=200)
+    handler = Handler(lab, **{"0": 5})
+    limits = Limits(records=40, low=0.5)
+    run = Working(
+        lab, handler.on(executor), executor=executor, limits=limits, settings=SMALL
+    )
+    stats, consumer = run.worker.stats, run.consumer
+    lab.until(lambda: BACKPRESSURE in stats().paused)
+    most = 0
+    consumer.pause("t", owner="ops", reason="a test")
+    for _ in range(20):
+        lab.sleep(0.05)
+        most = max(most, stats().queued + stats().running)
+    assert 20 <= most <= 40
+    assert {hold.owner for hold in consumer.holds()} == {"ops", BACKPRESSURE}
+    assert any(BACKPRESSURE in line for line in consumer.explain("t:0"))
+    lab.sleep(6)
+    assert (stats().running, stats().done) == (0, 2)  # W10: the rest waits for ops
+    assert "ops" in {hold.owner for hold in consumer.holds()}
+    consumer.resume("t", owner="ops")
+    run.done(400)
+    lab.until(lambda: not consumer.holds())
+    assert (stats().leaked, stats().paused) == (0, ())
+    assert run.stop().done == 400
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_bytes_are_bounded_too(lab: Lab) -> None:
+    """W1: no more than the limit and what one fetch may bring beyond it."""
+    for tp in lab.topic("t", 3):
+        put(lab, tp, "stands", *["x" * 1000] * 100)
+    more = {**SMALL, "max_partition_fetch_bytes": 10_000}
+    handler = Handler(lab, stands=3)
+    run = Working(lab, handler, limits=Limits(bytes=30_000), settings=more)
+    run.owns(3)
+    most = 0
+    while not run.worker.stats().done:
+        most = max(most, run.worker.stats().bytes)
+        lab.sleep(0.05)
+    assert 10_000 < most <= 30_000
+    run.done(303)
+    assert run.worker.stats().leaked == 0
+
+
+@pytest.mark.contract("W1")
+@simulated(seeds=1)
+def test_an_unordered_record_that_hangs_lets_the_span_pass(lab: Lab) -> None:
+    """W1: completion runs ahead of it by the span, and stops there."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "hangs", *[""] * 59)
+    limits = Limits(records=20, span=25)
+    run = Working(
+        lab, Handler(lab, hangs=3), order="unordered", limits=limits, settings=SMALL
+    )
+    run.done(24)
+    lab.sleep(1)
+    stats = run.worker.stats()
+    assert (stats.done, stats.running, stats.queued) == (24, 1, 19)
+    run.done(60)
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("order", ["partition", "key", "unordered"])
+@simulated(seeds=1)
+def test_one_slow_partition_keeps_no_other(lab: Lab, order: str) -> None:
+    """W1: the others are finished while it stands."""
+    slow, *others = lab.topic("t", 4)
+    put(lab, slow, *["stands"] * 100)
+    for tp in others:
+        put(lab, tp, *[""] * 100)
+    run = Working(
+        lab,
+        Handler(lab, stands=100),
+        limits=Limits(records=40),
+        settings=SMALL,
+        order=order,
+        topic_concurrency=None if order == "partition" else {"t": 200},
+        concurrency=4 if order == "partition" else 200,
+    )
+    run.done(300)
+    stats = run.worker.stats()
+    assert stats.done == 300
+    assert stats.queued + stats.running <= 40
+
+
+@pytest.mark.parametrize("how", ["paused", "blocked", "later"])
+@simulated(seeds=1)
+def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(
+    lab: Lab, how: str
+) -> None:
+    """W1: held by its owner, given up on, or asked for later: the other's records come."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "stops", *[""] * 200)
+    stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
+    run = Working(
+        lab,
+        Handler(lab, stops=stops[how]),
+        limits=Limits(records=40),
+        settings=SMALL,
+        retry=Retry(attempts=1),
+        on_exhausted="block",
+    )
+    lab.until(lambda: BACKPRESSURE in run.worker.stats().paused)
+    if how == "paused":
+        run.consumer.pause(one)
+        lab.sleep(1)
+    done = run.worker.stats().done
+    put(lab, other, *[""] * 20)
+    run.done(done + 20)
+    assert run.worker.stats().queued <= 40
+
+
+STARVES = pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a partition that stops takes the room of others",
+)
+
+
+@pytest.mark.contract("W1")
+@STARVES
+@simulated(seeds=1)
+def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None:
+    """W1: eleven stop one after the other; the twelfth's records come."""
+    *blocked, last = lab.topic("t", 12)
+    run = stopping(lab, limit=1000)
+    run.owns(12)
+    for tp in blocked:
+        put(lab, tp, "stops", *[""] * 1000)
+        lab.sleep(1)
+    put(lab, last, "flows")
+    lab.sleep(5)
+    assert run.worker.stats().done == 1
+
+
+@pytest.mark.contract("W1")
+@STARVES
+@simulated(seeds=1)
+def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab: Lab) -> None:
+    """W1: forty partitions of one topic stop together; the other topic's records come."""
+    stops = lab.topic("t", 40)
+    (last,) = lab.topic("b")
+    run = stopping(lab, "t", "b", limit=2000, polls=500)
+    run.owns(41)
+    for tp in stops:
+        put(lab, tp, "stops", *[""] * 500)
+    lab.sleep(3)
+    put(lab, last, "flows", "flows", "flows")
+    lab.sleep(5)
+    assert run.worker.stats().done == 3
+
+
+@pytest.mark.contract("W1")
+@STARVES
+@simulated(seeds=1)
+def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab: Lab) -> None:
+    """W1: one alone fills the room, and stops; a rebalance brings another."""
+    both = set(lab.topic("t", 2))
+    idle = lab.member(SafeConsumer, "t", **COOPERATIVE)
+    idle.owns(2)
+    run = stopping(lab, limit=1000)
+    run.owns(1)
+    (mine,) = run.consumer.assignment()
+    put(lab, mine, "stops", *[""] * 2000)
+    lab.until(lambda: run.worker.stats().queued > 900)
+    idle.stop()
+    run.owns(2)
+    (other,) = both - {mine}
+    put(lab, other, "flows")
+    lab.sleep(5)
+    assert run.worker.stats().done == 1
+
+
+def stopping(lab: Lab, *topics: str, limit: int, polls: int = 100) -> Working:
+    """Start a worker whose handler stops at some records until somebody acts."""
+    return Working(
+        lab,
+        Handler(lab, stops=RetryLater(3600)),
+        *topics,
+        settings={"max_poll_records": polls, **COOPERATIVE},
+        limits=Limits(records=limit),
+    )
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="by key, a record waits behind all queued keys of other partitions",
+)
+@simulated(seeds=1)
+def test_partitions_take_turns_by_key(lab: Lab) -> None:
+    """W1: a partition's first record does not wait for a thousand of another."""
+    one, other = lab.topic("t", 2)
+    keys = [str(number) for number in range(300)]
+    put(lab, one, *["slow"] * 300, keys=keys)
+    handler = Handler(lab, slow=0.05)
+    run = Working(lab, handler, order="key", concurrency=2)
+    run.done(10)
+    put(lab, other, "mine", keys="k")
+    began = lab.now
+    lab.until(lambda: handler.times("mine"))
+    assert lab.now - began < 1
+
+
+@simulated(seeds=1)
+def test_a_lift_that_cannot_be_written_down_ends_no_thread(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """A full disk for a moment, on the thread that runs handlers; there is but one."""
+    lab.topic("t", 1, records=200)
+    writer = JournalWriter(tmp_path)
+    writing, polling, refused = writer.write, set(), []
+
+    def full(event: str, fields: Any) -> None:
+        me = threading.get_ident()
+        if fields.get("op") == "poll":
+            polling.add(me)
+        is_lift = event == "call" and fields.get("owner") == BACKPRESSURE
+        if is_lift and fields["op"] == "resume" and me not in polling and not refused:
+            refused.append(me)
+            message = "is the disk full?"
+            raise JournalError(message)
+        writing(event, fields)
+
+    writer.write = full  # type: ignore[method-assign]  # on purpose
+    more = {**SMALL, "journal": writer}
+    handler = Handler(lab, **{"0": 1})
+    run = Working(lab, handler, concurrency=1, limits=Limits(records=40), settings=more)
+    run.done(200)
+    assert refused
+    assert run.stop().done == 200
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+@simulated(seeds=1)
+def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
+    lab: Lab, executor: str
+) -> None:
+    """Limits.age seconds after it began, with its place; until then it is well."""
+    (tp,) = lab.topic("t")
+    handler = Handler(lab, hangs=60)
+    run = Working(lab, handler.on(executor), executor=executor, limits=Limits(age=3.0))
+    lab.until(run.worker.healthy)
+    put(lab, tp, "hangs")
+    lab.until(lambda: handler.calls)
+    lab.sleep(2.8)
+    assert run.worker.healthy()
+    lab.sleep(0.3)
+    health = run.worker.healthy()
+    assert health.is_alive
+    assert "t:0 offset 0" in str(health.reasons)
+    lab.sleep(2)
+    (told,) = run.told(events.HandlerStalled)
+    assert (told.partition, told.offset) == ("t:0", 0)
+    assert 3.0 <= told.seconds < 4.0
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the lag of a partition that was held since the start is told as 0",
+)
+@simulated(seeds=1)
+def test_a_lag_that_is_not_known_is_not_told_as_none(lab: Lab) -> None:
+    """G8: unknown is never shown as well."""
+    lab.topic("t", 1, records=100)
+    run = Working(lab, Handler(lab), settings={"start_paused": True})
+    run.owns(1)
+    lab.sleep(2)
+    assert run.worker.stats().lag != 0

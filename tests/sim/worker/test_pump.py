@@ -1,0 +1,702 @@
+"""What a pump promises to a loop that is somebody's own."""
+
+import gc
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from safeconsumer import (
+    BatchFailure,
+    Breaker,
+    Commit,
+    DeadLetter,
+    DeserializationError,
+    Drain,
+    HandlersFailError,
+    Limits,
+    Pause,
+    Pump,
+    RecordFailedError,
+    Reject,
+    Retry,
+    RetryLater,
+    SafeConsumer,
+    StopWorker,
+    UnansweredBatchError,
+    WorkerSettingError,
+    WorkerStateError,
+)
+from safeconsumer.holds.hold import BREAKER, OUTAGE
+from tests.sim.lab import GROUP, Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    committed,
+    consumer,
+    expel,
+    in_thread,
+    offsets,
+    put,
+    taken,
+)
+
+ORDERS = pytest.mark.parametrize("order", ["unordered", "partition"])
+EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
+OFTEN = Commit(every=0.1)
+DOWN = ConnectionError("down")
+FOUR: dict[str, Any] = {"max_poll_records": 4}
+
+
+def pumping(lab: Lab, records: int, partitions: int = 1, **options: Any) -> Pump:
+    """Make a pump on a new topic, four records to a batch."""
+    lab.topic("t", partitions, records=records)
+    settings = {**FOUR, **options.pop("settings", {})}
+    reading = options.pop("reading", None) or consumer(lab, "t", **settings)
+    options = {"retry": EXACT, "commit": OFTEN, **options}
+    return Pump(reading, **options)
+
+
+def nothing(lab: Lab, pump: Pump, seconds: float) -> bool:
+    """Tell whether it hands out nothing for so long."""
+    end = lab.now + seconds
+    found: list[Any] = []
+    while lab.now < end - 0.3:
+        found += pump.turn()
+    lab.sleep(max(0.0, end - lab.now))
+    return not found
+
+
+@pytest.mark.contract("W4")
+@ORDERS
+@simulated(seeds=1)
+def test_each_record_wants_one_answer(lab: Lab, order: Any) -> None:
+    """W4: in any order; what is complete and contiguous is committed, no more."""
+    with pumping(lab, 4, order=order) as pump:
+        (batch,) = taken(lab, pump, 4)
+        assert (len(batch), batch.attempt, batch.partition) == (4, 1, ("t", 0))
+        for indexes, mark in (([1, 3], 0), (0, 2), (0, 2), ([], 2), (iter(()), 2)):
+            batch.done(indexes)
+            lab.sleep(0.5)
+            assert committed(lab) == [mark]
+        assert pump.held_records >= 1
+        batch.done()
+        batch.fail(ValueError())
+        batch.done()
+        lab.sleep(0.5)
+        assert (committed(lab), pump.held_records) == ([4], 0)
+
+
+@simulated(seeds=1)
+def test_what_is_no_index_and_no_failure_is_refused(lab: Lab) -> None:
+    """Nothing was answered then."""
+    with pumping(lab, 2) as pump:
+        (batch,) = taken(lab, pump, 2)
+        for indexes in ("0", [[0, 1]], [0.0], [True], object()):
+            for answer in (batch.done, lambda one: batch.fail(ValueError(), one)):
+                with pytest.raises(TypeError):
+                    answer(indexes)
+        for error in ("text", BatchFailure({0: ValueError()})):
+            with pytest.raises(TypeError):
+                batch.fail(error)
+        with pytest.raises(IndexError):
+            batch.done(2)
+        assert pump.held_records == 2
+        batch.done()
+    assert committed(lab) == [2]
+
+
+@pytest.mark.contract("W7")
+@ORDERS
+@simulated(seeds=1)
+def test_a_record_that_failed_comes_again(lab: Lab, order: Any) -> None:
+    """W7: by itself, after the policy's wait, with its attempt; nothing passes it."""
+    with pumping(lab, 4, order=order) as pump:
+        (batch,) = taken(lab, pump, 4)
+        for attempt, wait in ((2, 1.0), (3, 2.0)):
+            at = lab.now
+            batch.fail(ValueError("planted"), 1 if attempt == 2 else None)
+            batch.done()
+            (batch,) = taken(lab, pump, 1)
+            assert (offsets(batch), batch.attempt) == ([1], attempt)
+            assert round(lab.now - at, 1) == wait
+            assert committed(lab) == [1]
+        batch.done()
+    assert committed(lab) == [4]
+
+
+@pytest.mark.contract("W7")
+@ORDERS
+@simulated(seeds=1)
+def test_a_batch_that_failed_whole_is_tried_one_by_one(lab: Lab, order: Any) -> None:
+    """W7: any of its records may be to blame, and none has failed yet."""
+    with pumping(lab, 3, order=order) as pump:
+        taken(lab, pump, 3)[0].fail(ValueError("planted"))
+        found = []
+        while len(found) < 3:
+            for one in pump.turn():
+                found.append((offsets(one), one.attempt))
+                one.done()
+    assert found == [([0], 1), ([1], 1), ([2], 1)]
+
+
+@ORDERS
+@simulated(seeds=1)
+def test_later_is_no_attempt_and_the_batch_stays_together(lab: Lab, order: Any) -> None:
+    """W7: what has an answer already keeps it, and failures keep their order."""
+    with pumping(lab, 4, order=order) as pump:
+        (batch,) = taken(lab, pump, 4)
+        at = lab.now
+        batch.done(0)
+        batch.fail(RetryLater(3.0))
+        (again,) = taken(lab, pump, 3)
+        assert round(lab.now - at, 1) == 3.0
+        assert (offsets(again), again.attempt) == ([1, 2, 3], 1)
+        again.fail(RetryLater(1.0), 1)
+        again.fail(RetryLater(1.0))
+        found = []
+        while len(found) < 3:
+            for one in pump.turn():
+                found += offsets(one)
+                one.done()
+        assert sorted(found) == [1, 2, 3]
+        assert order == "unordered" or found == [1, 2, 3]
+
+
+@pytest.mark.contract("W7")
+@ORDERS
+@pytest.mark.parametrize("then", ["stop", "skip", "block", "dead letter"])
+@simulated(seeds=1)
+def test_what_failed_for_good_goes_the_policys_way(
+    lab: Lab, order: Any, then: Any
+) -> None:
+    """W7: and is never committed past but by the two that say so."""
+    letters: list[Any] = []
+    how: dict[str, Any] = {"on_exhausted": then}
+    if then == "dead letter":
+        how = {"dead_letter": lambda record, why: letters.append((record.offset, why))}
+
+    def loop() -> None:
+        with pumping(lab, 4, order=order, **how) as pump:
+            (batch,) = taken(lab, pump, 4)
+            batch.fail(Reject("planted"), 1)
+            batch.done()
+            lab.sleep(0.5)
+            pump.turn()
+
+    if then == "stop":
+        with pytest.raises(RecordFailedError, match="offset 1 failed for good"):
+            loop()
+    else:
+        loop()
+    assert committed(lab) == [4 if then in ("skip", "dead letter") else 1]
+    assert [offset for offset, _ in letters] == [1] * (then == "dead letter")
+
+
+@pytest.mark.contract("W3")
+@simulated(seeds=1)
+def test_in_order_the_next_batch_waits_for_the_one_before(lab: Lab) -> None:
+    """W3: so that what failed comes before what stands behind it; others do not wait."""
+    with pumping(lab, 8, 2, order="partition") as pump:
+        first, other = taken(lab, pump, 8)
+        first.done([0, 1, 2])
+        other.done()
+        (second,) = taken(lab, pump, 4)
+        assert (second.partition, offsets(second)) == (other.partition, [4, 5, 6, 7])
+        second.done()
+        assert nothing(lab, pump, 1)
+        first.fail(ValueError(), 3)
+        (again,) = taken(lab, pump, 1)
+        assert offsets(again) == [3]
+        again.done()
+        (behind,) = taken(lab, pump, 4)
+        assert offsets(behind) == [4, 5, 6, 7]
+        behind.done()
+    assert committed(lab) == [8, 8]
+
+
+@pytest.mark.contract("W1")
+@ORDERS
+@simulated(seeds=1)
+def test_what_is_out_is_bounded(lab: Lab, order: Any) -> None:
+    """W1: iterating or turning; what is answered makes room."""
+    with pumping(lab, 40, 3, order=order, limits=Limits(records=12)) as pump:
+        out: list[Any] = []
+        for _ in range(8):
+            out += pump.turn()
+        assert 8 <= sum(map(len, out)) <= pump.held_records <= 12
+        answered = 0
+        while answered < 120:
+            for batch in out + pump.turn():
+                assert pump.held_records <= 12
+                answered += len(batch)
+                batch.done()
+            out = []
+    assert committed(lab) == [40, 40, 40]
+
+
+@ORDERS
+@simulated(seeds=1)
+def test_a_batch_that_nobody_answered_is_noticed(lab: Lab, order: Any) -> None:
+    """W5: it would stop the commits for ever, and nobody would know."""
+    handed = []
+
+    def loop() -> None:
+        with pumping(lab, 8, order=order) as pump:
+            for batch in pump:
+                handed.append(offsets(batch))
+                batch.done(0)
+                del batch
+                gc.collect()
+
+    with pytest.raises(UnansweredBatchError, match="t:0"):
+        loop()
+    assert handed[0] == [0, 1, 2, 3]
+    assert committed(lab) == [1]
+
+
+@pytest.mark.contract("W11")
+@ORDERS
+@simulated(seeds=1)
+def test_a_pause_holds_the_topic_and_the_batch_stays_together(
+    lab: Lab, order: Any
+) -> None:
+    """W11: for so long, then the batch again, as if it were new; it ends with the pump."""
+    reading = consumer(lab, "t", **FOUR)
+    with pumping(lab, 8, 2, reading=reading, order=order) as pump:
+        batch, *others = taken(lab, pump, 8)
+        at = lab.now
+        batch.fail(Pause(3.0, reason="the bank is down"))
+        for one in others:
+            one.done()
+        (hold,) = reading.holds()
+        assert (hold.owner, str(hold.scope)) == (OUTAGE, "t")
+        assert "because the bank is down" in str(reading.explain("t:0"))
+        found = taken(lab, pump, 4)
+        assert round(lab.now - at, 1) == 3.0
+        while batch.partition not in [one.partition for one in found]:
+            found += pump.turn()
+        (again,) = (one for one in found if one.partition == batch.partition)
+        assert (offsets(again), again.attempt) == (offsets(batch), 1)
+        again.fail(Pause(3600))
+    assert reading.holds() == ()
+    records = [one for some in reading.poll(5000).values() for one in some]
+    assert records[0].offset == 0
+
+
+@pytest.mark.contract("W11")
+@ORDERS
+@simulated(seeds=1)
+def test_a_breaker_lets_one_record_try(lab: Lab, order: Any) -> None:
+    """W11: always the same; each wait is longer, no attempt is used up, then all go on."""
+    breaker = Breaker(on=(ConnectionError,), failures=1, first=2.0, factor=2.0)
+    with pumping(lab, 6, order=order, breaker=breaker) as pump:
+        batch, *beside = taken(lab, pump, 6 if order == "unordered" else 4)
+        batch.fail(DOWN)
+        for one in beside:
+            one.fail(DOWN)  # it was out before: neither an attempt nor a try
+        tried = []
+        for wait in (2.0, 4.0):
+            at = lab.now
+            (trial,) = taken(lab, pump, 1)
+            assert round(lab.now - at, 1) == wait
+            assert (len(trial), trial.attempt) == (1, 1)
+            tried += offsets(trial)
+            trial.fail(DOWN) if wait == 2.0 else trial.done()
+        assert len({*tried}) == 1
+        found = tried[:1]
+        while len(found) < 6:
+            for one in pump.turn():
+                found += offsets(one)
+                one.done()
+    assert sorted(found) == [0, 1, 2, 3, 4, 5]
+    assert committed(lab) == [6]
+
+
+@simulated(seeds=1)
+def test_who_lifts_the_breakers_hold_closes_it(lab: Lab) -> None:
+    """W11: and a hold of the breaker's ends with the pump."""
+    reading = consumer(lab, "t", **FOUR)
+    breaker = Breaker(on=(ConnectionError,), failures=1, first=3600, most=3600)
+    with pumping(lab, 3, reading=reading, breaker=breaker) as pump:
+        taken(lab, pump, 3)[0].fail(DOWN)
+        (hold,) = reading.holds()
+        assert (str(hold.scope), hold.owner) == ("t", BREAKER)
+        reading.resume("t", owner=BREAKER)
+        (batch,) = taken(lab, pump, 3)
+        batch.fail(DOWN)
+        assert reading.holds()
+    assert not reading.holds()
+    with pytest.raises(WorkerSettingError, match="breaker"):
+        Pump(consumer(lab, "t"), breaker=3.0)  # type: ignore[arg-type]  # that is it
+
+
+@pytest.mark.contract("W10", "G8")
+@ORDERS
+@simulated(seeds=1)
+def test_a_hold_keeps_back_what_was_not_handed_out(lab: Lab, order: Any) -> None:
+    """W10: what failed waits for the resume too, and comes in its place."""
+    reading = consumer(lab, "t", **FOUR)
+    with pumping(
+        lab, 8, reading=reading, order=order, limits=Limits(records=4)
+    ) as pump:
+        (batch,) = taken(lab, pump, 4)
+        reading.pause_all(owner="somebody")
+        batch.fail(ValueError(), 0)
+        batch.done()
+        assert nothing(lab, pump, 3)
+        reading.resume_all("somebody")
+        found = []
+        while len(found) < 5:
+            for one in pump.turn():
+                found += offsets(one)
+                one.done()
+    assert found == [0, 4, 5, 6, 7]
+
+
+@simulated(seeds=1)
+def test_what_was_handed_out_last_is_given_back_after_an_exception(lab: Lab) -> None:
+    """W8: nobody works on it any more; what was done is committed, and the end is soon."""
+    began = []
+
+    def loop() -> None:
+        with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
+            for batch in pump:
+                began.append(lab.now)
+                batch.done() if offsets(batch)[0] == 0 else batch.done(0)
+                if offsets(batch)[0]:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert lab.now - began[-1] < 1
+    assert committed(lab) == [5]
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_an_exception_waits_for_what_others_work_on(lab: Lab) -> None:
+    """W6: up to the deadline, and what they finish meanwhile is committed."""
+
+    def loop() -> None:
+        with pumping(lab, 8, drain=Drain(shutdown=60)) as pump:
+            for batch in pump:
+                if offsets(batch)[0] == 4:
+                    raise ZeroDivisionError
+                in_thread(
+                    lambda batch=batch: (batch.done(0), lab.sleep(5), batch.done())
+                )
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert round(lab.now) == 5
+    assert committed(lab) == [4]
+
+
+@pytest.mark.contract("W8")
+@simulated(seeds=1)
+def test_leaving_is_bounded(lab: Lab) -> None:
+    """W8: what was not done is not committed, and comes to who polls on."""
+    reading = consumer(lab, "t", **FOUR)
+    with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
+        (batch,) = taken(lab, pump, 4)[:1]
+        batch.done([0, 1, 3])
+        at = lab.now
+    assert round(lab.now - at, 1) == 3.0
+    assert batch.is_revoked
+    batch.done()
+    assert committed(lab) == [2]
+    assert not reading.holds()
+    records = [one for some in reading.poll(5000).values() for one in some]
+    assert records[0].offset == 2
+    for use in (pump.turn, pump.__enter__, lambda: next(iter(pump))):
+        with pytest.raises(WorkerStateError):
+            use()
+
+
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize("breaks", [False, True])
+@simulated(seeds=1)
+def test_the_last_commit_says_where_the_consumer_goes_on(
+    lab: Lab, *, breaks: bool
+) -> None:
+    """W5: behind what is done by then; at the last commit that succeeded if it breaks."""
+    reading = consumer(lab, "t", **FOUR)
+    (tp,) = lab.topic("t", 1, records=3)
+
+    def commit(*_: Any, **__: Any) -> None:
+        message = "planted"
+        raise ZeroDivisionError(message)
+
+    def loop() -> None:
+        with Pump(reading, drain=Drain(shutdown=5.0), commit=Commit(every=60)) as pump:
+            (batch,) = taken(lab, pump, 3)
+            in_thread(lambda: (lab.sleep(1), batch.done([0, 1])))
+            if breaks:
+                reading.commit = reading.commit_async = commit
+
+    if breaks:
+        with pytest.raises(ZeroDivisionError):
+            loop()
+    else:
+        loop()
+    assert not reading.holds()
+    assert committed(lab) == [0 if breaks else 2]
+    assert reading.position(tp) == 2
+
+
+@pytest.mark.contract("W2")
+@simulated(seeds=1)
+def test_a_slow_loop_is_not_evicted(lab: Lab) -> None:
+    """W2: it takes longer for a batch than a member may be away, and handles each once."""
+    seen: list[int] = []
+    more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
+    with pumping(lab, 8, settings=more, drain=Drain(revoke=0.3)) as pump:
+        for batch in pump:
+            generation = lab.generation()
+            lab.sleep(7)
+            assert (lab.members(), lab.generation()) == (1, generation)
+            seen += offsets(batch)
+            batch.done()
+            if len(seen) == 8:
+                pump.stop()
+    assert (seen, committed(lab)) == ([*range(8)], [8])
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=2)
+def test_a_rebalance_waits_for_answers_and_loses_nothing(lab: Lab) -> None:
+    """W6: what is answered in time is committed; the other member gets the rest."""
+    quick = {"heartbeat_interval_ms": 200}
+    drain = Drain(revoke=5.0, shutdown=0.0)
+    how = {"drain": drain, "settings": quick, "limits": Limits(records=12)}
+    with pumping(lab, 12, 2, **how) as pump:
+        out, seen = taken(lab, pump, 4), []
+        generation = lab.generation()
+        other = lab.member(SafeConsumer, "t", poll_ms=50)
+        lab.sleep(2)
+        assert (lab.generation(), pump.turn()) == (generation, [])
+        for one in out:
+            one.done()
+        seen += [(one.partition.partition, n) for one in out for n in offsets(one)]
+
+        def look() -> bool:
+            for one in pump.turn():
+                seen.extend((one.partition.partition, n) for n in offsets(one))
+                one.done()
+            return len(seen) + len(other.records) >= 24
+
+        lab.until(look)
+        theirs = [(one.partition, one.offset) for one in other.records]
+        assert sorted(seen + theirs) == [(p, n) for p in (0, 1) for n in range(12)]
+        assert len({p for p, _ in theirs}) == 1
+    other.stop()
+
+
+@pytest.mark.contract("W4", "G8")
+@simulated(seeds=1)
+def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
+    """W4: whatever is answered for it; in order the next ownership's batch comes at once."""
+    with pumping(lab, 2, drain=Drain(shutdown=0.2)) as pump:
+        (batch,) = taken(lab, pump, 2)
+        expel(lab)
+        lab.until(lambda: batch.is_revoked)
+        (again,) = taken(lab, pump, 2)
+        batch.done()
+        batch.fail(ValueError())
+        assert offsets(again) == [0, 1]
+        assert again.assignment_epoch > batch.assignment_epoch
+        lab.sleep(0.5)
+        assert committed(lab) == [0]
+        again.done(0)
+        again.fail(RetryLater(60.0))
+    assert committed(lab) == [1]
+
+
+@simulated(seeds=1)
+def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
+    """W7: and no poll; others are handed out by indexes of their own."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
+    away = [ConnectionError("planted")]
+
+    def read(data: bytes) -> object:
+        if data == b"away":
+            if away:
+                raise away.pop()
+            return {"k": 4}
+        return json.loads(data)
+
+    letters: list[Any] = []
+    with pytest.warns(DeprecationWarning, match="value_deserializer"):
+        reading = consumer(lab, "t", value_deserializer=read)
+    pump = Pump(
+        reading,
+        retry=EXACT,
+        dead_letter=lambda record, failure: letters.append((record, failure)),
+    )
+    with pump:
+        (batch,) = taken(lab, pump, 3)
+        assert [one.value["k"] for one in batch.records] == [1, 2, 3]
+        batch.done(2)
+        batch.done([0, 1])
+        (again,) = taken(lab, pump, 1)
+        assert (again.records[0].value, again.attempt) == ({"k": 4}, 2)
+        again.done()
+    ((record, failure),) = letters
+    assert (record.value, failure.attempts) == (b"{bad", 1)
+    assert isinstance(failure.error, DeserializationError)
+    assert committed(lab) == [5]
+    put(lab, tp, '{"k": 5}')
+    (found,) = (one for some in reading.poll(5000).values() for one in some)
+    assert found.value == {"k": 5}  # by the consumer itself again
+
+
+@simulated(seeds=1)
+def test_what_a_poll_raises_comes_out_of_the_loop(lab: Lab) -> None:
+    """Once each time, and it goes on for who goes on."""
+    reading = consumer(lab, "t", **FOUR)
+    pump = pumping(lab, 4, reading=reading)
+    poll, raising = reading.poll, [ZeroDivisionError()]
+
+    def break_once(**how: Any) -> Any:
+        if raising:
+            raise raising.pop()
+        return poll(**how)
+
+    reading.poll = break_once
+    with pump:
+        with pytest.raises(ZeroDivisionError):
+            taken(lab, pump, 1)
+        taken(lab, pump, 4)[0].done()
+    assert committed(lab) == [4]
+
+
+@pytest.mark.parametrize("how", ["iterating", "turning"])
+@pytest.mark.parametrize("who", ["stop", "StopWorker"])
+@simulated(seeds=1)
+def test_a_stop_ends_the_loop(lab: Lab, request: Any, how: str, who: str) -> None:
+    """W8: from another thread, or an answer; nothing is handed out afterwards."""
+    if how == "turning":
+        reason = "turn() hands out records after a stop, and nobody can ask for one"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    with pumping(lab, 40, drain=Drain(shutdown=1)) as pump:
+        (batch,) = taken(lab, pump, 4)[:1]
+        in_thread(pump.stop) if who == "stop" else batch.fail(StopWorker())
+        lab.sleep(0.5)
+        batch.done()
+        assert (list(pump) if how == "iterating" else pump.turn()) == []
+    assert committed(lab) == [4 if who == "stop" else 0]
+
+
+@simulated(seeds=1)
+def test_what_nobody_answered_is_not_committed_by_the_loop(lab: Lab) -> None:
+    """W4: in the block; behind it the consumer is its owner's again."""
+    (tp,) = lab.topic("t", 1, records=20)
+    reading = consumer(lab, "t")
+
+    def loop() -> None:
+        with Pump(reading) as pump:
+            next(iter(pump)).done([0, 1])
+            reading.commit()
+
+    with pytest.raises(HandlersFailError, match="without offsets"):
+        loop()
+    assert committed(lab) == [2]
+    assert reading.position(tp) == 2
+    reading.commit()
+    assert committed(lab) == [2]
+    letters = DeadLetter(Sending(), "t")
+    with pytest.raises(WorkerSettingError, match="is consumed here"):
+        Pump(reading, dead_letter=letters)
+
+
+class Sending:
+    """A producer that nobody calls."""
+
+    def send(self, *_: Any, **__: Any) -> None: ...
+
+
+class Answers:
+    """Answers batches by chance, and judges what is handed out."""
+
+    def __init__(self, lab: Lab, pump: Pump, order: str) -> None:
+        self.lab, self.pump, self.order = lab, pump, order
+        self.out: list[tuple[Any, set[int]]] = []
+        self.ended: set[tuple[int, int]] = set()
+
+    def take(self) -> None:
+        """Take what there is."""
+        for batch in self.pump.turn():
+            new = {self.name(batch, n) for n in range(len(batch))}
+            before = {self.name(one, n) for one, left in self.out for n in left}
+            assert not before & new, "handed out twice"
+            assert not self.ended & new, "handed out though it has ended"
+            if self.order == "partition":
+                partition, first = min(new)
+                assert partition not in {p for p, _ in before}, "beside another one"
+                assert {(partition, n) for n in range(first)} <= self.ended, "overtaken"
+            self.out.append((batch, set(range(len(batch)))))
+
+    def answer(self, dice: Random) -> None:
+        """Say what became of some records of a batch."""
+        batch, left = self.out[dice.randrange(len(self.out))]
+        chosen = sorted(left)
+        if dice.random() < 0.7:
+            chosen = dice.sample(chosen, dice.randint(1, len(chosen)))
+        how = dice.choice(["done", "done", "fail", "later", "reject"])
+        if how == "done":
+            batch.done(chosen)
+        else:
+            later = RetryLater(dice.uniform(0, 2))
+            error = {"fail": ValueError(), "later": later, "reject": Reject("no")}[how]
+            batch.fail(error, chosen)
+        if how in ("done", "reject") or (how == "fail" and batch.attempt == 3):
+            self.ended |= {self.name(batch, n) for n in chosen}
+        left -= set(chosen)
+        self.out = [(one, some) for one, some in self.out if some]
+
+    def judge(self) -> None:
+        """W4: nothing is committed past a record that has not ended."""
+        for number, mark in enumerate(committed(self.lab)):
+            ends = {n for p, n in self.ended if p == number}
+            assert set(range(mark or 0)) <= ends
+
+    @staticmethod
+    def name(batch: Any, index: int) -> tuple[int, int]:
+        """Return which record it is."""
+        return batch.partition.partition, batch.records[index].offset
+
+
+@pytest.mark.contract("W3", "W4", "W5")
+@ORDERS
+@simulated(seeds=3, nightly=40)
+def test_whatever_is_answered_each_record_ends_once(lab: Lab, order: Any) -> None:
+    """W3, W4, W5: in any order of answers, waits and holds, on two partitions."""
+    dice = lab.rng
+    reading = consumer(lab, "t", **FOUR)
+    how = {"order": order, "on_exhausted": "skip", "reading": reading}
+    with pumping(lab, 30, 2, **how) as pump:
+        answers = Answers(lab, pump, order)
+        for _ in range(60):
+            step = dice.choice(["take", "wait", "hold", *["answer"] * 4])
+            if step == "wait":
+                lab.sleep(dice.uniform(0, 1))
+            elif step == "hold":
+                (reading.pause_all if dice.random() < 0.3 else reading.resume_all)(
+                    owner="x"
+                )
+            elif step == "answer" and answers.out:
+                answers.answer(dice)
+            else:
+                answers.take()
+            answers.judge()
+        reading.resume_all(owner="x")
+        while len(answers.ended) < 60:
+            for batch, left in answers.out:
+                batch.done(left)
+                answers.ended |= {answers.name(batch, n) for n in left}
+            answers.out = []
+            answers.take()
+    assert committed(lab) == [30, 30]
+    assert lab.members(GROUP) == 1

@@ -1,0 +1,476 @@
+"""W4, W6, W12: the group changes under workers; nothing is lost, or passed over, or stuck."""
+
+import itertools
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import (
+    Commit,
+    Drain,
+    Limits,
+    Pump,
+    RecordFailedError,
+    Retry,
+    RetryLater,
+    events,
+)
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    UNAVAILABLE,
+    Handler,
+    Working,
+    committed,
+    consumer,
+    expel,
+    put,
+)
+
+ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
+ONCE = Retry(attempts=1)
+OFTEN = Commit(every=0.2)
+
+
+def how(protocol: str = "eager", **more: Any) -> dict[str, Any]:
+    """Return a consumer's settings: it hears of a rebalance soon."""
+    strategy = {"partition_assignment_strategy": [ASSIGNORS[protocol]]}
+    return {**strategy, "heartbeat_interval_ms": 200, "max_poll_records": 10, **more}
+
+
+def settled(lab: Lab, *runs: Working) -> None:
+    """Wait until the workers share all partitions of the topic."""
+    total = len(lab.partitions("t"))
+
+    def is_so() -> bool:
+        owned = [run.consumer.assignment() for run in runs]
+        return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
+
+    lab.until(is_so, what="they share the topic")
+
+
+def times(handler: Handler) -> dict[tuple[int, int], int]:
+    """Count the calls that ended, for each record."""
+    found: dict[tuple[int, int], int] = {}
+    for one in handler.calls:
+        if one.ended is not None:
+            place = (one.partition, one.offset)
+            found[place] = found.get(place, 0) + 1
+    return found
+
+
+@pytest.mark.contract("W4", "W6", "W9")
+@in_both_ways
+@simulated(seeds=1)
+def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
+    """W6: nothing leaked, lost or stuck; repeated only what ran at a revocation."""
+    for tp in lab.topic("t", 4):
+        put(lab, tp, *["slow"] * 60)
+    handler = Handler(lab, slow=0.1)
+    options: dict[str, Any] = {
+        "settings": how(protocol),
+        "limits": Limits(records=20, low=0.5),
+        "concurrency": 4,
+    }
+    first = Working(lab, handler, **options)
+    lab.until(lambda: first.worker.stats().paused)
+    for number in range(2):
+        other = Working(lab, handler, name=f"b{number}", **options)
+        settled(lab, first, other)
+        other.done(1)
+        other.stop()
+        settled(lab, first)
+    lab.until(lambda: committed(lab) == [60] * 4)
+    assert (first.worker.stats().leaked, first.stop().committed) == (0, True)
+    seen = times(handler)
+    assert {*seen} == set(itertools.product(range(4), range(60)))
+    assert sum(seen.values()) - 240 <= 4 * 4  # concurrency, at each revocation
+    assert lab.running() == []
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
+    """W6: with handlers quicker than the drain nothing is done twice."""
+    for tp in lab.topic("t", 4):
+        put(lab, tp, *["slow"] * 20)
+    handler = Handler(lab, slow=0.5)
+    first = Working(lab, handler, settings=how())
+    first.done(8)
+    second = Working(lab, handler, name="b", settings=how())
+    lab.until(lambda: committed(lab) == [20] * 4)
+    assert first.stop().done + second.stop().done == 80
+    assert set(times(handler).values()) == {1}
+    drained = [
+        one for one in first.told(events.WorkDrained) if one.reason == "rebalance"
+    ]
+    assert drained
+    assert all(one.running == 0 and one.seconds < 1 for one in drained)
+
+
+@pytest.mark.contract("W6")
+@simulated(seeds=1)
+def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
+    """W6: the join is not kept waiting by a handler that hangs; what it does comes again."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "hangs", *[""] * 4)
+    put(lab, other, *[""] * 5)
+    hangs = [8.0]
+    handler = Handler(lab, hangs=lambda *_: hangs.pop() if hangs else None)
+    first = Working(lab, handler, settings=how(), drain=Drain(revoke=2.0, shutdown=1.0))
+    first.done(5)
+    second = Working(lab, handler, name="b", settings=how())
+    at = lab.now
+    settled(lab, first, second)
+    assert 2.0 <= lab.now - at < 3.0
+    (drained,) = first.told(events.WorkDrained)
+    assert (drained.running, drained.reason) == (1, "rebalance")
+    lab.until(lambda: committed(lab) == [5, 5])
+    first.stop()
+    second.stop()
+
+
+@pytest.mark.contract("W3")
+@in_both_ways
+@pytest.mark.parametrize("order", ["partition", "key"])
+@simulated(seeds=1)
+def test_a_regained_partition_waits_for_the_handler_left_behind(
+    lab: Lab, protocol: str, order: Any
+) -> None:
+    """W3: after a drain that gave up on it, no second handler runs beside it."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "slow", "")
+    slow = [6.0, 6.0]
+    handler = Handler(lab, slow=lambda *_: slow.pop() if slow else 0.1)
+    first = Working(
+        lab, handler, settings=how(protocol), order=order, drain=Drain(revoke=0.1)
+    )
+    lab.until(lambda: len(handler.calls) == 2)
+    paused = how(protocol, start_paused=True)
+    second = Working(lab, handler, name="b", settings=paused, order=order)
+    settled(lab, first, second)
+    second.stop()
+    settled(lab, first)
+    assert lab.now < 5
+    lab.until(lambda: committed(lab) == [2, 2])
+    first.stop()
+    for number in (0, 1):
+        calls = [one for one in handler.calls if one.partition == number]
+        ends = [one.ended or 0.0 for one in calls]
+        assert all(a <= b.began for a, b in zip(ends, calls[1:], strict=False))
+
+
+@pytest.mark.contract("W4", "W6")
+@pytest.mark.parametrize("order", ["partition", "unordered"])
+@simulated(seeds=1)
+def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> None:
+    """W6: dropped without a commit; it is handled again by whoever owns it next."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, *["slow"] * 10)
+    handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
+    run = Working(lab, handler, order=order, commit=OFTEN, settings=how())
+    lab.until(lambda: handler.calls)
+    expel(lab)
+    lab.until(lambda: run.told(events.WorkDropped))
+    (dropped,) = {one.reason for one in run.told(events.WorkDropped)}
+    assert dropped == "lost"
+    lab.sleep(2)
+    assert committed(lab) == [0, 0]
+    lab.until(lambda: committed(lab) == [10, 10])
+    run.stop()
+    assert {*times(handler)} == set(itertools.product(range(2), range(10)))
+
+
+@pytest.mark.contract("W4", "W5")
+@pytest.mark.parametrize("fate", ["kill", "lose", "freeze"])
+@simulated(seeds=1)
+def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -> None:
+    """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, *["slow"] * 20)
+    handler = Handler(lab, slow=0.2)
+    first = Working(lab, handler, commit=OFTEN, settings=how(session_timeout_ms=6000))
+    first.done(4)
+    getattr(lab, fate)(first.process)
+    before = len(handler.calls)
+    second = Working(lab, handler, name="b", commit=OFTEN, settings=how())
+    lab.until(lambda: committed(lab) == [20, 20])
+    assert {*times(handler)} == set(itertools.product(range(2), range(20)))
+    if fate == "freeze":
+        lab.thaw(first.process)
+        lab.sleep(3)
+        assert committed(lab) == [20, 20]
+        assert len(handler.calls) - before < 40 + 8
+        first.stop()
+    second.stop()
+    assert committed(lab) == [20, 20]
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@simulated(seeds=1)
+def test_marks_of_transactions_are_no_lag(lab: Lab, isolation: str) -> None:
+    """W4: they are passed once what stands before them is done, and never earlier."""
+    (tp,) = lab.topic("t")
+    writer = KafkaProducer(**lab.connection, transactional_id="t")
+    writer.init_transactions()
+    for values, end in ((3, "commit"), (2, "abort")):
+        writer.begin_transaction()
+        for number in range(values):
+            writer.send("t", b"%d" % number, partition=0)
+        writer.flush()
+        getattr(writer, f"{end}_transaction")()
+    handler = Handler(lab, **{"2": 2.0})
+    run = Working(lab, handler, commit=OFTEN, settings=how(isolation_level=isolation))
+    lab.until(lambda: len(handler.calls) == 3)
+    lab.sleep(1)
+    assert committed(lab) == [2]
+    lab.until(lambda: committed(lab) == [7])
+    lab.sleep(1)
+    stats = run.worker.stats()
+    assert (stats.lag, stats.commit_lag, stats.dropped) == (0, 0, 0)
+    assert stats.done == (3 if isolation == "read_committed" else 5)
+    lab.append(tp)
+    lab.until(lambda: committed(lab) == [8])
+    run.stop()
+
+
+# An ownership always has a committed floor
+
+
+@pytest.mark.contract("W12")
+@in_both_ways
+@simulated(seeds=1)
+def test_an_idle_ownership_is_committed(lab: Lab, protocol: str) -> None:
+    """W12: before any record has come, so that even a kill passes nothing over."""
+    one, other, *_ = lab.topic("t", 3)
+    put(lab, one, *[""] * 4)
+    put(lab, other, *[""] * 2)
+    latest = how(protocol, auto_offset_reset="latest", session_timeout_ms=6000)
+    first = Working(lab, Handler(lab), settings=latest)
+    lab.until(lambda: committed(lab) == [4, 2, 0])
+    started = first.told(events.PartitionStarted)
+    found = {(one.partition, one.offset, one.is_committed) for one in started}
+    assert found == {("t:0", 4, False), ("t:1", 2, False), ("t:2", 0, False)}
+    lab.kill(first.process)
+    for tp in lab.partitions("t"):
+        put(lab, tp, "", "")
+    handler = Handler(lab)
+    second = Working(lab, handler, name="b", settings=latest)
+    second.done(6)
+    assert [handler.offsets(n) for n in range(3)] == [[4, 5], [2, 3], [0, 1]]
+    assert {one.is_committed for one in second.told(events.PartitionStarted)} == {True}
+    second.stop()
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1)
+def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
+    """W12: the next worker gets it, and what came with it."""
+    for tp in lab.topic("t", 2):
+        put(lab, tp, "before")
+    latest = how(auto_offset_reset="latest")
+    run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
+    lab.until(lambda: None not in committed(lab))
+    for tp in lab.partitions("t"):
+        put(lab, tp, "bad", "", "")
+    assert isinstance(run.ends(), RecordFailedError)
+    handler = Handler(lab)
+    again = Working(lab, handler, name="b", settings=latest)
+    again.done(6)
+    again.stop()
+    assert [handler.offsets(n) for n in (0, 1)] == [[1, 2, 3]] * 2
+
+
+@pytest.mark.contract("W12")
+@in_both_ways
+@simulated(seeds=1)
+def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, protocol: str) -> None:
+    """W12: of what was queued, and of partitions whose first record comes meanwhile."""
+    for tp in lab.topic("t", 4):
+        put(lab, tp, "before")
+    latest = how(protocol, auto_offset_reset="latest")
+    handler = Handler(lab, waits=lambda *_: RetryLater(0.5) if lab.now < 3 else None)
+    first = Working(lab, handler, settings=latest)
+    lab.until(lambda: None not in committed(lab))
+    early, late = lab.partitions("t")[1:3], lab.partitions("t")[::3]
+    for tp in early:
+        put(lab, tp, "waits", *[""] * 8)
+    lab.until(lambda: first.worker.stats().retries)
+    second = Working(lab, handler, name="b", settings=latest)
+    for tp in late:
+        put(lab, tp, *[""] * 9)
+    settled(lab, first, second)
+    lab.until(lambda: committed(lab) == [10] * 4)
+    first.stop()
+    second.stop()
+    for number in range(4):
+        assert {*handler.offsets(number)} == {*range(1, 10)}
+
+
+@pytest.mark.contract("W12")
+@pytest.mark.parametrize("by", ["topic", "pattern"])
+@simulated(seeds=1)
+def test_an_added_partition_begins_at_its_start(lab: Lab, by: str) -> None:
+    """W12: ``latest`` passes over nothing that was written before a worker noticed it."""
+    (first,) = lab.topic("t", 1, records=1)
+    reading = consumer(lab, auto_offset_reset="latest", metadata_max_age_ms=5_000)
+    reading.subscribe(**({"pattern": "^t$"} if by == "pattern" else {"topics": ["t"]}))
+    handler = Handler(lab)
+    run = Working(lab, handler, given=reading)
+    lab.until(lambda: committed(lab) == [1])
+    lab.cluster.add_partitions("t", 3)
+    put(lab, first, "old")
+    for tp in lab.partitions("t")[1:]:
+        put(lab, tp, "a", "b", "c")
+    run.done(7)
+    run.stop()
+    assert committed(lab) == [2, 3, 3]
+    assert [handler.offsets(n) for n in range(3)] == [[1], [0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1)
+def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
+    """W12: what the position was reset to is committed before a handler begins."""
+    (tp,) = lab.topic("t", 1, records=3)
+    asking = consumer(lab)
+    asking.assign([tp])
+    asking.commit({tp: OffsetAndMetadata(1000, "", -1)})
+    asking.close(autocommit=False)
+    floors: list[int | None] = []
+    handler = Handler(lab, waits=lambda *_: floors.append(lab.committed(tp)))
+    latest = how(auto_offset_reset="latest")
+    run = Working(lab, handler, settings=latest, commit=Commit(every=60.0))
+    lab.until(lambda: lab.committed(tp) == 3)
+    put(lab, tp, "waits", "")
+    run.done(2)
+    last = run.told(events.PartitionStarted)[-1]
+    assert (last.offset, last.is_committed, last.is_reset) == (3, False, True)
+    run.stop()
+    assert (floors, committed(lab)) == ([3], [5])
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1)
+def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None:
+    """W4, W12: what came before is done first; then it begins at what is left."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "slow", "")
+    run = Working(lab, Handler(lab, slow=4), settings=how(), commit=OFTEN)
+    lab.until(lambda: run.worker.stats().running)
+    stuck = lab.cluster.fail("Fetch", is_held=True)
+    put(lab, tp, *[""] * 8)
+    lab.cluster.delete_before("t", 0, 7)
+    stuck.end()
+    lab.sleep(1)
+    assert committed(lab) == [0]
+    lab.until(lambda: lab.committed(tp) == 10)
+    assert run.stop().committed
+
+
+@pytest.mark.contract("W12", "W9")
+@pytest.mark.parametrize("kind", ["worker", "pump"])
+@simulated(seeds=1)
+def test_nothing_is_handed_out_before_its_floor_is_acknowledged(
+    lab: Lab, kind: str
+) -> None:
+    """W12: while the broker refuses, it is held, visibly, and not well; then all comes."""
+    lab.topic("t", 2, records=5)
+    refuses = lab.cluster.fail("OffsetCommit", error=UNAVAILABLE)
+    if kind == "pump":
+        reading = consumer(lab, "t")
+        with Pump(reading) as pump:
+            end = lab.now + 3
+            while lab.now < end:
+                assert pump.turn() == []
+            assert {hold.owner for hold in reading.holds()} == {"worker:floor"}
+            refuses.end()
+            lab.until(lambda: committed(lab) == [0, 0])
+            lab.until(pump.turn)[0].done()
+        return
+    handler = Handler(lab)
+    run = Working(lab, handler, commit=Commit(timeout=0.5), limits=Limits(age=2.0))
+    lab.sleep(4)
+    assert handler.calls == []
+    assert {hold.owner for hold in run.consumer.holds()} == {"worker:floor"}
+    assert "worker:floor" in run.worker.stats().paused
+    assert run.worker.stats().commits_failed > 1
+    health = run.worker.healthy()
+    assert health.is_alive
+    assert health.reasons[0].startswith("no commit has succeeded for ")
+    assert run.told(events.CommitRejected)
+    refuses.end()
+    run.done(10)
+    assert run.worker.healthy()
+    run.stop()
+
+
+@pytest.mark.contract("W12")
+@simulated(seeds=1)
+def test_a_floor_that_is_there_is_not_committed_again(lab: Lab) -> None:
+    """One commit in a life in which the first member committed everything."""
+    lab.topic("t", 1, records=3)
+    for name, commits in (("a", 2), ("b", 1)):
+        run = Working(lab, Handler(lab), name=name, commit=Commit(every=60.0))
+        run.done(3)
+        run.stop()
+        assert run.worker.stats().commits == commits
+        lab.append(lab.partitions("t")[0], 3)
+    assert committed(lab) == [6]
+
+
+@simulated(seeds=1)
+def test_a_partition_that_was_there_begins_at_its_end(lab: Lab) -> None:
+    """As ``latest`` says: of a group's first worker, and with a topic subscribed to later."""
+    for name in ("t", "u"):
+        lab.topic(name, 2, records=1)
+    reading = consumer(lab, "t", auto_offset_reset="latest")
+    reading.poll(0)
+    reading.subscribe(["t", "u"])
+    handler = Handler(lab)
+    run = Working(lab, handler, given=reading)
+    lab.until(lambda: committed(lab, "t") == committed(lab, "u") == [1, 1])
+    for tp in lab.partitions("u"):
+        put(lab, tp, "after")
+    run.done(2)
+    run.stop()
+    assert {one.value for one in handler.calls} == {b"after"}
+
+
+@simulated(seeds=1)
+def test_an_idle_worker_is_well_and_one_without_topics_is_not(lab: Lab) -> None:
+    """One with a partition, one that is a member without any; and one to which none is."""
+    lab.topic("t")
+    runs = [Working(lab, Handler(lab), name=name, settings=how()) for name in "ab"]
+    lab.until(lambda: sorted(len(one.consumer.assignment()) for one in runs) == [0, 1])
+    lab.sleep(3)
+    assert [bool(one.worker.healthy()) for one in runs] == [True, True]
+    assert not any(one.told(events.NothingConsumed) for one in runs)
+    alone = Working(lab, Handler(lab), name="c", given=consumer(lab))
+    lab.until(lambda: alone.told(events.NothingConsumed))
+    health = alone.worker.healthy()
+    assert health.is_alive
+    assert "no topic is subscribed to" in health.reasons[0]
+
+
+@simulated(seeds=1)
+def test_settings_for_topics_that_are_not_consumed_are_told(lab: Lab) -> None:
+    """A name that is mistyped would change nothing, and nobody would notice."""
+    lab.topic("t", 1, records=1)
+    handler = Handler(lab)
+    run = Working(
+        lab,
+        None,
+        handlers={"ts": handler, "@all": handler},
+        topic_concurrency={"t": 1, "ts": 1, "re:x.*": 1},
+    )
+    run.done(1)
+    run.stop()
+    told = [(one.setting, one.topics) for one in run.told(events.TopicsNotConsumed)]
+    assert told == [("handlers", ("ts",)), ("topic_concurrency", ("ts",))]

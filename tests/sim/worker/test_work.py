@@ -1,0 +1,401 @@
+"""What a worker does with each record: once, in order, again, and committed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from safeconsumer import (
+    BatchFailure,
+    Commit,
+    Limits,
+    NoHandlerError,
+    RecordFailedError,
+    Retry,
+    RetryLater,
+    StopWorker,
+    WorkerStateError,
+    events,
+)
+from tests.sim.lab import Lab, play
+from tests.sim.playing import simulated
+from tests.sim.worker.working import (
+    Handler,
+    Working,
+    committed,
+    consumer,
+    in_both,
+    put,
+)
+
+EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
+
+
+@pytest.mark.contract("W4", "W5")
+@in_both
+@simulated(seeds=2)
+def test_everything_is_done_once_and_committed(lab: Lab, executor: str) -> None:
+    """W4, W5: in the end the committed offsets are the ends, whatever was slow."""
+    for tp in lab.topic("t", 3):
+        put(lab, tp, *["", "slow", "", ""] * 10)
+    handler = Handler(lab, slow=0.3)
+    run = Working(lab, handler.on(executor), executor=executor)
+    run.done(120)
+    report = run.stop()
+    assert (report.done, report.dropped, report.committed) == (120, 0, True)
+    assert committed(lab) == [40, 40, 40]
+    assert [sorted(handler.offsets(n)) for n in range(3)] == [[*range(40)]] * 3
+    assert lab.running() == []
+
+
+@pytest.mark.contract("W2", "W4")
+@in_both
+@simulated(seeds=1)
+def test_handlers_slower_than_a_poll_may_be_evict_nobody(
+    lab: Lab, executor: str
+) -> None:
+    """W2: the loop polls on for longer than a member may be away; W4: it is committed."""
+    lab.topic("t", 2, records=1)
+    handler = Handler(lab, **{"0": 40})
+    more = {"max_poll_interval_ms": 30_000}
+    run = Working(lab, handler.on(executor), executor=executor, settings=more)
+    run.owns(2)
+    generation = lab.generation()
+    run.done(2)
+    assert (lab.members(), lab.generation()) == (1, generation)
+    assert run.worker.stats().poll_gap < 1
+    assert run.stop().committed
+    assert committed(lab) == [1, 1]
+
+
+@pytest.mark.contract("W3")
+@in_both
+@pytest.mark.parametrize("order", ["partition", "key"])
+@simulated(seeds=1)
+def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
+    """W3: calls of one lane never overlap, and none comes before one in front of it."""
+    values = ["slow"] * 12
+    values[3], values[7] = "fails", "later"
+    for tp in lab.topic("t", 2):
+        put(lab, tp, *values, keys="abc")
+    handler = Handler(
+        lab,
+        slow=0.1,
+        fails=lambda _, context: None if context.attempt == 3 else ValueError,
+        later=lambda *_: RetryLater(5.0) if len(handler.times("later")) <= 2 else None,
+    )
+    run = Working(
+        lab, handler.on(executor), executor=executor, order=order, retry=EXACT
+    )
+    run.done(24)
+    run.stop()
+    lanes: dict[object, list[Any]] = {}
+    for one in handler.calls:
+        lane = (one.partition, one.key if order == "key" else None)
+        lanes.setdefault(lane, []).append(one)
+    assert len(lanes) == (6 if order == "key" else 2)
+    for calls in lanes.values():
+        found = [one.offset for one in calls]
+        assert found == sorted(found)
+        ends = [one.ended for one in calls]
+        begins = [one.began for one in calls]
+        assert all(a <= b for a, b in zip(ends, begins[1:], strict=False))
+
+
+@pytest.mark.contract("W3")
+@simulated(seeds=1)
+def test_unordered_records_wait_for_none_in_front(lab: Lab) -> None:
+    """W3: one hangs, another fails again and again; what came with them or later is done."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "hangs", "fails", *[""] * 20)
+    handler = Handler(lab, hangs=50, fails=ValueError)
+    slow = Retry(attempts=9, first=1000, most=1000)
+    run = Working(lab, handler, order="unordered", retry=slow)
+    run.done(20)
+    put(lab, tp, *[""] * 20)
+    run.done(40)
+    assert committed(lab) == [0]
+
+
+@pytest.mark.contract("W7")
+@in_both
+@simulated(seeds=1)
+def test_a_record_that_fails_comes_again_after_its_waits(
+    lab: Lab, executor: str
+) -> None:
+    """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "", "bad", "late", "")
+    seen: list[tuple[float, int]] = []
+
+    def later(_record: Any, context: Any) -> Any:
+        seen.append((round(lab.now, 1), context.attempt))
+        return RetryLater(9) if len(seen) < 3 else None
+
+    handler = Handler(lab, bad=ValueError, late=later)
+    run = Working(
+        lab, handler.on(executor), executor=executor, retry=EXACT, on_exhausted="skip"
+    )
+    run.done(4)
+    first, *others = handler.times("bad")
+    assert [round(one - first, 1) for one in others] == [1.0, 3.0]
+    assert [c.attempt for c in handler.calls if c.value == b"bad"] == [1, 2, 3]
+    begin = seen[0][0]
+    assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (9, 1), (18, 1)]
+    report = run.stop()
+    assert (report.done, report.skipped, committed(lab)) == (4, 1, [4])
+    delays = [one.delay for one in run.told(events.RecordRetried)]
+    assert delays == [1.0, 2.0, 9.0, 9.0]
+
+
+@pytest.mark.contract("W7")
+@in_both
+@simulated(seeds=1)
+def test_a_record_that_failed_for_good_stops_the_worker(
+    lab: Lab, executor: str
+) -> None:
+    """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
+    lab.topic("t", 1)
+    put(lab, lab.partitions("t")[0], "", "", "bad", "")
+    run = Working(
+        lab,
+        Handler(lab, bad=ValueError("planted")).on(executor),
+        executor=executor,
+        retry=EXACT,
+    )
+    error = run.ends()
+    assert isinstance(error, RecordFailedError)
+    assert "t:0 offset 2" in str(error)
+    assert str(error.__cause__) == "planted"
+    assert committed(lab) == [2]
+    (told,) = run.told(events.RecordExhausted)
+    assert (told.partition, told.offset, told.attempt) == ("t:0", 2, 3)
+    assert "ValueError: planted" in told.traceback
+    assert lab.running() == []
+
+
+@pytest.mark.contract("W7")
+@simulated(seeds=1)
+def test_a_blocked_record_lets_other_partitions_go_on(lab: Lab) -> None:
+    """W7: its lane waits for somebody, and that is told."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "", "bad", "")
+    put(lab, other, "", "", "")
+    run = Working(
+        lab,
+        Handler(lab, bad=ValueError),
+        on_exhausted="block",
+        retry=Retry(attempts=1),
+        limits=Limits(age=10),
+    )
+    run.done(4)
+    lab.sleep(11)
+    health = run.worker.healthy()
+    assert health.is_alive
+    assert "t:0 offset 1 failed for good" in str(health.reasons)
+    run.stop()
+    assert committed(lab) == [1, 3]
+
+
+@in_both
+@pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
+@simulated(seeds=1)
+def test_a_handler_may_end_the_worker(lab: Lab, executor: str, raised: Any) -> None:
+    """W8: its record is not done; what others are at is finished and committed."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "", "", "ends", "")
+    put(lab, other, "slow", "")
+    handler = Handler(lab, ends=lambda *_: lab.now and raised, slow=20)
+    run = Working(lab, handler.on(executor), executor=executor)
+    error = run.ends()
+    assert type(error) is (SystemExit if raised is not StopWorker else type(None))
+    assert committed(lab) == [2, 1]
+    assert handler.offsets(1) == [0]
+
+
+@in_both
+@simulated(seeds=1)
+def test_a_batch_fails_record_by_record(lab: Lab, executor: str) -> None:
+    """W7: those that a ``BatchFailure`` names are tried again, the others are done."""
+    lab.topic("t", 2, records=5)
+    seen: list[tuple[int, list[int]]] = []
+
+    def handle(records: list[Any], context: Any) -> None:
+        assert len({one.partition for one in records}) == 1
+        seen.append((context.attempt, [one.offset for one in records]))
+        if len(records) > 1:
+            raise BatchFailure({1: ValueError(), 3: RetryLater(3.0)})
+
+    async def wait(records: list[Any], context: Any) -> None:
+        await asyncio.sleep(1)
+        handle(records, context)
+
+    run = Working(
+        lab,
+        wait if executor == "asyncio" else handle,
+        executor=executor,
+        batch=5,
+        retry=EXACT,
+    )
+    run.done(10)
+    run.stop()
+    expected = [(1, [0, 1, 2, 3, 4]), (2, [1]), (1, [3])] * 2
+    assert sorted(seen) == sorted(expected)
+    assert committed(lab) == [5, 5]
+
+
+@simulated(seeds=1)
+def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
+    """W7: it does not end the worker; it is tried again, and then a dead letter."""
+    one, other = lab.topic("t", 2)
+    put(lab, one, "", "bad", "")
+    put(lab, other, "", "")
+    letters: list[Any] = []
+    run = Working(
+        lab,
+        lambda *_: None,
+        order="key",
+        key=lambda record: 1 / (record.value != b"bad"),
+        dead_letter=lambda record, failure: letters.append((record.offset, failure)),
+        retry=EXACT,
+    )
+    run.done(5)
+    assert (run.stop().dead_letters, committed(lab)) == (1, [3, 2])
+    ((offset, failure),) = letters
+    assert (offset, failure.attempts) == (1, 3)
+    assert isinstance(failure.error, ZeroDivisionError)
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [(Commit(every=5.0), [0, 3]), (Commit(every=5.0, records=2), [0, 2, 3])],
+)
+@simulated(seeds=1)
+def test_commits_come_after_so_many_records_or_seconds(
+    lab: Lab, when: Commit, expected: list[int]
+) -> None:
+    """W4: never what is not done; the floor comes first."""
+    (tp,) = lab.topic("t")
+    put(lab, tp, "slow", "slow", "slow", "hangs")
+    run = Working(lab, Handler(lab, slow=1, hangs=100), commit=when)
+    seen: list[int | None] = []
+    for _ in range(80):
+        lab.sleep(0.1)
+        seen.append(lab.committed(tp))
+    found = [one for one in dict.fromkeys(seen) if one is not None]
+    assert found == expected
+    stats = run.worker.stats()
+    assert (stats.commits, stats.commit_lag) == (len(expected), 0)
+
+
+@pytest.mark.contract("W4")
+@simulated(seeds=1)
+def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
+    """W4: each commits what it has done, and nothing of the other."""
+    lab.topic("t", 4, records=5)
+    handler = Handler(lab, **{str(n): 1 for n in range(5)})
+    runs = [
+        Working(lab, handler.wait, executor="asyncio", name=name) for name in ("a", "b")
+    ]
+    lab.until(lambda: committed(lab) == [5] * 4)
+    for run in runs:
+        assert run.stop().dropped == 0
+    assert lab.running() == []
+
+
+@pytest.mark.contract("W4")
+@pytest.mark.parametrize("fault", ["refused", "cut", "lost"])
+@simulated(seeds=1)
+def test_commits_that_go_wrong_are_made_up_for(lab: Lab, fault: str) -> None:
+    """W4: refused, cut off or without an answer; in the end all is committed, once done."""
+    lab.topic("t", 2, records=20)
+    handler = Handler(lab, **{str(n): 0.5 for n in range(20)})
+    run = Working(lab, handler, commit=Commit(every=2.0))
+    run.done(4)
+    how = {"refused": {"error": 15}, "cut": {"is_cut": True}, "lost": {"is_lost": True}}
+    lab.cluster.fail("OffsetCommit", count=2, **how[fault])
+    run.done(40)
+    assert run.stop().committed
+    assert committed(lab) == [20, 20]
+    assert [len(handler.offsets(n)) for n in (0, 1)] == [20, 20]
+    assert run.worker.stats().commits_failed == 2
+
+
+@simulated(seeds=1)
+def test_a_worker_runs_once_and_says_in_what_state_it_is(lab: Lab) -> None:
+    """Not begun, well, ended: a probe must not say that a dead one lives."""
+    (tp,) = lab.topic("t")
+    run = Working(lab, Handler(lab, bad=ValueError), retry=Retry(attempts=1))
+    assert run.worker.stats().state in ("new", "running")
+    lab.until(run.worker.healthy, what="it is well")
+    put(lab, tp, "", "bad")
+    run.ends()
+    health = run.worker.healthy()
+    assert not health.is_alive
+    assert health.reasons[0].startswith("it has ended: RecordFailedError(")
+    with pytest.raises(WorkerStateError, match="runs once"):
+        run.worker.run()
+    again = Working(lab, Handler(lab), name="again", on_exhausted="skip")
+    again.done(1)
+    report = again.stop()
+    assert again.worker.stop(timeout=1.0) == again.worker.stop(drain=False) == report
+    health = again.worker.healthy()
+    assert (health.is_alive, health.reasons) == (False, ("it has ended",))
+
+
+@in_both
+@simulated(seeds=1)
+def test_each_topic_has_its_handler(lab: Lab, executor: str) -> None:
+    """Its own name goes before a pattern; a batch is of one topic."""
+    for name in ("orders", "audit-a", "audit-b"):
+        lab.topic(name, 2, records=3)
+    named, others = Handler(lab), Handler(lab)
+    run = Working(
+        lab,
+        None,
+        "orders",
+        "audit-a",
+        "audit-b",
+        handlers={"re:.*": others.on(executor), "orders": named.on(executor)},
+        executor=executor,
+    )
+    run.done(18)
+    run.stop()
+    assert {one.topic for one in named.calls} == {"orders"}
+    assert sorted({one.topic for one in others.calls}) == ["audit-a", "audit-b"]
+    assert (len(named.calls), len(others.calls)) == (6, 12)
+
+
+@simulated(seeds=1)
+def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
+    """W7: with what says which entries there are; nothing is passed over."""
+    reading = consumer(lab, metadata_max_age_ms=2_000)
+    reading.subscribe(pattern="^later.*")
+    run = Working(lab, None, given=reading, handlers={"re:laterx.*": Handler(lab)})
+    lab.until(lambda: run.told(events.NothingConsumed))
+    (told,) = run.told(events.NothingConsumed)
+    assert told.reason == "no topic matches the pattern '^later.*'"
+    health = run.worker.healthy()
+    assert (bool(health), health.is_alive) == (False, True)
+    lab.topic("later", 1, records=1)
+    error = run.ends()
+    assert isinstance(error, RecordFailedError)
+    assert isinstance(error.__cause__, NoHandlerError)
+    assert "re:laterx" in str(error.__cause__)
+    assert committed(lab, "later") == [0]
+
+
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_the_same_seed_is_the_same_work(executor: str) -> None:
+    """Pools, loops and all: every request comes at the same microsecond once more."""
+
+    def life(lab: Lab) -> tuple[Any, ...]:
+        lab.topic("t", 3, records=10)
+        handler = Handler(lab, **{"3": 3, "7": 3})
+        run = Working(lab, handler.on(executor), executor=executor)
+        lab.until(lambda: committed(lab) == [10] * 3)
+        run.stop()
+        return lab.history()
+
+    assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)

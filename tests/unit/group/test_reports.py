@@ -1,0 +1,95 @@
+"""What a member says of itself, and the client that it says it with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+
+from safeconsumer.group.report_wire import decode_report, encode_report
+from safeconsumer.group.reports import LazyProducer, MemberReports, Seen
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import ALL
+
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def reports(ledger: PauseLedger, client_id: str = "c") -> MemberReports:
+    seen = Seen(state="ready", skipped=0, applied={})
+    return MemberReports(
+        group="g", client_id=client_id, look=lambda: seen, ledger=ledger, skew=0.0
+    )
+
+
+def test_what_a_handler_works_on_is_not_reported_quiet() -> None:
+    """Who waits until a partition is quiet waits for the records that are in hand."""
+    ledger, busy = PauseLedger(), {ZERO}
+    ledger.busy = lambda: busy
+    ledger.assign([ZERO, ONE])
+    ledger.place((ALL,), owner="app")
+    made = reports(ledger)
+    report = made.report()
+    assert (report.quiet, report.busy) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
+    busy.clear()
+    report = made.report()
+    assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
+
+
+@pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
+def test_a_member_of_any_name_is_heard(name: str) -> None:
+    """Its reports are named after its client; readers bound that, and print it."""
+    made = reports(PauseLedger(), name)
+    read = decode_report(encode_report(made.report()))
+    assert read is not None
+    assert read.member == made.member
+    assert made.member.isprintable()
+    assert reports(PauseLedger(), name).member != made.member
+
+
+class Client:
+    """Stands in for a producer: it can be closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self, timeout: float) -> None:
+        del timeout
+        self.is_closed = True
+
+
+def lazily(make: Callable[[], Any]) -> tuple[LazyProducer, list[Client]]:
+    made: list[Client] = []
+
+    def made_now() -> Any:  # noqa: ANN401 - a client
+        made.append(Client())
+        make()
+        return made[-1]
+
+    return LazyProducer(made_now), made
+
+
+def test_a_control_client_is_made_once_and_when_it_is_needed() -> None:
+    """Most members write nothing."""
+    producer, made = lazily(lambda: None)
+    assert made == []
+    assert producer() is producer()
+    producer.close()
+    assert [one.is_closed for one in made] == [True]
+
+
+def test_no_control_client_is_made_after_the_end() -> None:
+    """A call that comes late is refused, and leaves no thread behind."""
+    producer, made = lazily(lambda: None)
+    producer.close()
+    with pytest.raises(KafkaError, match="closed"):
+        producer()
+    assert made == []
+
+
+def test_a_control_client_that_is_made_at_the_end_is_closed() -> None:
+    """The end does not wait until it is made: who makes it closes it."""
+    producer, made = lazily(lambda: producer.close(0.0))
+    with pytest.raises(KafkaError, match="closed"):
+        producer()
+    assert [one.is_closed for one in made] == [True]

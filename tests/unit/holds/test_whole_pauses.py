@@ -1,0 +1,344 @@
+"""Plain and whole pauses, situation by situation (P3, P7), and what is told of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from safeconsumer import events
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import APP, WHOLE, Lifetime
+from safeconsumer.holds.ledger import Edition
+from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.scope import Partition, TopicPartition
+from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
+from tests.harness.listing import each
+
+pytestmark = pytest.mark.contract("P3", "P7")
+
+D, E = ("orders", 2), ("audit", 1)
+LOST = ("lost",)
+Step = tuple[object, ...]
+
+
+def pause(*names: TopicPartition) -> Step:
+    """Pause partitions that were named by their values."""
+    return "pause", *names
+
+
+def some(*names: TopicPartition) -> Step:
+    """Pause some of what ``assignment()`` returns."""
+    return "some", *names
+
+
+def resume(*names: TopicPartition) -> Step:
+    """Resume partitions."""
+    return "resume", *names
+
+
+def join(*names: TopicPartition) -> Step:
+    """Complete a join that assigns these."""
+    return "join", *names
+
+
+EVERYTHING = ("pause everything",)
+RESUME_IT = ("resume everything",)
+
+# What happens, and what is quiet then; as in the contract, one after another.
+SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
+    "everything, then gains": ([join(A), EVERYTHING, join(A, B)], {A, B}),
+    "until the next resume": ([join(A), EVERYTHING, join(A, B), RESUME_IT], set()),
+    "everything, all exchanged": ([join(A), EVERYTHING, join(B)], {B}),
+    "exchanged, resumed": ([join(A), EVERYTHING, join(B), RESUME_IT], set()),
+    "some leave and return": (
+        [join(A, B), EVERYTHING, join(B), join(A, B)],
+        {A, B},
+    ),
+    "away at the resume": (
+        [join(A, B), EVERYTHING, join(B), RESUME_IT, join(A, B)],
+        set(),
+    ),
+    "nothing assigned at the resume": (
+        [join(A), EVERYTHING, LOST, RESUME_IT, join(A)],
+        set(),
+    ),
+    "resume() with nothing assigned": (
+        [join(A), EVERYTHING, LOST, resume(), join(A)],
+        set(),
+    ),
+    "membership lost, more comes back": (
+        [join(A), EVERYTHING, LOST, join(A, B)],
+        {A, B},
+    ),
+    "membership lost, others come": ([join(A), EVERYTHING, LOST, join(B)], {B}),
+    "one, lost, given back": ([join(A, B), pause(A), LOST, join(A, B)], {A}),
+    "one, lost twice, given back": ([join(A, B), pause(A), LOST, LOST, join(A)], {A}),
+    "one, lost, a join of nothing": (
+        [join(A, B), pause(A), LOST, join(), join(A)],
+        set(),
+    ),
+    "one, kept": ([join(A, B), pause(A), join(A)], {A}),
+    "one leaves and returns": ([join(A, B), pause(A), join(B), join(A, B)], set()),
+    "the only one, another is gained": ([join(A), pause(A), join(A, B)], {A}),
+    "the only one is exchanged": ([join(A), pause(A), join(B)], set()),
+    "a topic by a filter, gains of it": (
+        [join(A, C), some(A), join(A, B, C)],
+        {A, B},
+    ),
+    "a topic by a filter, gains of another": (
+        [join(A, C), some(A), join(A, C, E)],
+        {A},
+    ),
+    "everything, a topic that had nothing here": (
+        [join(A), EVERYTHING, join(A, C)],
+        {A},
+    ),
+    "in several calls": ([join(A, B), some(A), some(B), join(A, B, D)], {A, B, D}),
+    "in several calls with a poll between": (
+        [join(A, B), some(A), ("poll",), some(B), join(A, B, D)],
+        {A, B},
+    ),
+    "in several calls, one taken back": (
+        [join(A, B), some(A), resume(A), some(B), join(A, B, D)],
+        {B},
+    ),
+    "in several calls, something else resumed": (
+        [join(A, B, C), some(A), resume(C), some(B), join(A, B, D)],
+        {A, B, D},
+    ),
+    "some of a topic": ([join(A, B), some(A), join(A, B, D)], {A}),
+    "objects of an earlier call": (
+        [join(A), ("ask",), join(A, B), ("pause what was asked",), join(A, B, D)],
+        {A, B, D},
+    ),
+    "one is resumed, and the rest stays": (
+        [join(A, B), EVERYTHING, resume(A), join(A, B, D)],
+        {B},
+    ),
+    "gains flow from a resume on": (
+        [join(A, B), EVERYTHING, join(A, B, D), resume(A)],
+        {B},
+    ),
+    "what was named and is away ends with the whole": (
+        [join(A, B), EVERYTHING, join(B), resume(B), join(A, B)],
+        set(),
+    ),
+    "what is named outlives its absence": (
+        [join(A, B), EVERYTHING, join(B, D), join(A, B), resume(D)],
+        {A, B},
+    ),
+    "a listener pauses what is gained": (
+        [join(A), EVERYTHING, join(A, B), pause(B), resume(A)],
+        {B},
+    ),
+    "unsubscribed and back": (
+        [join(A), EVERYTHING, ("unsubscribe",), join(A)],
+        set(),
+    ),
+    "assigned by hand, one kept": (
+        [join(A), EVERYTHING, ("assign", A, B)],
+        {A},
+    ),
+    "assigned by hand, away and back": (
+        [join(A), pause(A), ("assign", B), ("assign", A)],
+        set(),
+    ),
+    "before the first assignment": ([pause(A), join(A, B)], {A}),
+    "before it, and a join of nothing": ([pause(A), join(), join(A, B)], {A}),
+    "before it, in the second assignment": ([pause(A), join(B), join(A, B)], set()),
+    "before it, and a resume of another": (
+        [pause(A), resume(C), join(A, B)],
+        set(),
+    ),
+    "another's resume ends no whole pause": (
+        [join(A), EVERYTHING, ("lift another's", A), join(A, B)],
+        {A, B},
+    ),
+    "the end of a block ends none": (
+        [join(A), EVERYTHING, ("held", B), join(A, B)],
+        {A, B},
+    ),
+    "resume_all ends it": (
+        [join(A), EVERYTHING, ("resume_all",), join(A, B)],
+        set(),
+    ),
+    "for a time": ([join(A), ("everything for 5 s",), join(A, B), ("wait",)], set()),
+    "a name's time is over": (
+        [join(A), EVERYTHING, ("A for 5 s",), ("wait",), join(A, B)],
+        {A, B},
+    ),
+    "the whole's time is over, the name's is not": (
+        [join(A), ("everything for 5 s",), pause(A), join(A, B), ("wait",)],
+        {A},
+    ),
+    "the whole's time is over while one is away": (
+        [join(A), ("everything for 5 s",), pause(A), join(B), ("wait",), join(A, B)],
+        set(),
+    ),
+    "it weakens no strict hold": (
+        [join(A), ("strict", A), pause(A), join(B), join(A)],
+        {A},
+    ),
+    "it outlasts a strict hold's time": (
+        [join(A), ("strict for 5 s", A), pause(A), ("wait",)],
+        {A},
+    ),
+    "after a strict hold's time it is a plain one": (
+        [join(A), ("strict for 5 s", A), ("pass",), pause(A), join(B), join(A)],
+        set(),
+    ),
+}
+
+
+def _play(lab: LedgerLab, steps: list[Step]) -> None:
+    asked: dict[str, frozenset[TopicPartition]] = {}
+    for what, *names in steps:
+        if what == "ask":
+            asked.update(lab.assignment())
+        else:
+            _act(lab, names, asked)[str(what)]()
+
+
+def _act(
+    lab: LedgerLab, names: list[Any], asked: Edition
+) -> dict[str, Callable[[], object]]:
+    single = [Partition(*tp) for tp in names]
+    now = lab.assignment()
+    return {
+        "pause": lambda: lab.pause(*single),
+        "some": lambda: lab.pause(*single, edition=now),
+        "pause everything": lambda: lab.pause(*handed(now), edition=now),
+        "everything for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
+        "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
+        "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
+        "resume": lambda: lab.resume(*single),
+        "resume everything": lambda: lab.resume(*handed(now)),
+        "resume_all": lambda: lab.ledger.remove_owner(APP),
+        "lift another's": lambda: lab.lift(*single, owner="ops"),
+        "held": lambda: (lab.hold(*single), lab.lift(*single)),
+        "strict": lambda: lab.hold(*single),
+        "strict for 5 s": lambda: lab.hold(*single, for_=5.0),
+        "wait": lambda: (setattr(lab.clock, "now", 2000.0), lab.quiet()),
+        "pass": lambda: setattr(lab.clock, "now", 2000.0),
+        "poll": lab.poll,
+        "join": lambda: lab.assign(*names),
+        "assign": lambda: lab.assign(*names, cause=Cause.ASSIGNED),
+        "lost": lambda: lab.assign(cause=Cause.PASSING),
+        "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
+    }
+
+
+@pytest.mark.parametrize(("steps", "quiet"), SITUATIONS.values(), ids=SITUATIONS)
+def test_what_is_quiet_after_a_situation(
+    steps: list[Step], quiet: set[TopicPartition]
+) -> None:
+    """Of what is assigned."""
+    lab = LedgerLab()
+    _play(lab, steps)
+    assert lab.quiet() == quiet
+
+
+@each("lifetime", [Lifetime.UNTIL_RESUMED, Lifetime.WHILE_ASSIGNED])
+def test_only_single_partitions_are_paused_plainly(lifetime: Lifetime) -> None:
+    """A topic is held until it is resumed, whatever the others are."""
+    lab = LedgerLab()
+    lab.pause(ORDERS, Partition(*C))
+    lab.hold(AUDIT, lifetime=lifetime)
+    found = {str(hold.scope): hold.lifetime for hold in lab.ledger.view().holds}
+    strict = Lifetime.UNTIL_RESUMED
+    assert found == {"orders": strict, "audit": lifetime, "audit:0": Lifetime.PLAIN}
+
+
+def test_a_whole_pause_is_a_hold_of_its_own() -> None:
+    """It shows as one of the topic, and takes reason and limit of the call."""
+    lab = LedgerLab()
+    lab.assign(A, C)
+    edition = lab.assignment()
+    lab.pause(*handed(edition), edition=edition, reason="full", for_=5.0)
+    wholes = [hold for hold in lab.ledger.view().holds if hold.owner == WHOLE]
+    assert {hold.scope for hold in wholes} == {ORDERS, AUDIT}
+    assert {(hold.reason, hold.deadline) for hold in wholes} == {("full", 1005.0)}
+    assert wholes[0].lifted_by() == "resume()"
+
+
+def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
+    """Neither the whole pause nor the names under it travel (G7)."""
+    lab = LedgerLab()
+    lab.ledger.is_carried = lambda _: True
+    lab.assign(A, B, C)
+    lab.pause(*handed({"orders": frozenset({A, B})}), edition=lab.assignment())
+    lab.pause(Partition(*C))
+    lab.assign(cause=Cause.PASSING)
+    left = {str(hold.scope) for hold in lab.ledger.view().holds}
+    assert left == {"orders:0", "orders:1", "orders"}
+
+
+# ------------------------------------------------------------ what is told
+
+
+def _told(lab: LedgerLab, steps: list[Step]) -> list[events.Event]:
+    lab.told.events.clear()
+    _play(lab, steps)
+    return lab.told.events
+
+
+def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> None:
+    """One who wanted more learns what to write; a strict hold needs no advice."""
+    lab = LedgerLab()
+    _play(lab, [join(A, B), pause(A)])
+    (ended,) = _told(lab, [join(B)])
+    assert isinstance(ended, events.HoldsEnded)
+    assert ended.departed == (A,)
+    assert "UNTIL_RESUMED" in (ended.advice or "")
+    lab.hold(ALL, lifetime=Lifetime.WHILE_ASSIGNED)
+    (bound,) = _told(lab, [join()])
+    assert bound.advice is None
+
+
+def test_what_a_resume_ends_besides_is_told_with_it() -> None:
+    """One event: what was named, whole pauses, and what waited; and all that flows."""
+    lab = LedgerLab()
+    _play(lab, [join(A), EVERYTHING, join(A, B), pause(E)])
+    (removed,) = _told(lab, [RESUME_IT])
+    assert isinstance(removed, events.HoldsRemoved)
+    assert {hold.key for hold in removed.holds} == {
+        (scopes.partition(*A), APP),
+        (scopes.partition(*E), APP),
+        (ORDERS, WHOLE),
+    }
+    assert set(removed.flowing) == {A, B}
+    assert not _told(lab, [RESUME_IT])
+
+
+def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
+    """It is what was asked for."""
+    lab = LedgerLab()
+    _play(lab, [join(A), EVERYTHING])
+    (bit,) = _told(lab, [join(A, B)])
+    assert isinstance(bit, events.HoldsBit)
+    assert (bit.partitions, bit.severity, bit.is_left_alone) == ((B,), "info", False)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [join(B)],
+        [LOST, join(B)],
+        [join(), join(B)],
+        [join(A, B), join(B)],
+    ],
+    ids=["eager", "membership lost", "cooperative", "gained before"],
+)
+def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -> None:
+    """Nothing is left that was paused by name, and something is quiet all the same."""
+    lab = LedgerLab()
+    _play(lab, [join(A), EVERYTHING])
+    bit = [one for one in _told(lab, steps) if isinstance(one, events.HoldsBit)]
+    assert (bit[-1].partitions, bit[-1].severity) == ((B,), "warning")
+    assert bit[-1].is_left_alone
+    (more,) = _told(lab, [join(B, D)])
+    assert (more.severity, more.is_left_alone) == ("info", False)  # type: ignore[attr-defined]  # the same kind
+    again = [*steps[:-1], join(B)]
+    _play(lab, [RESUME_IT, join(A), EVERYTHING])
+    bit = [one for one in _told(lab, again) if isinstance(one, events.HoldsBit)]
+    assert bit[-1].is_left_alone

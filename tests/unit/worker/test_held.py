@@ -1,0 +1,119 @@
+"""W10: who is handed work looks for holds, and how often."""
+
+import threading
+from typing import Any
+
+import pytest
+from kafka.structs import TopicPartition
+
+from safeconsumer.holds.view import View
+from safeconsumer.worker.client import covers
+from safeconsumer.worker.handlers import Slot, call_batch, call_each
+from safeconsumer.worker.health import at_work, place
+from safeconsumer.worker.queue import Order
+from tests.harness.waiting import wait_for
+from tests.harness.worker.bench import bench
+from tests.harness.worker.desk import TP, Desk
+
+
+def test_records_of_one_partition_ask_about_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a thousand of them, each poll would ask a million times."""
+    desk = Desk(Order.PARTITION)
+    others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
+    desk.ledger.assign([TP, *others])
+    for tp in others:
+        desk.held.open(tp, 1, 0, 0)
+    desk.admit(1)
+    asked = []
+
+    def tell(view: View, tp: TopicPartition) -> bool:
+        asked.append(tp)
+        return covers(view, tp)
+
+    monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
+    desk.admit(1)
+    assert asked == [TP]
+
+
+@pytest.mark.parametrize("ends", ["turn", "resume"])
+def test_who_waits_for_work_is_woken(ends: str) -> None:
+    """By the resume itself, and by the turn after an expiry."""
+    desk = Desk(Order.KEY)
+    desk.admit(3)
+    desk.pause(for_=5.0 if ends == "turn" else None)
+    found: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: found.extend(desk.schedule.queue.wait_claim() or ())
+    )
+    thread.start()
+    wait_for(lambda: desk.schedule.queue._resting, "the thread to wait")
+    desk.pass_time(5.0) if ends == "turn" else desk.resume()
+    thread.join(10)
+    assert found
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:  # noqa: FBT001 - drawn
+    """The hold comes between two records of one hand-over, or before the first."""
+    desk = Desk(Order.PARTITION, is_batch=is_batch)
+    desk.admit(6)
+    desk.epoch.pace = 0.0
+    (task,) = desk.schedule.queue.claim()
+    assert len(task.indexes) == 6
+    seen: list[int] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        seen.append(record.offset)
+        if record.offset == 2:
+            desk.pause()
+
+    if is_batch:
+        desk.pause()
+        outcome = call_batch(handle, task, Slot(), None)  # type: ignore[arg-type]  # not asked
+    else:
+        outcome = call_each(handle, task, Slot(), None, 9.0)  # type: ignore[arg-type]  # not asked
+    desk.schedule.complete([outcome])
+    assert seen == ([] if is_batch else [0, 1, 2])
+    assert desk.work() == []
+    desk.resume()
+    assert desk.work() == list(range(len(seen), 6))
+
+
+def test_each_record_asks_in_threads_of_theirs() -> None:
+    """Of a hand-over that has begun; and it is known which one is worked on."""
+    began: list[int] = []
+    seen: list[Any] = []
+
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
+        began.append(record.offset)
+        seen.append(at_work(made.runner.slots, is_batch=False))
+        if record.offset == 2:
+            made.held.epochs[TP].is_held = True
+
+    with bench(
+        "threads of theirs", handle, count=1, order=Order.PARTITION, lane_seconds=1.0
+    ) as made:
+        made.admit(5)
+        made.wait(lambda: len(began) > 2 and not made.held.running, "it to be held")
+        made.schedule.turn()
+        assert made.held.records == 2
+    assert began == [0, 1, 2]
+    assert seen == [{TP: [offset]} for offset in began]
+
+
+def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
+    """What stands behind the record that it is at, or all of it if nobody knows which."""
+    desk = Desk(Order.PARTITION, lane_seconds=1.0)
+    desk.admit(4)
+    (task,) = desk.schedule.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert at_work([slot], is_batch=False) == {TP: [1]}
+    slot.goes_on = True
+    assert at_work([slot], is_batch=False) == {TP: [1, 2, 3]}
+    slot.index = -1
+    assert at_work([slot], is_batch=False) == {TP: [0, 1, 2, 3]}
+    assert place(task, slot.index) == "orders:0 one of offsets 0 to 3"
+    assert place(task, 2) == "orders:0 offset 2"

@@ -1,0 +1,213 @@
+"""How letters are posted: told cut, in time, once, and forgotten."""
+
+import gc
+import threading
+import time
+import weakref
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from safeconsumer.worker import (
+    Retry,
+    dead_letters,
+)
+from safeconsumer.worker.partition import Lane
+from safeconsumer.worker.queue import Letter, Order
+from safeconsumer.worker.tracebacks import CHAIN_BYTES, chain, shown, stack
+from tests.harness.waiting import wait_for
+from tests.harness.worker.desk import TP, Desk
+from tests.harness.worker.fake_client import FakeRecord
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+
+ONCE = Retry(attempts=1, first=0.05, most=0.05)
+
+
+def test_what_is_shown_of_an_error_is_cut() -> None:
+    """The beginning of a message, both ends of a chain, the end of a stack."""
+    with pytest.raises(ValueError, match="\u20ac") as raised:
+        raise ValueError("\u20ac" * 100_000)
+    error = raised.value
+    error.add_note("n" * 100_000)
+    assert len(shown(error).encode()) <= 2_048
+    assert len(chain(error).encode()) <= CHAIN_BYTES + 10
+    assert len(stack(error).encode()) <= 4_096
+
+
+def test_a_stack_is_told_where_python_cannot_format_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Several handlers that raise at once can make it fail, before Python 3.13."""
+
+    def confused(*_: object, **__: object) -> None:
+        message = "AST constructor recursion depth mismatch"
+        raise SystemError(message)
+
+    with pytest.raises(ValueError, match="bad") as raised:
+        int("bad")
+    monkeypatch.setattr("traceback.format_tb", confused)
+    monkeypatch.setattr("traceback.format_exception", confused)
+    where = f"in {test_a_stack_is_told_where_python_cannot_format_it.__name__}"
+    assert stack(raised.value).endswith(where)
+    assert where in chain(raised.value)
+    assert "ValueError" in chain(raised.value)
+
+
+@simulated(seeds=1)
+def test_a_letter_of_a_revoked_partition_is_not_begun(world: Lab) -> None:  # noqa: ARG001 - its time is used
+    """W5: its record is handled again elsewhere, and would be written twice."""
+    desk = Desk(Order.PARTITION, retry=ONCE)
+    sent: list[object] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> None:  # noqa: ANN401
+        sent.append(record.offset)
+        over.set()
+
+    letters = dead_letters.DeadLetters(sink, 60.0, ONCE, desk.emit)
+    gone, there = (
+        Letter(
+            lane=lane, chunk=None, index=0, record=record, attempt=1, error=KeyError()
+        )  # type: ignore[arg-type]  # as much as is asked
+        for lane, record in (
+            (Lane(Desk(Order.PARTITION).epoch, None), FakeRecord(*TP, 0)),
+            (Lane(desk.epoch, None), FakeRecord(*TP, 1)),
+        )
+    )
+    gone.lane.epoch.revoked.set()
+    letters.post(gone)
+    letters.post(there)
+    assert over.wait(30)
+    letters.stop()
+    assert sent == [1]
+
+
+def _letter(desk: Desk, offset: int) -> Letter:
+    (lane,) = (desk.epoch.lanes or {None: Lane(desk.epoch, None)}).values()
+    return Letter(
+        lane=lane,
+        chunk=None,  # type: ignore[arg-type]  # as much as is asked
+        index=0,
+        record=FakeRecord(*TP, offset),
+        attempt=1,
+        error=KeyError(),
+    )
+
+
+@simulated(seeds=1)
+def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None:
+    """W5: so its record does not block its lane for as long as they do."""
+    desk, most = Desk(Order.PARTITION), 1_000
+    sent: list[int] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+        sent.append(record.offset)
+        lab.sleep(0.001)
+        answer: Future[None] = Future()
+        if record.offset == 0 and sent.count(0) == 1:
+            answer.set_exception(ConnectionError())
+        elif record.offset == 0 or len(sent) == most:
+            over.set()
+        else:  # there is always one more
+            letters.post(_letter(desk, len(sent) + 1))
+            answer.set_result(None)
+        return answer
+
+    letters = dead_letters.DeadLetters(
+        sink, 60.0, Retry(first=0.01, jitter=False), desk.emit
+    )
+    letters.post(_letter(desk, 0))
+    letters.post(_letter(desk, 1))
+    assert over.wait(60)
+    letters.stop()
+    assert len(sent) < most
+
+
+@simulated(seeds=1)
+def test_a_letter_that_was_answered_is_not_late(world: Lab) -> None:  # noqa: ARG001 - its time is used
+    """W5: it would be written twice, since the sink took its time with the next one."""
+    desk = Desk(Order.PARTITION)
+    sent: list[int] = []
+    over = threading.Event()
+
+    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
+        sent.append(record.offset)
+        if record.offset == 1:
+            answers[0].set_result(None)
+            until = time.monotonic() + 0.3
+            wait_for(lambda: time.monotonic() > until, "more than the timeout")
+        if record.offset == 2:
+            over.set()
+        return answers[record.offset]
+
+    answers: list[Future[None]] = [Future(), Future(), Future()]
+    answers[1].set_result(None)
+    letters = dead_letters.DeadLetters(sink, 0.2, ONCE, desk.emit)
+    for offset in range(3):
+        letters.post(_letter(desk, offset))
+    assert over.wait(30)
+    letters.stop()
+    assert sent == [0, 1, 2]
+
+
+@simulated(seeds=1)
+def test_a_letter_that_has_arrived_keeps_no_record(world: Lab) -> None:  # noqa: ARG001 - its time is used
+    """W1: neither until its answer would have been late."""
+    desk = Desk(Order.PARTITION)
+    over = threading.Event()
+    letters = dead_letters.DeadLetters(
+        lambda _record, _failure: done, 3600.0, ONCE, desk.emit
+    )
+    done: Future[None] = Future()
+    done.set_result(None)
+    arrived: list[None] = []
+
+    def then(_letter: Letter) -> None:
+        arrived.append(None)
+        if len(arrived) == 4:
+            over.set()
+
+    letters.then = then
+    posted = [_letter(desk, offset) for offset in range(3)]
+    records = [weakref.ref(one.record) for one in posted]
+    while posted:
+        letters.post(posted.pop())
+    letters.post(_letter(desk, 3))
+    assert over.wait(30)
+    letters.stop()
+    letters._thread.join(30)
+    gc.collect()
+    assert [one() for one in records] == [None] * 3
+
+
+@simulated(seeds=1)
+def test_a_letter_of_an_ended_ownership_does_not_wait_for_another_try(
+    world: Lab,  # noqa: ARG001 - its time is used
+) -> None:
+    """W1: its record is no longer counted, and the wait may be long."""
+    desk = Desk(Order.PARTITION)
+    failed = threading.Event()
+
+    def emit(_kind: object, **_fields: object) -> None:
+        failed.set()
+
+    def sink(_record: object, _failure: object) -> None:
+        raise ConnectionError
+
+    slow = Retry(first=3600.0, most=3600.0, jitter=False)
+    letters = dead_letters.DeadLetters(sink, 60.0, slow, emit)
+    posted = _letter(desk, 0)
+    record = weakref.ref(posted.record)
+    letters.post(posted)
+    del posted
+    assert failed.wait(30)
+    desk.regain()
+    letters.turn(desk.held.closed)
+    wait_for(lambda: not letters._posts, "it to be forgotten")
+    letters.stop()
+    letters._thread.join(30)
+    gc.collect()
+    assert record() is None

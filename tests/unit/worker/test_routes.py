@@ -1,0 +1,142 @@
+"""Which handlers and lifespans are taken, and which handler a topic has."""
+
+import contextlib
+import multiprocessing
+import re
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pytest
+
+import safeconsumer
+from safeconsumer import (
+    Pump,
+    SafeConsumer,
+    Worker,
+    WorkerSettingError,
+)
+from safeconsumer.worker.executors.lifespan import check_lifespan
+from safeconsumer.worker.routes import chosen
+from tests.harness.kafka.offline import offline
+
+CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
+
+
+def first(_record: object, _context: object) -> None: ...
+
+
+def second(_record: object, _context: object) -> None: ...
+
+
+def third(_record: object, _context: object) -> None: ...
+
+
+async def awaits(_record: object, _context: object) -> None: ...
+
+
+def test_the_topics_name_wins_then_the_first_that_covers() -> None:
+    """Whatever stands before it."""
+    routes: Any = chosen(
+        None,
+        {"re:a.*": first, "audit": second, "re:au.*": third, "@all": second},
+        "thread",
+    )
+    found = [routes.of(name) for name in ("a", "audit", "auto", "b")]
+    assert found == [first, second, first, second]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "give either a handler or handlers="),
+        (
+            {"handle": first, "handlers": {"orders": first}},
+            "give either a handler or handlers=",
+        ),
+        ({"handlers": {}}, "must name topics"),
+        ({"handlers": [first]}, "must name topics"),
+        ({"handlers": {"orders": 3}}, "the handler for 'orders' must be callable"),
+        ({"handlers": {"orders": awaits}}, "executor='asyncio'"),
+        ({"handlers": {"orders:3": first}}, "need topics"),
+        ({"handlers": {"re:(": first}}, "need topics.*not a pattern"),
+        ({"handlers": {re.compile("orders"): first}}, "need topics"),
+        ({"handlers": {"audit": first, "re:o": second}}, "nothing for orders"),
+        (
+            {"handlers": {"orders": lambda _r, _c: None}, "executor": "process"},
+            "top of a module",
+        ),
+    ],
+)
+def test_what_is_impossible_is_refused(settings: dict[str, Any], said: str) -> None:
+    """At construction, with what would do."""
+    with (
+        offline(SafeConsumer, "orders", **CONFIG) as consumer,
+        pytest.raises(WorkerSettingError, match=said),
+    ):
+        Worker(consumer, **settings)
+
+
+def test_coroutine_functions_and_others_do_not_mix() -> None:
+    """One worker has one executor."""
+    with pytest.raises(WorkerSettingError, match="async def"):
+        chosen(None, {"a": awaits, "b": first}, "asyncio")
+
+
+def test_stocks_consumer_is_refused_in_words() -> None:
+    """And so is the class instead of a consumer."""
+    from kafka import KafkaConsumer  # noqa: PLC0415
+
+    with offline(KafkaConsumer, "orders", **CONFIG) as consumer:
+        for kind in (Worker, Pump):
+            with pytest.raises(WorkerSettingError, match="make it with safeconsumer"):
+                kind(consumer, *([first] if kind is Worker else []))
+    with pytest.raises(WorkerSettingError, match="the class safeconsumer"):
+        Worker(SafeConsumer, first)
+
+
+def test_every_error_of_a_worker_is_at_the_root() -> None:
+    """What comes out of ``run()``, of a pump, and what a handler raises."""
+    import safeconsumer.worker as room  # noqa: PLC0415
+
+    errors = {
+        name
+        for name in room.__all__
+        if isinstance(getattr(room, name), type)
+        and issubclass(getattr(room, name), Exception)
+    }
+    assert {"HandlersFailError", "ProcessDiedError", "NoHandlerError"} <= errors
+    assert errors <= set(safeconsumer.__all__)
+    for name in errors:
+        assert getattr(safeconsumer, name) is getattr(room, name)
+    with (
+        offline(SafeConsumer, "orders", **CONFIG) as consumer,
+        pytest.raises(safeconsumer.HookTypeError),
+    ):
+        Worker(consumer, first, on_event=3)  # type: ignore[arg-type]  # that is it
+
+
+def test_kinds_that_do_not_fit_are_refused() -> None:
+    """At construction, with what would do."""
+
+    def generator() -> Iterator[None]:
+        yield
+
+    async def async_generator() -> AsyncIterator[None]:
+        yield
+
+    wrong: Any
+    for wrong in (generator, async_generator):
+        with pytest.raises(WorkerSettingError, match="decorate it"):
+            check_lifespan(wrong, "thread")
+    with pytest.raises(WorkerSettingError, match="must be callable"):
+        check_lifespan(contextlib.nullcontext(), "thread")  # type: ignore[arg-type]
+    with pytest.raises(WorkerSettingError, match="cannot be imported"):
+        check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
+    context = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(1, mp_context=context) as pool,
+        pytest.raises(WorkerSettingError, match="initializer"),
+    ):
+        check_lifespan(contextlib.nullcontext, pool)
+    check_lifespan(None, "thread")
