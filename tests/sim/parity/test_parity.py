@@ -20,18 +20,12 @@ OTHERWISE = {
         "a_pause_of_what_is_not_assigned",
     ),
     "P5: it can be paused already": ("a_pause_before_the_first_poll",),
-    "P6: a pause outlives it": (
+    "P3, P7: a pause of all that is assigned outlives it": (
         "a_pause_moves_away_and_back",
         "a_pause_of_a_member_that_is_told_it_is_unknown",
         "a_pause_of_a_member_that_was_evicted_for_not_polling",
         "a_pause_of_a_member_whose_session_expired",
-        "a_topic_that_is_deleted_and_made_again",
         "another_topic_and_back",
-        "away_and_back_by_assign",
-        "unsubscribed_and_subscribed",
-    ),
-    "P3: paused() has what the application holds elsewhere": (
-        "a_pause_of_what_is_kept",
     ),
     "P11: a fenced member is told so": ("a_static_member_that_was_fenced",),
 }
