@@ -153,8 +153,10 @@ def new_owners_wait_for_no_group_hold(patch: pytest.MonkeyPatch) -> None:
     """G2: what is assigned flows before the control topics are read."""
     reassigned = Gates.reassigned
 
-    def open_at_once(self: Gates, *given: Any, **_: object) -> Gates:  # noqa: ANN401
-        return reassigned(self, *given, is_watched=False)
+    def open_at_once(
+        self: Gates, gained: Partitions, departed: Partitions, **_: object
+    ) -> Gates:
+        return reassigned(self, [*gained], [*departed], is_watched=False)
 
     patch.setattr(Gates, "reassigned", open_at_once)
 
