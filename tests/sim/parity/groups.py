@@ -271,7 +271,7 @@ def another_topic_and_back(s: Stage) -> None:
 
 @both
 def unsubscribed_and_subscribed(s: Stage) -> None:
-    """Whether a pause outlives an unsubscribe."""
+    """A pause does not outlive an unsubscribe."""
     a = _subscribed(s)
     a.call(lambda consumer: consumer.unsubscribe())
     s.facts["unsubscribed"] = len(a.consumer.assignment())
@@ -350,7 +350,7 @@ def partitions_are_added(s: Stage) -> None:
 
 @both
 def a_topic_that_is_deleted_and_made_again(s: Stage) -> None:
-    """Whether its pause outlives it, and that it begins anew."""
+    """That a pause of its partition ends with it, and that it begins anew."""
     (tp,) = s.topic(records=5)
     s.topic("other", records=1)
     a = s.member("t", "other", metadata_max_age_ms=500, poll_ms=1000)  # as above

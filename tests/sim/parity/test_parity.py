@@ -20,7 +20,7 @@ OTHERWISE = {
         "a_pause_of_what_is_not_assigned",
     ),
     "P5: it can be paused already": ("a_pause_before_the_first_poll",),
-    "P6: a pause outlives it": (
+    "P3, P7: a pause of all that is assigned outlives it": (
         "a_pause_moves_away_and_back",
         "a_pause_of_a_member_that_is_told_it_is_unknown",
         "a_pause_of_a_member_that_was_evicted_for_not_polling",
