@@ -462,8 +462,11 @@ class SafeConsumer(UpstreamConsumer):
         self.pause(*targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime)
         try:
             yield
-        finally:  # whole pauses of the application go on
-            self._safe_lift([(_scope(one), owner) for one in targets], owner=owner)
+        finally:
+            if owner == APP:  # its whole pauses go on
+                self._safe_lift([(_scope(one), owner) for one in targets], owner=owner)
+            else:
+                self.resume(*targets, owner=owner)
 
     def pause_group(
         self,

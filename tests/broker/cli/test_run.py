@@ -314,7 +314,7 @@ def test_a_hook_gets_every_event(
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=SECONDS)
     assert process.returncode == Status.DONE, told
-    assert {"assignment_changed", "worker_stopped"} <= set(program.events())
+    assert {"rebalance_completed", "worker_stopped"} <= set(program.events())
 
 
 @pytest.mark.any_broker
