@@ -49,6 +49,13 @@ def hook(event):
     with open("events", "a") as file:
         file.write(f"{event.name}\\n")
 
+class Invalid(Exception):
+    pass
+
+def refuse(record, context):
+    note(record, context)
+    raise Invalid
+
 async def wait(record, context):
     note(record, context)
 
