@@ -1,4 +1,4 @@
-"""A drop-in ``KafkaConsumer`` whose ``pause()`` lasts until it is resumed."""
+"""A drop-in ``KafkaConsumer`` whose pauses hold through rebalances."""
 
 from importlib import import_module
 from types import ModuleType

@@ -88,9 +88,10 @@ class SafeConsumer(UpstreamConsumer):
     A drop-in for ``kafka.KafkaConsumer`` that delivers nothing a hold covers.
 
     A *hold* is one owner's wish that a scope be quiet: a partition, a topic, a pattern
-    over topics, or the whole consumer. It survives rebalances, lost membership and
-    changed subscriptions until its owner lifts it, it expires, or its lifetime ends.
-    A partition flows when no hold covers it.
+    over topics, or the whole consumer. It ends when its owner lifts it, when it expires,
+    or with its lifetime: a plain ``pause`` of partitions when a join leaves its
+    partition out; every other hold survives rebalances, lost membership and changed
+    subscriptions. A partition flows when no hold covers it.
 
     Args:
         topics: the topics to subscribe to; as for kafka-python.
@@ -116,7 +117,7 @@ class SafeConsumer(UpstreamConsumer):
             group holds that are kept in Kafka. With None there is no control thread.
         pause_handover: whether a partition that is paused here stays paused at its next
             owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
-            ``off`` hands nothing over.
+            ``off`` hands nothing over. A pause of all that is assigned does not travel.
         journal: a folder in which this consumer keeps a journal of what it does, for
             ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter``
             that is used for this consumer only. With None nothing is written and the
@@ -263,7 +264,7 @@ class SafeConsumer(UpstreamConsumer):
         with self._safe_iteration.one_poll():
             self._safe_ledger.deliver()
             is_gating = self._safe_ledger.begin_call()
-            if is_gating and not update_offsets:  # for an iteration
+            if is_gating and self._safe_iteration.is_stepping():
                 timeout_ms = min(timeout_ms, GATING_STEP_MS)
             records: dict[TopicPartition, list[ConsumerRecord]]
             try:
@@ -335,7 +336,13 @@ class SafeConsumer(UpstreamConsumer):
         bites at assignment, before the first fetch. Without targets it does nothing,
         as upstream's, so that ``pause(*assignment())`` is safe while nothing is
         assigned. A hold placed again unchanged stays as it is; one placed again with
-        another reason, lifetime or duration replaces the old one.
+        another reason, lifetime or duration replaces the old one; a plain pause changes
+        a strict hold only where it lasts longer.
+
+        Partitions of ``app`` without ``lifetime`` are a plain pause: it ends when a
+        join, or ``assign``, leaves its partition out. If they are all that one call of
+        :meth:`assignment` returned of a topic, what is gained of the topic is paused,
+        too, until the next ``resume``.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
@@ -373,7 +380,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held
+        A hold of a wider scope, or of another owner, stays. A ``resume`` of ``app``,
+        whatever it names and without targets too, also ends pauses of all that is
+        assigned, and plain pauses of what is not assigned. Lifting what is not held
         is no error. Data kept for a partition that flows now comes with the next
         ``poll``, or ends the wait of one under way on another thread.
         ``resume(hold.scope, owner=hold.owner)`` lifts any hold that :meth:`holds`
@@ -418,6 +427,8 @@ class SafeConsumer(UpstreamConsumer):
     def resume_all(self, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift every hold of this owner: of partitions, topics, patterns and the whole.
+
+        For ``app`` pauses of all that is assigned, too.
 
         Returns:
             The holds of other owners that are left. If it is empty, everything flows
@@ -520,7 +531,8 @@ class SafeConsumer(UpstreamConsumer):
         Return the assigned partitions that a hold or a closed gate covers.
 
         Partitions that merely wait for a position, or are being revoked, are not in it.
-        After ``resume(*paused())`` no plain pause of the application is left.
+        After ``resume(*paused())`` no plain pause of the application is left that could
+        take effect later.
         """
         view = self._safe_ledger.view()
         handed = self._safe_handed(view.assigned)
@@ -549,6 +561,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Assign partitions by hand; as kafka-python's. Holds stay and bite.
 
+        Plain pauses of what it leaves out end, and pauses of all that is assigned.
+
         Raises:
             TargetTypeError: something among them is no ``TopicPartition`` of a text and
                 a whole number; nothing was changed.
@@ -574,6 +588,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Subscribe to topics or a pattern; as kafka-python's. Holds stay and bite.
 
+        Plain pauses of what the next join leaves out end.
+
         Raises:
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
@@ -586,7 +602,9 @@ class SafeConsumer(UpstreamConsumer):
 
     def unsubscribe(self) -> None:
         """
-        Give up subscription and assignment; as kafka-python's. Holds stay.
+        Give up subscription and assignment; as kafka-python's.
+
+        Holds stay, but for plain pauses and those that end with the assignment.
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
@@ -664,6 +682,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
+            ForkedConsumerError: the consumer was made in another process.
         """
         self._safe_facade.refuse_in_listener("close")
         self._safe_iteration.refuse_if_in_child()

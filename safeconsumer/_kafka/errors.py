@@ -32,11 +32,11 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    The process was forked after the consumer was made.
+    A child process polled, iterated or closed a consumer of its parent.
 
-    Its threads are not in the child.
-
-    Make the consumer in the process that uses it.
+    The consumer's threads are not in the child. Other calls are not refused there, and
+    one that needs the network never returns. Make the consumer in the process that uses
+    it.
     """
 
 

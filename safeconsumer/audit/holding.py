@@ -219,6 +219,8 @@ def ended_at(lift: Fact) -> float:
 def _placed(fact: Fact, asked: int) -> Iterator[Placed]:
     for scope, owner in keys(fact):
         is_carried = owner == _APP and is_partition(scope)
+        is_plain = fact["lifetime"] == _PLAIN and is_partition(scope)
+        is_strict = fact["lifetime"] in {_UNTIL_RESUMED, _PLAIN} and not is_plain
         yield Placed(
             scope=scope,
             owner=owner,
@@ -226,8 +228,8 @@ def _placed(fact: Fact, asked: int) -> Iterator[Placed]:
             number=fact.number,
             at=fact.at,
             until=fact["until"] or math.inf,
-            is_for_good=fact["lifetime"] == _UNTIL_RESUMED and not is_carried,
-            is_plain=fact["lifetime"] == _PLAIN,
+            is_for_good=is_strict and not is_carried,
+            is_plain=is_plain,
             is_remote=fact.event == "hold",
             running=fact["running"] or (),
         )

@@ -186,11 +186,14 @@ class HoldsExpired(Event):
 @event
 class HoldsEnded(Event):
     """
-    Holds ended with the assignment they were bound to; plain pauses are such.
+    Holds ended by themselves.
+
+    They ended with the assignment they were bound to, as plain pauses do, were handed
+    over to the next owner, or were under a whole pause that expired.
 
     Attributes:
         holds: the holds that ended.
-        departed: the partitions that were revoked or lost.
+        departed: the partitions that left; empty if a whole pause expired.
     """
 
     __match_args__ = ("holds", "departed")
@@ -203,7 +206,7 @@ class HoldsEnded(Event):
     def advice(self) -> str | None:
         """How to keep such a pause, if a plain one is among them."""
         if any(one.lifetime is Lifetime.PLAIN for one in self.holds):
-            return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) outlives its partition"
+            return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) lasts until its resume"
         return None
 
 

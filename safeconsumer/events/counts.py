@@ -87,7 +87,7 @@ class Counts:
 
     def __call__(self, event: Event) -> None:
         """Count an event."""
-        if event.name in self.alarms:
+        if event.name in self.alarms and event.severity in {"warning", "error"}:
             self.alarms[event.name] += 1
         match event:
             case HoldsPlaced() | HoldsRemoved() | HoldsExpired() | HoldsEnded():

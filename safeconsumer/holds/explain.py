@@ -41,6 +41,8 @@ def _until(hold: Hold) -> str:
         lasts = "until the application's next resume"
     elif hold.lifetime is Lifetime.UNTIL_RESUMED:
         lasts = "until resumed" if hold.expires_at is None else ""
+    elif hold.lifetime is Lifetime.PLAIN:
+        lasts = "until a join leaves it out"
     else:
         lasts = "while assigned here"
     if hold.expires_at is None:

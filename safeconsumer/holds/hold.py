@@ -57,7 +57,8 @@ class Lifetime(enum.Enum):
     PLAIN = "plain"
     """
     A plain pause's: it ends when a completed join, or an ``assign``, leaves its
-    partition out. It cannot be asked for.
+    partition out, at ``unsubscribe``, and, while the partition is not assigned, with any
+    resume of the application. It cannot be asked for.
     """
 
 
@@ -201,7 +202,7 @@ def checked_placer(owner: object) -> str:
     """
     name = checked_owner(owner)
     if name == WHOLE:
-        message = f"owner {name!r} is reserved for pauses of all that is assigned"
+        message = f"owner {name!r} is reserved: pause(*assignment()) places its holds"
         raise HoldSettingError(message)
     if name.startswith(WORKER) and not isinstance(owner, WorkerOwner):
         message = (
@@ -267,7 +268,7 @@ def checked_lifetime(lifetime: object) -> Lifetime:
     if not isinstance(lifetime, Lifetime) or lifetime is Lifetime.PLAIN:
         message = (
             "lifetime must be Lifetime.UNTIL_RESUMED or Lifetime.WHILE_ASSIGNED, not "
-            f"{lifetime!r}"
+            f"{lifetime!r}; leave it out for a plain pause"
         )
         raise HoldSettingError(message)
     return lifetime

@@ -134,8 +134,7 @@ def _consumer() -> Iterator[Metric]:
     yield metric(
         "consumer_paused_partitions",
         "gauge",
-        "Partitions that paused() returns: quiet ones, and unassigned ones that a "
-        "pause() of a partition holds.",
+        "What paused() returns: the same number as consumer_quiet_partitions.",
         unit="partitions",
         kafka="paused-partitions",
     )

@@ -19,7 +19,7 @@ class Wish:
 
     Attributes:
         until: seconds on the monotonic clock, or None for no limit.
-        is_bound: whether it ends with the assignment; only the client knows when.
+        is_bound: whether it may end by itself; only the client knows when.
     """
 
     until: float | None = None
@@ -37,8 +37,8 @@ class Intent:
     A stock consumer's pauses belong to the owner of plain calls.
 
     Args:
-        holds: returns the client's holds; used only for holds that end with the
-            assignment.
+        holds: returns the client's holds; used only for holds that may end by
+            themselves, plain pauses too.
 
     Thread rules: any thread; a call changes single entries of one dictionary.
     """
@@ -67,9 +67,7 @@ class Intent:
         """
         seconds = for_.total_seconds() if isinstance(for_, timedelta) else for_
         start = time.monotonic() if since is None else since
-        bound = {
-            one.key for one in self._holds() if one.lifetime is Lifetime.WHILE_ASSIGNED
-        }
+        bound = {one.key for one in self._holds() if _may_end(one)}
         for scope in map(_scope, targets):
             self._wishes[scope, owner] = Wish(
                 until=None if seconds is None else start + seconds,
@@ -79,8 +77,8 @@ class Intent:
     def add_holds(self) -> None:
         """Note the client's present holds, also those that cover nothing assigned."""
         for hold in self._holds():
-            is_bound = hold.lifetime is Lifetime.WHILE_ASSIGNED
-            self._wishes[hold.key] = Wish(until=hold.deadline, is_bound=is_bound)
+            bound = _may_end(hold)
+            self._wishes[hold.key] = Wish(until=hold.deadline, is_bound=bound)
 
     def lift(self, targets: Iterable[Any], *, owner: str = APP) -> Wishes:
         """Forget one owner's wishes for the targets, and return them."""
@@ -103,6 +101,11 @@ class Intent:
 
     def _has_ended(self, key: HoldKey) -> bool:
         return all(hold.key != key for hold in self._holds())
+
+
+def _may_end(hold: Hold) -> bool:
+    # By itself, or with a resume that names something else.
+    return hold.lifetime is not Lifetime.UNTIL_RESUMED
 
 
 def _scope(target: Any) -> Scope:  # noqa: ANN401 - whatever pause() takes

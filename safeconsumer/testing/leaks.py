@@ -36,8 +36,8 @@ class NoLeak:
     and with iteration. The test's calls count, not what the client remembers of them:
     partitions paused and holds in force on entry, ``targets``, and every ``pause()``
     and ``pause_all()`` inside, until its owner's ``resume()`` of the same target or
-    until its ``for_`` is over. For a hold that lasts while its partition is assigned,
-    the client is asked whether it has ended. On exit it raises :class:`LeakError`.
+    until its ``for_`` is over. For a hold that may end by itself, a plain pause too, the
+    client is asked whether it has ended. On exit it raises :class:`LeakError`.
 
     Args:
         consumer: the consumer to check; it gets a subclass of its class meanwhile.
