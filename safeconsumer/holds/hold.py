@@ -56,9 +56,9 @@ class Lifetime(enum.Enum):
 
     PLAIN = "plain"
     """
-    A plain pause's: it ends when a completed join, or an ``assign``, leaves its
-    partition out, at ``unsubscribe``, and, while the partition is not assigned, with any
-    resume of the application. It cannot be asked for.
+    It is that of a plain pause, which ends when a completed join, or an ``assign``,
+    leaves its partition out, at ``unsubscribe``, and, while the partition is not
+    assigned, with any resume of the application. It cannot be asked for.
     """
 
 

@@ -38,7 +38,10 @@ AT = 1714979289.0
         ),
         (
             Hold(scope=scopes.partition("orders", 3), lifetime=Lifetime.PLAIN),
-            "orders:3 held by app, since 1970-01-01 00:00:00Z, while assigned here",
+            (
+                "orders:3 held by app, since 1970-01-01 00:00:00Z, until a join leaves "
+                "it out"
+            ),
         ),
         (
             Hold(
