@@ -89,13 +89,20 @@ class Gates:
             call=call.union(gained) if self.is_gating else call,
         )
 
-    def lifted(self, keys: Iterable[HoldKey], assigned: Assigned) -> Gates:
+    def lifted(
+        self,
+        keys: Iterable[HoldKey],
+        assigned: Assigned,
+        *,
+        all_of: Collection[str] = (),
+    ) -> Gates:
         """
         Note that owners lifted holds, or that these expired.
 
         Args:
             keys: the keys that were named, whether a hold existed or not.
             assigned: the partitions assigned now.
+            all_of: owners of whom nothing counts any more, by name or not.
         """
         if self.began is None:
             return self
@@ -106,7 +113,9 @@ class Gates:
             standing = frozenset(
                 hold.key for tp in view.partitions() for hold in view.holds.covering(tp)
             )
-        standing = standing.difference(keys)
+        standing = frozenset(
+            key for key in standing.difference(keys) if key[1] not in all_of
+        )
         if not standing:
             return Gates(self.control, _NONE, self.in_call)
         call, owners = self.call, {owner for _, owner in standing}

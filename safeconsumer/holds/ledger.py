@@ -35,6 +35,7 @@ from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassig
 from safeconsumer.holds.plain import (
     Edition,
     Named,
+    end_of,
     ended_by_assignment,
     ended_by_expiry,
     ended_by_resume,
@@ -268,6 +269,7 @@ class PauseLedger:
             The holds that still cover the same scopes, as far as is known.
         """
         keys = tuple(keys)
+        by_application = by_application or any(owner == WHOLE for _, owner in keys)
         self._change(lambda it: self._remove(it, keys, by_application=by_application))
         self.deliver()
         scopes = [] if _is_routine(keys) else [one for one, _ in keys]
@@ -637,13 +639,17 @@ class PauseLedger:
             wanted = tuple(one for one in wanted if self._is_left(one, left_to))
         else:
             self._note_spoken(hold.key for hold in wanted)
-        topics_named = self._named.whole_topics(named)
-        if topics_named:
+        if named:
             plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
-            whole = [
-                evolve(plain, scope=Topic(one), owner=WHOLE) for one in topics_named
-            ]
-            wanted = (*wanted, *whole)
+            made = self._named.whole(named, plain, self._clock())
+            wanted = (
+                *wanted,
+                *(
+                    whole
+                    for whole, is_of_one_call in made
+                    if is_of_one_call or self._holds.get(whole.key) is None
+                ),
+            )
         placed = tuple(hold for one in wanted if (hold := self._news(one)) is not None)
         if not placed:
             change.is_applied = True
@@ -671,7 +677,9 @@ class PauseLedger:
         if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
             # A plain pause never weakens what was asked for by name, which may end
             # before it.
-            is_longer = _end_of(hold) > _end_of(known)
+            is_longer = end_of(hold) > end_of(known)
+            if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends it
+                return hold if is_longer else evolve(known, lifetime=hold.lifetime)
             return evolve(hold, lifetime=known.lifetime) if is_longer else None
         return None if hold.asks_the_same_as(known) else hold
 
@@ -681,6 +689,8 @@ class PauseLedger:
         assert isinstance(scope, Partition)  # noqa: S101 - nothing else travels
         tp = scope.topic, scope.partition
         epoch = left_to[tp]
+        if self._holds.get(hold.key) is not None:
+            return False  # its own pause, which a lost membership has not ended
         return self._ownership.epochs.get(tp) == epoch and self._spoken.get(tp) != epoch
 
     def _remove(
@@ -706,7 +716,10 @@ class PauseLedger:
         removed = tuple(
             hold for key in ending if (hold := self._holds.get(key)) is not None
         )
-        gates = self._gates.lifted(ending, self._assigned)
+        # With nothing assigned a resume can name nothing of what was paused.
+        is_app = by_application and not self._ownership.epochs
+        lifted_by = {APP, WHOLE} if is_app else frozenset[str]()
+        gates = self._gates.lifted(ending, self._assigned, all_of=lifted_by)
         has_opened = gates.call is not self._gates.call
         scopes = [scope for scope, _ in keys]
         is_silent = not keys or _is_routine(keys)
@@ -744,10 +757,11 @@ class PauseLedger:
 
     def _expire(self) -> None:
         now = self._clock()
-        expired = tuple(one for one in self._holds if _end_of(one) <= now)
+        expired = tuple(one for one in self._holds if end_of(one) <= now)
         keys = [hold.key for hold in expired]
         holds = self._holds.without(keys)
-        ended = ended_by_expiry(holds, self._ownership.epochs, expired)
+        here = self._ownership.epochs.keys() | self._undecided
+        ended = ended_by_expiry(holds, here, expired)
         holds = holds.without(hold.key for hold in ended)
         gates = self._gates.lifted(keys, self._assigned)
         flowing = self._flowing((hold.scope for hold in expired), holds, gates)
@@ -944,12 +958,8 @@ class PauseLedger:
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
 
 
-def _end_of(hold: Hold) -> float:
-    return _NEVER if hold.deadline is None else hold.deadline
-
-
 def _soonest(holds: Iterable[Hold]) -> float:
-    return min(map(_end_of, holds), default=_NEVER)
+    return min(map(end_of, holds), default=_NEVER)
 
 
 def _overlapping(holds: Holds, scopes: Iterable[Scope]) -> tuple[Hold, ...]:

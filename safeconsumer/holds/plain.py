@@ -9,7 +9,10 @@ its own, by the owner ``WHOLE``, that lasts until the application's next resume 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+
+from attrs import evolve
 
 from safeconsumer.holds.hold import WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
@@ -26,30 +29,65 @@ class Named:
     """What was named since the last ``poll`` began, of all that ``assignment()`` returned."""
 
     def __init__(self) -> None:
-        self._said: dict[int, tuple[Edition, set[TopicPartition]]] = {}
+        self._said: dict[int, tuple[Edition, dict[TopicPartition, Hold]]] = {}
 
-    def whole_topics(self, named: Iterable[tuple[Scope, Edition]]) -> list[str]:
-        """Note what a pause names; return those of its topics that are named whole now."""
-        topics: dict[str, None] = {}
+    def whole(
+        self, named: Iterable[tuple[Scope, Edition]], plain: Hold, now: float
+    ) -> list[tuple[Hold, bool]]:
+        """
+        Note what a pause names; return the whole pauses that it makes.
+
+        A whole pause ends with the first of the pauses that make it: no partition is
+        quiet for longer than it was asked for by name.
+
+        Args:
+            named: the partitions, each with all that was returned with it.
+            plain: how they are paused: the reason and the end of the call.
+            now: on the monotonic clock; what is over by then is named no more.
+
+        Returns:
+            The holds, and whether this call alone names everything of its topic; one
+            that others have begun takes the place of no whole pause that is there.
+        """
+        topics: dict[str, set[TopicPartition]] = {}
         for scope, edition in named:
             assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
-            _, said = self._said.setdefault(id(edition), (edition, set()))
-            said.add((scope.topic, scope.partition))
-            topics[scope.topic] = None
-        return [topic for topic in topics if self._is_whole(topic)]
+            tp = scope.topic, scope.partition
+            _, said = self._said.setdefault(id(edition), (edition, {}))
+            said[tp] = plain
+            topics.setdefault(scope.topic, set()).add(tp)
+        return [
+            (evolve(first, scope=Topic(topic), owner=WHOLE), everything <= tps)
+            for topic, tps in topics.items()
+            for everything, first in self._complete(topic, now)
+        ]
 
-    def take_back(self, keys: Iterable[HoldKey]) -> None:
-        """Forget what a resume names."""
+    def take_back(self, keys: Collection[HoldKey]) -> None:
+        """Forget what a resume names; all of it, if it names nothing."""
+        if not keys:
+            self._said.clear()
         for scope, _ in keys:
             if isinstance(scope, Partition):
                 for _, said in self._said.values():
-                    said.discard((scope.topic, scope.partition))
+                    said.pop((scope.topic, scope.partition), None)
 
-    def _is_whole(self, topic: str) -> bool:
-        return any(
-            topic in edition and edition[topic] <= said
-            for edition, said in self._said.values()
-        )
+    def _complete(
+        self, topic: str, now: float
+    ) -> list[tuple[frozenset[TopicPartition], Hold]]:
+        # One of those that are named whole, with the pause of it that ends first.
+        for edition, said in self._said.values():
+            everything = edition.get(topic, frozenset())
+            pauses = [said[tp] for tp in everything if tp in said]
+            if everything and len(pauses) == len(everything):
+                first = min(pauses, key=end_of)
+                if end_of(first) > now:
+                    return [(everything, first)]
+        return []
+
+
+def end_of(hold: Hold) -> float:
+    """Return when a hold expires, on the monotonic clock; infinite if it does not."""
+    return math.inf if hold.deadline is None else hold.deadline
 
 
 def ended_by_resume(
@@ -62,16 +100,21 @@ def ended_by_resume(
 
 
 def ended_by_expiry(
-    holds: Holds, owned: Collection[TopicPartition], expired: Iterable[Hold]
+    holds: Holds, here: Collection[TopicPartition], expired: Iterable[Hold]
 ) -> tuple[Hold, ...]:
     """
     Return the pauses by name that end because a whole pause of their topic has expired.
 
     They outlived the absence of their partitions under it only.
+
+    Args:
+        holds: all there are.
+        here: what is assigned, or may be given back by the next join.
+        expired: the holds that have just expired.
     """
     over = {_topic_of(hold) for hold in expired if hold.owner == WHOLE}
     return tuple(
-        hold for hold in holds if _topic_of(hold) in over and _is_away(hold, owned)
+        hold for hold in holds if _topic_of(hold) in over and _is_away(hold, here)
     )
 
 
@@ -102,9 +145,11 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         tp = scope.topic, scope.partition
         if tp in owned or scope.topic in whole:
             return False
-        if tp in departed and travels(hold, tp):
+        if cause is Cause.PASSING:
+            return False
+        if (tp in departed or tp in undecided) and travels(hold, tp):
             return True
-        if hold.lifetime is not Lifetime.PLAIN or cause is Cause.PASSING:
+        if hold.lifetime is not Lifetime.PLAIN:
             return False
         # A join that assigns nothing decides nothing for what has never been here: the
         # first one of a leader without metadata is such.

@@ -287,7 +287,8 @@ class ConsumerClient:
             for owner, target in known
             if owner in owners and state.get((_scope_of(target), owner)) is not None
         }
-        self._settled = state, there | wanted.keys()
+        # What fails below is tried again, and what came to stand is found again.
+        self._settled = object(), there | wanted.keys()
         for owner, target in there - wanted.keys():
             if target is None:
                 self._consumer.resume(ALL, owner=owner)
@@ -295,6 +296,7 @@ class ConsumerClient:
                 self._consumer.resume(target, owner=owner)
         for owner, target in wanted.keys() - there:
             self._place(target, owner, wanted[owner, target])
+        self._settled = state, there | wanted.keys()
 
     def lift_all(self, owner: str) -> None:
         """Lift the owner's hold of the whole consumer, which wakes a waiting poll."""

@@ -6,6 +6,7 @@ It shares no line with the ledger it judges.
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from attrs import define, evolve, frozen
 
@@ -52,7 +53,7 @@ class Named:
     """What was named, since a poll began, of all that one ``assignment()`` returned."""
 
     edition: Edition
-    said: set[TopicPartition]
+    said: dict[TopicPartition, Any]
 
 
 class NaiveLedger:
@@ -113,31 +114,52 @@ class NaiveLedger:
             return
         note = next((one for one in self.named if one.edition is handed), None)
         if note is None:
-            self.named.append(note := Named(handed, set()))
+            self.named.append(note := Named(handed, {}))
         tps = {
             (one.topic, one.partition) for one in scopes if isinstance(one, Partition)
         }
-        note.said |= tps
+        note.said |= dict.fromkeys(tps, evolve(wish, lifetime=PLAIN))
         for topic in {tp[0] for tp in tps}:
-            several = [one for one in self.named if topic in one.edition]
-            if any(one.edition[topic] <= one.said for one in several):
-                self._put((Topic(topic), WHOLE), evolve(wish, lifetime=PLAIN))
+            for one in self.named:
+                everything = one.edition.get(topic, set())
+                if not everything or not everything <= one.said.keys():
+                    continue
+                first = min(
+                    (one.said[tp] for tp in everything), key=lambda it: it.until
+                )
+                if first.until <= self.now:
+                    continue
+                key = Topic(topic), WHOLE
+                if everything <= tps or key not in self.holds:
+                    self._put(key, first)
+                break
 
     def _put(self, key: HoldKey, wish: Wish) -> None:
         known = self.holds.get(key)
         if known is not None and wish.lifetime is PLAIN and known.lifetime is not PLAIN:
             # A plain pause never weakens a strict one, and it is obeyed itself.
-            if wish.until > known.until:
+            is_longer = wish.until > known.until
+            if known.lifetime is Lifetime.WHILE_ASSIGNED:
+                longer = wish if is_longer else known
+                self.holds[key] = evolve(longer, lifetime=PLAIN)
+            elif is_longer:
                 self.holds[key] = evolve(wish, lifetime=known.lifetime)
             return
         self.holds[key] = wish
 
     def remove(self, keys: Iterable[HoldKey], *, by_application: bool) -> None:
         ending = set(keys)
+        by_application = by_application or any(key[1] == WHOLE for key in ending)
         if by_application:
+            if not ending:
+                self.named = []
             for note in self.named:
-                note.said -= {tp for tp in note.said if (Partition(*tp), APP) in ending}
+                for tp in list(note.said):
+                    if (Partition(*tp), APP) in ending:
+                        del note.said[tp]
             ending |= {key for key in self.holds if key[1] == WHOLE} | self._away()
+            if not self.assigned and self.stood is not None:
+                self.stood = {key for key in self.stood if key[1] not in {APP, WHOLE}}
         for key in ending:
             self.holds.pop(key, None)
         self._lifted(ending)
@@ -153,7 +175,9 @@ class NaiveLedger:
         ended = {
             (scope, owner)
             for scope, owner in self._away() - due
-            if isinstance(scope, Partition) and scope.topic in over
+            if isinstance(scope, Partition)
+            and scope.topic in over
+            and (scope.topic, scope.partition) not in self.undecided
         }
         for key in due | ended:
             del self.holds[key]

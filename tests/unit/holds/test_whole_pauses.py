@@ -268,7 +268,7 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
     lab.assign(A, B, C)
     lab.pause(*handed({"orders": frozenset({A, B})}), edition=lab.assignment())
     lab.pause(Partition(*C))
-    lab.assign(cause=Cause.PASSING)
+    lab.assign()
     left = {str(hold.scope) for hold in lab.ledger.view().holds}
     assert left == {"orders:0", "orders:1", "orders"}
 

@@ -66,3 +66,31 @@ def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(
     client.hold(OWNERS, {})
     assert ours(consumer) == set()
     assert len(consumer.holds()) == 40
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
+    consumer: Any,  # noqa: ANN401
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    stands: bool,
+) -> None:
+    """W9: whether it came to stand or not, it is placed, and it is lifted."""
+    client = ConsumerClient(consumer)
+    client.hold(OWNERS, {})
+    place = consumer.pause_all
+
+    def interrupted(*targets: Any, **wish: Any) -> None:  # noqa: ANN401
+        if stands:
+            place(*targets, **wish)
+        raise KeyboardInterrupt
+
+    for wanted in ({(DRAIN, None): "planted"}, {}):
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, "pause_all", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                client.hold(OWNERS, {(DRAIN, None): "planted"})
+        client.hold(OWNERS, wanted)
+        assert ours(consumer) == {(owner, "@all") for owner, _ in wanted}
+        client.hold(OWNERS, {})
+        assert ours(consumer) == set()
