@@ -230,7 +230,7 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
     first, second = consumer.explain(A)
     assert re.fullmatch(
         r"orders:0 held by app, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, "
-        r"because queue is full, while assigned here, "
+        r"because queue is full, until a join leaves it out, "
         r"at most until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
         first,
     )
