@@ -88,7 +88,7 @@ def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
     assert [lake.returns, "3", "25", "0", "24"] in lines
     assert not [line for line in lines if line[:1] == [lake.orders]]
     executors = list(cluster.folder.glob("work-*/app-*/*"))
-    assert executors  # at one worker or both: the job may end before the other has begun
+    assert executors  # of either worker: the job may end before the other begins
 
 
 def executors_of(folder: Path) -> list[int]:
