@@ -81,14 +81,20 @@ def test_a_held_stream_on_a_cluster(lake: Lake, cluster: Cluster) -> None:
         text=True,
         timeout=LIMIT,
         check=False,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            # No task begins before both workers' executors are there.
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.cores.max=2 "
+            "--conf spark.scheduler.minRegisteredResourcesRatio=1.0 pyspark-shell",
+        },
     )
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [lake.returns, "3", "25", "0", "24"] in lines
     assert not [line for line in lines if line[:1] == [lake.orders]]
     executors = list(cluster.folder.glob("work-*/app-*/*"))
-    assert executors  # of either worker: the job may end before the other begins
+    assert {path.parts[-3] for path in executors} == {"work-0", "work-1"}
 
 
 def executors_of(folder: Path) -> list[int]:
