@@ -63,11 +63,10 @@ class FakeClient:
         judge: is told of each commit that the broker accepts, before it applies it.
     """
 
-    def __init__(
-        self, clock: Clock, *, cooperative: bool, most: int, latest: bool = False
-    ) -> None:
+    is_cooperative = False
+
+    def __init__(self, clock: Clock, *, most: int, latest: bool = False) -> None:
         self.clock = clock
-        self.is_cooperative = cooperative
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
@@ -80,16 +79,12 @@ class FakeClient:
         self.losses = 0
         self.wanted: frozenset[TopicPartition] = frozenset()
         self.needs_join = False
-        self.join_takes = 0
-        self._joining: int | None = None
         self._is_lost = True
-        self._second_round: frozenset[TopicPartition] | None = None
         self._ask: Callable[[], None] | None = None
         self.pending: list[Pending] = []
         self.refuses = False
         self.judge: Callable[[TopicPartition, int], None] = lambda _tp, _offset: None
         self.delivered: list[tuple[TopicPartition, int, int]] = []
-        self.polls: list[float] = []
 
     # ------------------------------------------------------------ the group
 
@@ -100,7 +95,7 @@ class FakeClient:
         return self._is_lost
 
     def is_joining(self) -> bool:
-        return self._joining is not None
+        return False
 
     def why_nothing(self) -> str | None:
         return None
@@ -112,52 +107,32 @@ class FakeClient:
         pass
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
-        return frozenset() if self.is_cooperative else frozenset(self.positions)
+        return frozenset(self.positions)
 
-    def rebalance(self, wanted: frozenset[TopicPartition], takes: int) -> None:
-        self.wanted = wanted
+    def rebalance(self, *wanted: TopicPartition) -> None:
+        """Have the next poll join, which assigns these."""
+        self.wanted = frozenset(wanted)
         self.needs_join = True
-        self.join_takes = takes
 
     def wants_no_join(self) -> None:
         """Take back what asked for a join, as metadata can that flicker."""
-        if self._joining is None and self._second_round is None and not self._is_lost:
-            self.needs_join = False
+        self.needs_join = False
 
     def lose(self) -> None:
         """Be evicted: the other member gets everything, and works on it."""
-        if self._joining is not None:
-            return
         self.losses += 1
         self._is_lost = True
         self.needs_join = True
 
     def _join(self) -> None:
-        if self._joining is None:
-            if self._ask is not None:
-                self._ask()
-            if self._is_lost:
-                self._assign(frozenset())
-            self._joining = self.join_takes
-        if self._joining > 0:
-            self._joining -= 1
-            return
-        self._joining = None
+        if self._ask is not None:
+            self._ask()
+        if self._is_lost:
+            self._assign(frozenset())
         self.needs_join = False
         self._is_lost = False
         self.generation += 1
-        self._apply()
-
-    def _apply(self) -> None:
-        owned = frozenset(self.positions)
-        if not self.is_cooperative or owned <= self.wanted:
-            self._second_round = None
-            self._assign(self.wanted)
-            return
-        # One round takes away, and the next, which begins at a poll, gives.
-        self._second_round = self.wanted
-        self._assign(owned & self.wanted)
-        self.needs_join = True
+        self._assign(self.wanted)
 
     def _assign(self, wanted: frozenset[TopicPartition]) -> None:
         self.ledger.assign(sorted(wanted))
@@ -172,10 +147,9 @@ class FakeClient:
     # ------------------------------------------------------------ the client
 
     def poll(self, timeout: float, records: int) -> dict[TopicPartition, list[Record]]:
-        self.polls.append(self.clock.now)
         if self.needs_join:
             self._join()
-        if self._joining is not None or self._is_lost:
+        if self._is_lost:
             self.clock.now += timeout
             return {}
         quiet = self.ledger.view().quiet
@@ -276,11 +250,10 @@ class FakeClient:
     def _apply_commit(
         self, marks: Mapping[TopicPartition, Watermark], generation: int
     ) -> None:
-        if self._is_lost or self._joining is not None or generation != self.generation:
+        if self._is_lost or generation != self.generation:
             raise CommitFailedError
         for tp, mark in marks.items():
-            theirs = tp not in self.positions and self._second_round is None
-            assert not theirs, f"2: {tp} is committed, and others own it"
+            assert tp in self.positions, f"{tp} is committed, and others own it"
             self.judge(tp, mark.offset)
             self.committed[tp] = mark.offset
 

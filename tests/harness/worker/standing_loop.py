@@ -1,39 +1,64 @@
-"""An engine with its schedule that owns one partition, turned by hand."""
+"""An engine with its schedule, in which time stands still, turned by hand."""
 
-from safeconsumer import Commit, Retry
+from typing import Any
+
+from kafka import TopicPartition
+
+from safeconsumer.worker import Commit, Drain, Limits, Retry
+from safeconsumer.worker.loop import Engine
 from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
 from safeconsumer.worker.results import Schedule
 from tests.harness.worker.desk import done_by
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
-from tests.harness.worker.standing import DRAIN, LIMITS, StandingEngine
 
+LIMITS = Limits(records=12, bytes=8000, span=20)
+DRAIN = Drain(revoke=2.0, shutdown=3.0)
 _OFTEN = Commit(every=0.001)
 
 
-class Loop:
-    """An engine on one partition that owns it, and its schedule."""
+class StandingEngine(Engine):
+    """An engine whose waits move the clock."""
 
-    def __init__(self, *, latest: bool = False, commit: Commit = _OFTEN) -> None:
-        clock = Clock()
-        self.client = FakeClient(clock, cooperative=False, most=4, latest=latest)
+    def _wait_idle(self, seconds: float) -> None:
+        self._clock.now += seconds  # type: ignore[attr-defined]  # it is our Clock
+
+
+class Loop:
+    """An engine and its schedule, whose next poll joins and is assigned partitions."""
+
+    def __init__(
+        self,
+        *owned: TopicPartition,
+        latest: bool = False,
+        most: int = 4,
+        limits: Limits = LIMITS,
+        commit: Commit = _OFTEN,
+        order: Order = Order.PARTITION,
+        **policy: Any,  # noqa: ANN401 - the policy's own
+    ) -> None:
+        self.clock = Clock()
+        self.client = FakeClient(self.clock, most=most, latest=latest)
+        self.events: list[Any] = []
         self.engine = StandingEngine(
             self.client,
-            limits=LIMITS,
+            limits=limits,
             drain=DRAIN,
             commit=commit,
-            emit=lambda *_kind, **_fields: None,
-            clock=clock,
+            emit=lambda kind, **fields: self.events.append(kind(**fields)),
+            clock=self.clock,
         )
-        queue = Queue(
-            self.engine.held,
-            Lanes(Order.PARTITION, record_key),
-            Policy(retry=Retry()),
-            clock,
-            None,
+        self.schedule = Schedule(
+            Queue(
+                self.engine.held,
+                Lanes(order, record_key),
+                Policy(**{"retry": Retry(), **policy}),
+                self.clock,
+                self.client.others,
+            ),
+            lambda *_kind, **_fields: None,
         )
-        self.schedule = Schedule(queue, lambda *_: None)
         self.engine.begin(self.schedule)
-        self.client.rebalance(frozenset(EVERY[:1]), 0)
+        self.client.rebalance(*(owned or EVERY[:1]))
 
     def turn(self, times: int = 1) -> None:
         for _ in range(times):

@@ -19,7 +19,6 @@ from safeconsumer import (
     Pump,
     RecordFailedError,
     Retry,
-    RetryLater,
     Worker,
     WorkerStateError,
     events,
@@ -644,39 +643,6 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
 
     asyncio.run(main())
     assert [worker.stats().state for worker in workers] == ["closed", "closed"]
-
-
-@pytest.mark.parametrize("after", [float("nan"), float("inf"), -1, True, "1"])
-def test_a_time_that_never_comes_is_refused(after: Any) -> None:
-    """In front of all who wait it would keep them waiting."""
-    with pytest.raises(ValueError, match="after must be"):
-        RetryLater(after)
-
-
-@pytest.mark.parametrize("is_foreign", [False, True])
-@pytest.mark.parametrize("batch", [None, 2])
-@simulated(seeds=1)
-def test_a_coroutine_that_nobody_awaits(
-    lab: Lab, *, is_foreign: bool, batch: int | None
-) -> None:
-    """W5: a wrapper hides that the handler is one; nothing was handled, nothing is done."""
-    lab.topic("t", 1, records=2)
-
-    async def handle(*_: Any) -> None: ...
-
-    with ThreadPoolExecutor(1) as pool:
-        run = Working(
-            lab,
-            lambda record, context: handle(record, context),  # noqa: PLW0108 - it hides it
-            executor=pool if is_foreign else "thread",
-            batch=batch,
-            on_exhausted="skip",
-            retry=Retry(attempts=1),
-        )
-        error = run.ends()
-    assert isinstance(error, HandlersFailError)
-    assert "nothing awaits" in str(error)
-    assert committed(lab) == [0]
 
 
 @pytest.mark.parametrize("how", ["shut down", "cancelled"])

@@ -16,8 +16,6 @@ from safeconsumer import (
     RetryLater,
     SafeConsumerError,
     StopWorker,
-    Worker,
-    WorkerSettingError,
     events,
 )
 from safeconsumer.holds.hold import BREAKER, OUTAGE
@@ -27,7 +25,6 @@ from tests.sim.worker.working import (
     Handler,
     Working,
     committed,
-    consumer,
     expel,
     in_both,
     put,
@@ -639,11 +636,3 @@ def test_a_worker_that_stops_waits_for_no_batch(
     assert lab.now - at < 1
     assert sizes == [4] * (by == "handler")
     assert (run.report.done, committed(lab)) == (0, [0, 0])
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "1"])
-@simulated(seeds=1)
-def test_an_impossible_limit_is_refused(lab: Lab, seconds: Any) -> None:
-    """Before anything is started."""
-    with pytest.raises(WorkerSettingError, match="handler_timeout must be"):
-        Worker(consumer(lab, "t"), Handler(lab), handler_timeout=seconds)

@@ -244,28 +244,6 @@ def test_a_batch_fails_record_by_record(lab: Lab, executor: str) -> None:
     assert committed(lab) == [5, 5]
 
 
-@simulated(seeds=1)
-def test_a_key_that_raises_is_a_failed_record(lab: Lab) -> None:
-    """W7: it does not end the worker; it is tried again, and then a dead letter."""
-    one, other = lab.topic("t", 2)
-    put(lab, one, "", "bad", "")
-    put(lab, other, "", "")
-    letters: list[Any] = []
-    run = Working(
-        lab,
-        lambda *_: None,
-        order="key",
-        key=lambda record: 1 / (record.value != b"bad"),
-        dead_letter=lambda record, failure: letters.append((record.offset, failure)),
-        retry=EXACT,
-    )
-    run.done(5)
-    assert (run.stop().dead_letters, committed(lab)) == (1, [3, 2])
-    ((offset, failure),) = letters
-    assert (offset, failure.attempts) == (1, 3)
-    assert isinstance(failure.error, ZeroDivisionError)
-
-
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize(
     ("when", "expected"),
@@ -287,21 +265,6 @@ def test_commits_come_after_so_many_records_or_seconds(
     assert found == expected
     stats = run.worker.stats()
     assert (stats.commits, stats.commit_lag) == (len(expected), 0)
-
-
-@pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_two_workers_with_coroutines_share_a_group(lab: Lab) -> None:
-    """W4: each commits what it has done, and nothing of the other."""
-    lab.topic("t", 4, records=5)
-    handler = Handler(lab, **{str(n): 1 for n in range(5)})
-    runs = [
-        Working(lab, handler.wait, executor="asyncio", name=name) for name in ("a", "b")
-    ]
-    lab.until(lambda: committed(lab) == [5] * 4)
-    for run in runs:
-        assert run.stop().dropped == 0
-    assert lab.running() == []
 
 
 @pytest.mark.contract("W4")

@@ -37,12 +37,12 @@ class Works:
 def test_pauses_are_timed_by_their_owner() -> None:
     """While something is held in its name; what a handler's thread lifts ends there."""
     clock = Clock()
-    client = FakeClient(clock, cooperative=False, most=4)
+    client = FakeClient(clock, most=4)
     held = Held(clock)
     brakes = Brakes(client, held, Limits(records=4), clock)
     brakes.work = Works()  # type: ignore[assignment]  # as much as is asked here
     client.log[EVERY[0]] = 4
-    client.rebalance(frozenset(EVERY[:1]), 0)
+    client.rebalance(EVERY[0])
     while not (polled := client.poll(0.1, 4)):
         pass
     held.admit(held.open(EVERY[0], 1, 0, 0), polled[EVERY[0]])
@@ -73,7 +73,7 @@ def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
     """A scrape must not fail because its partition has no floor any more."""
     clock = Clock()
     held = Held(clock)
-    client = FakeClient(clock, cooperative=False, most=4)
+    client = FakeClient(clock, most=4)
     commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
     epoch = held.open(EVERY[0], 1, 7, 0)
     commits._committed = Forgets({epoch: -5})
@@ -91,7 +91,7 @@ def test_for_how_long_no_commit_goes_through() -> None:
     """
     clock = Clock()
     held = Held(clock)
-    client = FakeClient(clock, cooperative=False, most=4)
+    client = FakeClient(clock, most=4)
     commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
     epoch = held.open(EVERY[0], 1, 0, 7)
 

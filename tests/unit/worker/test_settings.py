@@ -83,6 +83,7 @@ def letter(_record: object, _failure: object) -> None:
     """Do nothing."""
 
 
+NAN = float("nan")
 SENDS = SimpleNamespace(send=handle)
 CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
 
@@ -126,6 +127,10 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"batch": 2, "batch_within": -1}, "0 or more"),
         ({}, {"rate": 0}, "above 0"),
         ({}, {"rate": True}, "above 0"),
+        *(
+            ({}, {"handler_timeout": seconds}, "handler_timeout must be")
+            for seconds in (0, -1, NAN, float("inf"), True, "1")
+        ),
         ({}, {"topic_concurrency": {"@all": 1}}, "per topic"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
@@ -213,7 +218,10 @@ def test_a_pump_refuses_the_same(
         (Commit, {"every": 0}),
         (Commit, {"records": 0}),
         (Drain, {"revoke": -1}),
-        (RetryLater, {"after": -1}),
+        *(
+            (RetryLater, {"after": after})
+            for after in (-1, NAN, float("inf"), True, "1")
+        ),
         (DeadLetter, {"producer": None, "topic": "t"}),
         (DeadLetter, {"producer": SENDS, "topic": ""}),
         (DeadLetter, {"producer": SENDS, "topic": "t", "max_ratio": 2}),

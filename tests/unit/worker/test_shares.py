@@ -7,44 +7,33 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
-from safeconsumer.worker import Commit, Limits, Reject, Retry
+from safeconsumer.worker import Commit, Limits, Reject
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.loop import BACKPRESSURE
-from safeconsumer.worker.queue import Lanes, Order, Outcome, Policy, Queue, record_key
-from safeconsumer.worker.results import Schedule
-from tests.harness.worker.fake_client import EVERY, Clock, FakeClient, FakeRecord
-from tests.harness.worker.standing import DRAIN, StandingEngine
+from safeconsumer.worker.queue import Outcome
+from tests.harness.worker.fake_client import EVERY, FakeRecord
+from tests.harness.worker.standing_loop import Loop
 
 # The client returns whatever it has of the first partition before it looks at the next.
 MOST = 10
 LOG = 200
 
 
-class Share:
+class Share(Loop):
     """A worker without handlers, on partitions that all have more than may be held."""
 
     def __init__(
         self, limits: Limits, busy: int = len(EVERY), most: int = MOST
     ) -> None:
-        self.clock = Clock()
-        self.client = FakeClient(self.clock, cooperative=False, most=most)
-        self.engine = StandingEngine(
-            self.client,
+        super().__init__(
+            *EVERY,
+            most=most,
             limits=limits,
-            drain=DRAIN,
             commit=Commit(),
-            emit=lambda *_kind, **_fields: None,
-            clock=self.clock,
+            on_exhausted="block",
+            quantum=1,
         )
-        policy = Policy(retry=Retry(), on_exhausted="block", quantum=1)
-        lanes = Lanes(Order.PARTITION, record_key)
-        self.schedule = Schedule(
-            Queue(self.engine.held, lanes, policy, self.clock, self.client.others),
-            lambda *_a, **_f: None,
-        )
-        self.engine.begin(self.schedule)
         self.client.log.update(dict.fromkeys(EVERY[:busy], LOG))
-        self.client.rebalance(frozenset(EVERY), 0)
         self.turns(3)
 
     def turns(self, count: int) -> None:
@@ -58,7 +47,9 @@ class Share:
         held = self.engine.held.epochs
         return [held[tp].records if tp in held else 0 for tp in EVERY]
 
-    def work(self, blocked: frozenset[TopicPartition], rounds: int) -> Counter[int]:
+    def share_out(
+        self, blocked: frozenset[TopicPartition], rounds: int
+    ) -> Counter[int]:
         """Reject what is of these partitions, do the rest; return what was done, of which."""
         done: Counter[int] = Counter()
         for _ in range(rounds):
@@ -155,7 +146,7 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
     assert max(most) <= 100
     client.poll = poll  # type: ignore[method-assign]  # as it was
     held.when_low = lift
-    full.work(frozenset(), 6_000)
+    full.share_out(frozenset(), 6_000)
     ends = {tp: epoch.progress.next_offset for tp, epoch in held.epochs.items()}
     assert ends == dict.fromkeys(EVERY, 1_000)
     assert held.done == sum(ends.values())
@@ -165,7 +156,7 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
 def test_what_blocks_stops_no_other_partition(records: int) -> None:
     """Half of them fail for good, and stay; the others are finished."""
     share = Share(Limits(records=records))
-    done = share.work(frozenset(EVERY[:2]), 2000)
+    done = share.share_out(frozenset(EVERY[:2]), 2000)
     assert done == {2: LOG, 3: LOG}
 
 
@@ -176,7 +167,7 @@ def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
     for tp in EVERY[:2]:
         share.client.ledger.place([partition(*tp)], owner="ops")
     share.schedule.queue.obey()
-    done = share.work(frozenset(), 2000)
+    done = share.share_out(frozenset(), 2000)
     assert (done[2], done[3]) == (LOG, LOG)
 
 
@@ -194,7 +185,7 @@ def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
         share.client.ledger.place([partition(*tp)], owner="ops")
     share.schedule.queue.obey()
     share.client.log[EVERY[3]] = LOG
-    assert share.work(frozenset(), 2000) == {3: LOG}
+    assert share.share_out(frozenset(), 2000) == {3: LOG}
 
 
 def test_what_comes_in_a_new_ownership_was_not_held() -> None:

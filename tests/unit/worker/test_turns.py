@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer.worker import Commit, Retry
+from safeconsumer.worker import Commit
 from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
-from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.queue import Order
 from tests.harness.worker.desk import done_by
-from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
-from tests.harness.worker.standing import DRAIN, LIMITS, StandingEngine
+from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.standing_loop import Loop
+
+TP = EVERY[0]
 
 
 def breaking(what: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
@@ -35,80 +35,64 @@ ERRORS = pytest.mark.parametrize("error", [KeyboardInterrupt(), ZeroDivisionErro
 def test_records_in_hand_come_again(error: BaseException) -> None:
     """W4: and nothing is committed past them meanwhile."""
     loop = Loop()
-    (tp,) = EVERY[:1]
     loop.turn(2)
-    loop.client.log[tp] = 3
+    loop.client.log[TP] = 3
     departures = loop.engine.departures
     departures.settle = breaking(departures.settle, error)  # type: ignore[method-assign]  # on purpose
     with pytest.raises(type(error)):
         loop.turn()
-    assert loop.client.positions[tp] == 3
+    assert loop.client.positions[TP] == 3
     loop.turn(2)
-    assert loop.client.committed[tp] == 0
+    assert loop.client.committed[TP] == 0
     assert loop.work() == [0, 1, 2]
     loop.turn(2)
-    assert loop.client.committed[tp] == 3
+    assert loop.client.committed[TP] == 3
 
 
 @ERRORS
-def test_the_first_records_of_an_ownership_come_again(error: BaseException) -> None:
-    """W12: its floor is where they begin."""
-    loop = Loop(latest=True)
-    (tp,) = EVERY[:1]
-    loop.client.log[tp] = 3
-    loop.client._first_position = lambda _tp: 0  # type: ignore[method-assign]  # records came since
-    loop.engine.commits.now = breaking(loop.engine.commits.now, error)  # type: ignore[method-assign]  # on purpose
-    with pytest.raises(type(error)):
-        loop.turn(3)
-    loop.turn(3)
-    assert loop.work() == [0, 1, 2]
-    loop.turn(2)
-    assert loop.client.committed[tp] == 3
-
-
-@ERRORS
-def test_an_ownership_that_was_not_begun_begins_where_its_records_do(
-    error: BaseException,
+@pytest.mark.parametrize("where", ["commit of the floor", "settling"])
+def test_the_first_records_of_an_ownership_come_again(
+    error: BaseException, where: str
 ) -> None:
-    """Though its position is beyond them."""
+    """W12: its floor is where they begin, though its position may be beyond them."""
     loop = Loop(latest=True)
-    (tp,) = EVERY[:1]
-    loop.client.log[tp] = 3
+    loop.client.log[TP] = 3
     loop.client._first_position = lambda _tp: 0  # type: ignore[method-assign]  # records came since
-    departures = loop.engine.departures
-    departures.settle = breaking(departures.settle, error)  # type: ignore[method-assign]  # on purpose
+    commits, departures = loop.engine.commits, loop.engine.departures
+    if where == "settling":
+        departures.settle = breaking(departures.settle, error)  # type: ignore[method-assign]  # on purpose
+    else:
+        commits.now = breaking(commits.now, error)  # type: ignore[method-assign]  # on purpose
     with pytest.raises(type(error)):
         loop.turn(3)
     loop.turn(3)
     assert loop.work() == [0, 1, 2]
     loop.turn(2)
-    assert loop.client.committed[tp] == 3
+    assert loop.client.committed[TP] == 3
 
 
 def test_an_end_gives_back_what_was_in_hand() -> None:
     """For a pump, whose consumer goes on."""
     loop = Loop()
-    (tp,) = EVERY[:1]
     loop.turn(2)
-    loop.client.log[tp] = 3
+    loop.client.log[TP] = 3
     departures = loop.engine.departures
     departures.settle = breaking(departures.settle, ZeroDivisionError())  # type: ignore[method-assign]  # on purpose
     with pytest.raises(ZeroDivisionError):
         loop.turn()
     loop.engine.stop(1.0)
     assert loop.engine.conclude()
-    assert (loop.client.positions[tp], loop.client.committed[tp]) == (0, 0)
+    assert (loop.client.positions[TP], loop.client.committed[TP]) == (0, 0)
 
 
 def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
     """W12: at once, where nothing has come yet."""
     loop = Loop(commit=Commit(every=60.0))
-    (tp,) = EVERY[:1]
     loop.turn(2)
-    loop.client.log[tp] = 10
-    loop.client.reset(tp, 7)
+    loop.client.log[TP] = 10
+    loop.client.reset(TP, 7)
     loop.turn(3)
-    assert loop.client.committed[tp] == 7
+    assert loop.client.committed[TP] == 7
     loop.turn()
     assert loop.work() == [7, 8, 9]
 
@@ -116,61 +100,44 @@ def test_a_reset_to_later_offsets_makes_a_new_floor() -> None:
 def test_what_came_before_a_reset_is_done_first() -> None:
     """W4, W12: nothing is committed past it, and nothing begins without a floor."""
     loop = Loop(commit=Commit(every=60.0))
-    (tp,) = EVERY[:1]
     loop.turn(2)
-    loop.client.log[tp] = 2
+    loop.client.log[TP] = 2
     loop.turn(2)
     (task,) = loop.schedule.queue.claim()
-    loop.client.log[tp] = 10
-    loop.client.reset(tp, 7)
+    loop.client.log[TP] = 10
+    loop.client.reset(TP, 7)
     loop.turn(5)
-    assert loop.client.committed[tp] == 0
+    assert loop.client.committed[TP] == 0
     assert loop.engine.held.records == 2
     assert done_by(loop.schedule, [task]) + loop.work() == [0, 1]
     loop.turn(5)
-    assert loop.client.committed[tp] == 7
+    assert loop.client.committed[TP] == 7
     assert loop.work() == [7, 8, 9]
 
 
 def test_a_reset_to_earlier_offsets_begins_anew() -> None:
     """W12: as where a topic was deleted and created again."""
     loop = Loop(commit=Commit(every=60.0))
-    (tp,) = EVERY[:1]
-    loop.client.committed[tp] = loop.client.log[tp] = 20
+    loop.client.committed[TP] = loop.client.log[TP] = 20
     loop.turn(2)
-    loop.client.log[tp] = 3
-    loop.client.reset(tp, 3)
+    loop.client.log[TP] = 3
+    loop.client.reset(TP, 3)
     loop.turn(3)
-    assert loop.client.committed[tp] == 3
-    loop.client.log[tp] = 5
+    assert loop.client.committed[TP] == 3
+    loop.client.log[TP] = 5
     loop.turn(3)
     assert loop.work() == [3, 4]
 
 
 def test_a_join_that_is_wanted_no_more_ends_the_drain() -> None:
     """Work goes on if what asked for a join is over when the drain ends."""
-    clock = Clock()
-    client = FakeClient(clock, cooperative=False, most=4)
-    engine = StandingEngine(
-        client,
-        limits=LIMITS,
-        drain=DRAIN,
-        commit=Commit(),
-        emit=lambda *_kind, **_fields: None,
-        clock=clock,
-    )
-    policy = Policy(retry=Retry())
-    lanes = Lanes(Order.PARTITION, record_key)
-    schedule = Schedule(
-        Queue(engine.held, lanes, policy, clock, None), lambda *_a, **_f: None
-    )
-    engine.begin(schedule)
-    client.log[EVERY[0]] = 8
-    client.rebalance(frozenset(EVERY[:1]), 0)
+    loop = Loop(commit=Commit())
+    client, engine, schedule = loop.client, loop.engine, loop.schedule
+    client.log[TP] = 8
     for _ in range(2):
         engine.turn()
     (task,) = schedule.queue.claim()
-    client.rebalance(frozenset(EVERY[:1]), 0)
+    client.rebalance(TP)
     engine.turn()
     client.wants_no_join()
     schedule.complete([all_done(task, 0.0)])
@@ -180,67 +147,34 @@ def test_a_join_that_is_wanted_no_more_ends_the_drain() -> None:
     assert not client.holds()
 
 
-TP = EVERY[0]
-
-
 def test_what_never_joined_has_nothing_to_commit() -> None:
     """So nothing is missing from the last commit."""
-    clock = Clock()
-    engine = StandingEngine(
-        FakeClient(clock, cooperative=False, most=4),
-        limits=LIMITS,
-        drain=DRAIN,
-        commit=Commit(),
-        emit=lambda *_kind, **_fields: None,
-        clock=clock,
-    )
-    policy, lanes = Policy(retry=Retry()), Lanes(Order.PARTITION, record_key)
-    engine.begin(
-        Schedule(Queue(engine.held, lanes, policy, clock, None), lambda *_: None)
-    )
+    engine = Loop().engine
     engine.stop(1.0)
     assert engine.conclude()
 
 
-class Ending:
+class Ending(Loop):
     """An engine that owns the only partition with records, four of them."""
 
-    def __init__(self, *, cooperative: bool = False) -> None:
-        self.clock = Clock()
-        self.events: list[Any] = []
-        self.client = FakeClient(self.clock, cooperative=cooperative, most=4)
-        self.engine = StandingEngine(
-            self.client,
-            limits=LIMITS,
-            drain=DRAIN,
-            commit=Commit(every=0.1),
-            emit=lambda kind, **fields: self.events.append(kind(**fields)),
-            clock=self.clock,
-        )
-        policy = Policy(retry=Retry(), quantum=1)
-        lanes = Lanes(Order.UNORDERED, record_key)
-        self.schedule = Schedule(
-            Queue(self.engine.held, lanes, policy, self.clock, None), lambda *_: None
-        )
-        self.engine.begin(self.schedule)
+    def __init__(self) -> None:
+        super().__init__(commit=Commit(every=0.1), order=Order.UNORDERED, quantum=1)
         self.client.log[TP] = 4
-        self.client.rebalance(frozenset({TP}), 0)
         while not self.engine.held.records:
             self.engine.turn()
 
-    def work(self, count: int) -> None:
+    def complete(self, count: int) -> None:
         """Complete so many records."""
         for _ in range(count):
             (task,) = self.schedule.queue.claim()
             self.schedule.complete([all_done(task, 0.0)])
 
-    def turn(self, condition: Callable[[], object]) -> None:
+    def until(self, condition: Callable[[], object]) -> None:
         """Turn until the condition holds."""
         for _ in range(100):
             if condition():
                 return
-            self.engine.turn()
-            self.client.answer_all()
+            self.turn()
         pytest.fail("it never came")
 
     def conclude(self) -> bool:
@@ -256,11 +190,11 @@ def test_what_was_committed_before_a_loss_is_committed(
     """And what was not is not, whoever has noticed the loss by then."""
     for count, is_committed in (4, True), (3, False):
         ending = Ending()
-        ending.work(3)
-        ending.turn(lambda made=ending: made.client.committed[TP] == 3)
-        ending.work(count - 3 if is_committed else 1)
+        ending.complete(3)
+        ending.until(lambda made=ending: made.client.committed[TP] == 3)
+        ending.complete(count - 3 if is_committed else 1)
         if is_committed:
-            ending.turn(lambda made=ending: made.client.committed[TP] == 4)
+            ending.until(lambda made=ending: made.client.committed[TP] == 4)
         ending.client.lose()
         if is_noticed:
             ending.engine.departures.before_join()
@@ -272,24 +206,24 @@ def test_what_went_with_its_partition_is_not_committed() -> None:
     """The commit at the rebalance was refused; the next one that succeeds is the last."""
     for goes_on in False, True:
         ending = Ending()
-        ending.work(3)
+        ending.complete(3)
         ending.client.refuses = True
-        ending.client.rebalance(frozenset(), 0)
-        ending.turn(lambda made=ending: not made.engine.held.epochs)
+        ending.client.rebalance()
+        ending.until(lambda made=ending: not made.engine.held.epochs)
         ending.client.refuses = False
         assert ending.client.committed[TP] == 0
         if goes_on:
-            ending.client.rebalance(frozenset({TP}), 0)
-            ending.turn(lambda made=ending: made.engine.held.records)
-            ending.work(1)
-            ending.turn(lambda made=ending: made.client.committed[TP] == 1)
+            ending.client.rebalance(TP)
+            ending.until(lambda made=ending: made.engine.held.records)
+            ending.complete(1)
+            ending.until(lambda made=ending: made.client.committed[TP] == 1)
         assert ending.conclude() is goes_on
 
 
 def test_what_ends_during_the_last_commit_is_not_told_as_done() -> None:
     """It is not committed: whoever gets the partition next gets it again."""
     ending = Ending()
-    ending.work(1)
+    ending.complete(1)
     (task,) = ending.schedule.queue.claim()
     judge = ending.client.judge
 
@@ -325,12 +259,12 @@ def test_a_wait_that_ends_with_the_membership_is_told() -> None:
     """As any other one, and its seconds count."""
     ending = Ending()
     ending.schedule.queue.claim()
-    ending.client.rebalance(frozenset(), 0)
+    ending.client.rebalance()
     departures = ending.engine.departures
-    ending.turn(lambda: departures.deadline is not None)
+    ending.until(lambda: departures.deadline is not None)
     ending.clock.now += 0.5
     ending.client.lose()
-    ending.turn(lambda: departures.deadline is None)
+    ending.until(lambda: departures.deadline is None)
     (drained,) = (one for one in ending.events if one.name == "work_drained")
     assert (drained.running, drained.reason) == (1, "rebalance")
     assert departures.seconds == drained.seconds >= 0.5
