@@ -212,8 +212,7 @@ def a4_though_another_had_it_between() -> Fleet:
     # It goes on where it was, and the other one had no record.
     one = Telling("a").assigned(TP).poll(TP, 0, 9).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).revoked(TP, generation=2)
-    one.at = 3000.0
-    return [one.assigned(TP, generation=3).poll(TP, 9, 12), two]
+    return [one.until(3000.0).assigned(TP, generation=3).poll(TP, 9, 12), two]
 
 
 def a5() -> Fleet:
@@ -315,8 +314,7 @@ def a6_after_a_missed_generation() -> Fleet:
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2).poll(TP, 5, 9)
     two.commit(TP, 9).revoked(TP, generation=2)
-    one.at = 3000.0
-    return [one.assigned(TP, generation=3).poll(TP, 5, 12), two]
+    return [one.until(3000.0).assigned(TP, generation=3).poll(TP, 5, 12), two]
 
 
 def a6_in_a_group_that_began_anew() -> Fleet:
@@ -425,8 +423,7 @@ def g2_never_heard() -> Fleet:
 def g2_never_heard_when_given_back() -> Fleet:
     # A rebalance gives it back; the hold has had all the time there is.
     told = Telling("a").assigned(TP).poll(TP, 0, 5).revoked(TP)
-    told.at = 2000.0
-    told.assigned(TP, generation=2)
+    told.until(2000.0).assigned(TP, generation=2)
     return [_held_by_an_operator(1100), told.poll(TP, 5, 9)]
 
 
@@ -439,10 +436,8 @@ def _held_and_lifted_by_an_operator() -> Telling:
 def a1_taken_for_lifted() -> Fleet:
     # It says so only after the delivery; the operator lifted it much later.
     told = Telling().assigned(TP).poll(TP, 0, 5)
-    told.at = 1102.5
-    told.then("hold", scope="orders", owner="operator:alice")
-    told.at = 1200.0
-    told.poll(TP, 5, 9)
+    told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
+    told.until(1200.0).poll(TP, 5, 9)
     told.then("lift", scope="orders", owner="operator:alice", since=1110.0)
     return [_held_and_lifted_by_an_operator(), told]
 
@@ -570,20 +565,18 @@ def w10_another_ran() -> Fleet:
 def w10_taken_for_lifted() -> Fleet:
     # It takes an operator's hold for lifted, and begins.
     told = _worker().assigned(TP).poll(TP, 0, 5)
-    told.at = 1102.5
-    told.then("hold", scope="orders", owner="operator:alice")
-    told.at = 1104.5
-    told.then("lift", scope="orders", owner="operator:alice").handle(TP, 0)
+    told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
+    told.until(1104.5).then("lift", scope="orders", owner="operator:alice").handle(
+        TP, 0
+    )
     return [_held_and_lifted_by_an_operator(), told]
 
 
 def w10_taken_for_lifted_and_told_late() -> Fleet:
     # It says so only after the handler.
     told = _worker().assigned(TP).poll(TP, 0, 5)
-    told.at = 1102.5
-    told.then("hold", scope="orders", owner="operator:alice")
-    told.at = 1105.0
-    told.handle(TP, 0)
+    told.until(1102.5).then("hold", scope="orders", owner="operator:alice")
+    told.until(1105.0).handle(TP, 0)
     told.then("lift", scope="orders", owner="operator:alice", since=1104.5)
     return [_held_and_lifted_by_an_operator(), told]
 
@@ -765,8 +758,7 @@ def held_for_the_group() -> Fleet:
     # One who owned it before may deliver until it hears; the next one waits.
     operator = Telling("operator", at=1500)
     operator.then("group-hold", scope="orders", owner="alice", group="g")
-    operator.at = 3000.0
-    operator.then("group-lift", scope="orders", owner="alice", group="g")
+    operator.until(3000.0).then("group-lift", scope="orders", owner="alice", group="g")
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
     two.at = 3001.0
@@ -781,14 +773,12 @@ def held_by_commands() -> Fleet:
     operator.then("group-hold", **said, id="b", written=1500.35, until=1600.0)
     operator.then("group-asked", **said, id="c")
     operator.then("group-hold", **said, id="c", written=1500.55, until=4000.0)
-    operator.at = 3000.0
-    operator.then("group-lift", **said, id="d")
+    operator.until(3000.0).then("group-lift", **said, id="d")
     operator.then("group-lifted", **said, id="d", written=3000.15)
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=2)
     two.then("hold", scope="orders", owner="operator:eve")
-    two.at = 3000.2
-    two.then("lift", scope="orders", owner="operator:eve")
+    two.until(3000.2).then("lift", scope="orders", owner="operator:eve")
     return [operator, one, two.poll(TP, 5, 6)]
 
 
@@ -796,8 +786,7 @@ def held_for_the_group_while_a_rebalance_gives_it_back() -> Fleet:
     # It owned the partition before the hold, and nobody else did since; what is between
     # the acknowledgement and its next record is the time it takes to hear (G2).
     told = Telling("a").assigned(TP).revoked(TP)
-    told.at = 1503.0
-    told.assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
+    told.until(1503.0).assigned(TP, generation=2).poll(TP, 0, 6).commit(TP, 6)
     return [_held_by_an_operator(1500), told]
 
 
@@ -828,8 +817,7 @@ def given_back_in_the_same_generation() -> Fleet:
 def held_for_the_group_while_its_own_generation_gives_it_back() -> Fleet:
     # As with the very next one (G2): it owned the partition before the hold.
     told = Telling("a").assigned(TP).revoked(TP)
-    told.at = 1503.0
-    told.assigned(TP).poll(TP, 0, 6).commit(TP, 6)
+    told.until(1503.0).assigned(TP).poll(TP, 0, 6).commit(TP, 6)
     return [_held_by_an_operator(1500), told]
 
 
@@ -838,8 +826,7 @@ def thawed_into_a_generation_that_is_over() -> Fleet:
     one = Telling("a").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
     two = Telling("b", at=2000).assigned(TP, generation=3)
     two.poll(TP, 5, 9).commit(TP, 9)
-    one.at = 3000.0
-    one.assigned(TP, generation=2).poll(TP, 5, 7).commit(TP, 7, ok=False)
+    one.until(3000.0).assigned(TP, generation=2).poll(TP, 5, 7).commit(TP, 7, ok=False)
     return [one.then("lost", partitions=[TP], generation=-1), two]
 
 
@@ -850,8 +837,9 @@ def _positioned_late(position: int) -> Fleet:
     one.assigned(TP, generation=2)
     two = Telling("b", at=2000).assigned(TP, generation=3)
     two.poll(TP, 5, 9).commit(TP, 9).poll(TP, 9, 12)
-    one.at = 3000.0
-    one.poll(TP, position, position + 2).commit(TP, position + 2, ok=False)
+    one.until(3000.0).poll(TP, position, position + 2).commit(
+        TP, position + 2, ok=False
+    )
     return [one.then("lost", partitions=[TP], generation=-1), two]
 
 

@@ -15,6 +15,11 @@ class Telling:
         self.lines = [json.dumps(head)]
         self._calls = 0
 
+    def until(self, at: float) -> Self:
+        """Do nothing until this moment."""
+        self.at = at
+        return self
+
     def then(self, event: str, **fields: Any) -> Self:  # noqa: ANN401 - of any kind
         self.at = round(self.at + 0.1, 3)
         if "from_" in fields:

@@ -62,7 +62,7 @@ def handed(edition: Edition) -> list[Scope]:
 class LedgerLab:
     """One ledger with a clock, a hook that remembers, and more hooks if wanted."""
 
-    def __init__(self, *hooks: Hook) -> None:
+    def __init__(self, *hooks: Hook, owns: Iterable[TopicPartition] = ()) -> None:
         self.clock, self.told = Clock(), Told()
         self.ledger = PauseLedger(
             (self.told, *hooks),
@@ -73,6 +73,7 @@ class LedgerLab:
         )
         self._assigned: object = None
         self._edition: Edition = {}
+        self.assign(*owns)
 
     def assign(self, *partitions: TopicPartition, cause: Cause = Cause.JOINED) -> None:
         """Assign outside a poll, and tell it."""

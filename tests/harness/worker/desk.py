@@ -35,6 +35,7 @@ class Desk:
         order: Order,
         key: Callable[[Any], object] = record_key,
         breaker: Breaker | None = None,
+        records: int = 0,
         **policy: Any,  # noqa: ANN401 - the policy's own
     ) -> None:
         self.clock = Clock()
@@ -59,6 +60,8 @@ class Desk:
         self.ledger.lookers.append(self.schedule.queue.obey)
         self.epoch: Epoch = self.held.open(TP, 1, 0, 0)
         self._next = 0
+        if records:
+            self.admit(records)
 
     def emit(self, kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         """Keep an event."""

@@ -165,12 +165,10 @@ def test_a_lift_that_no_operator_asked_for_is_not_believed() -> None:
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000).then("group-hold", **said)
     one = Telling().assigned(TP)
-    one.at = 1010.0
-    one.then("hold", scope="orders", owner="operator:eve")
+    one.until(1010.0).then("hold", scope="orders", owner="operator:eve")
     one.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     assert (broken([operator, one]), unjudged([operator, one])) == (set(), {"A1"})
-    operator.at = 1010.1
-    operator.then("group-lift", **said)
+    operator.until(1010.1).then("group-lift", **said)
     assert (broken([operator, one]), unjudged([operator, one])) == (set(), set())
     early = Telling("operator", group="", at=1000).then("group-hold", **said)
     early.at = 1020.0
@@ -183,8 +181,7 @@ def test_a_hold_that_is_placed_again_has_the_limit_it_was_given_last() -> None:
     for second in ("operator", "another"):
         first = Telling("operator", group="", at=1000).then("group-hold", **said)
         then = first if second == "operator" else Telling(second, group="")
-        then.at = 1500.0
-        then.then("group-hold", **said, until=1600.0)
+        then.until(1500.0).then("group-hold", **said, until=1600.0)
         for at, found in ((1550.0, {"G2"}), (2000.0, set())):
             one = Telling("b", at=at).assigned(TP).poll(TP, 0, 2)
             assert broken([first, one, *([then] if then is not first else [])]) == found
@@ -194,15 +191,15 @@ def test_whether_a_lift_that_failed_was_done_nobody_knows() -> None:
     """What came after it was asked for is neither right nor wrong."""
     said = {"scope": "orders", "owner": "eve", "group": "g"}
     operator = Telling("operator", group="", at=1000).then("group-hold", **said)
-    operator.at = 1500.0
-    operator.then("group-lift", **said).then("group-lift", **said, ok=False)
+    operator.until(1500.0).then("group-lift", **said).then(
+        "group-lift", **said, ok=False
+    )
     late = Telling("b", at=2000).assigned(TP).poll(TP, 0, 2)
     assert broken([operator, late]) == set()
     assert unjudged([operator, late]) == {"G2"}
     early = Telling("b", at=1400).assigned(TP).poll(TP, 0, 2)
     assert broken([operator, early]) == {"G2"}
-    operator.at = 1800.0
-    operator.then("group-lift", **said)
+    operator.until(1800.0).then("group-lift", **said)
     assert broken([operator, late]) | unjudged([operator, late]) == set()
 
 
@@ -213,8 +210,7 @@ def test_another_hold_of_that_name_tells_nothing_of_this_one() -> None:
     def heard(owner: str, **source: str) -> Fleet:
         own = Telling("m", group="g", at=500).then("group-hold", **said, **source)
         own.then("group-lift", **said, **source)
-        own.at = 1999.0
-        own.then("group-hold", **said, **source)
+        own.until(1999.0).then("group-hold", **said, **source)
         one = Telling("b", at=2000).assigned(TP)
         return [own, one.then("hold", scope="orders", owner=owner)]
 

@@ -112,8 +112,7 @@ def test_two_groups_in_one_journal_are_two() -> None:
 def heard(*, ended: float, again: float) -> Telling:
     """Tell of a member that hears of a hold, of its end, and of a hold again."""
     one = Telling("b", at=1000.2).assigned(TP).then("hold", **HEARD)
-    one.at = ended
-    one.then("lift", **HEARD)
+    one.until(ended).then("lift", **HEARD)
     one.at = again
     return one.then("hold", **HEARD)
 
@@ -121,11 +120,11 @@ def heard(*, ended: float, again: float) -> Telling:
 def test_who_forgot_the_journal_once_is_not_judged() -> None:
     """Also if that was a moment after a hold that is in the journal."""
     told = operator().then("group-hold", **SAID, id="x")
-    told.at = 1010.0
-    told.then("group-lift", **SAID, id="y").then("group-lifted", **SAID, id="y")
+    told.until(1010.0).then("group-lift", **SAID, id="y").then(
+        "group-lifted", **SAID, id="y"
+    )
     assert outcome(told, heard(ended=1010.3, again=1012)) == OPEN
-    told.at = 1011.9
-    told.then("group-hold", **SAID, id="z")
+    told.until(1011.9).then("group-hold", **SAID, id="z")
     assert outcome(told, heard(ended=1010.3, again=1012)) == CLEAN
 
 
@@ -169,8 +168,9 @@ def test_the_brokers_time_of_a_lift_counts_too() -> None:
 
 def test_a_clock_that_was_set_back_between_two_commands_is_seen() -> None:
     told = operator(2000).then("group-hold", **SAID, id="x")
-    told.at = 1500
-    told.then("group-lift", **SAID, id="y").then("group-lifted", **SAID, id="y")
+    told.until(1500).then("group-lift", **SAID, id="y").then(
+        "group-lifted", **SAID, id="y"
+    )
     assert outcome(told, owner(1800)) == OPEN
     assert outcome(told, owner(1800), skew=600.0) == CLEAN
 
@@ -209,8 +209,7 @@ def test_of_a_hold_and_a_lift_that_overlap_the_broker_tells_the_order(
     other = told if is_one_journal else Telling("ops-2", group="", at=1000.05)
     other.then("group-lift", **SAID, id="y")
     other.then("group-lifted", **SAID, id="y", **lift)
-    told.at = 1000.4
-    told.then("group-hold", **SAID, id="x", **hold)
+    told.until(1000.4).then("group-hold", **SAID, id="x", **hold)
     fleet = (told, owner(2000)) if is_one_journal else (told, other, owner(2000))
     assert outcome(*fleet) == found
 
@@ -227,21 +226,21 @@ def test_clocks_within_the_allowance_do_not_tell_which_was_first() -> None:
 def test_a_hold_that_was_forgotten_after_an_extended_one_is_noticed() -> None:
     """Placed again while it stood it was one hold, which answers for one."""
     told = operator().then("group-hold", **SAID, id="x")
-    told.at = 1005.0
-    told.then("group-hold", **SAID, id="y", until=9000.0)
-    told.at = 1010.0
-    told.then("group-lift", **SAID, id="z").then("group-lifted", **SAID, id="z")
+    told.until(1005.0).then("group-hold", **SAID, id="y", until=9000.0)
+    told.until(1010.0).then("group-lift", **SAID, id="z").then(
+        "group-lifted", **SAID, id="z"
+    )
     assert outcome(told, heard(ended=1010.3, again=1012)) == OPEN
-    told.at = 1011.9
-    told.then("group-hold", **SAID, id="v")
+    told.until(1011.9).then("group-hold", **SAID, id="v")
     assert outcome(told, heard(ended=1010.3, again=1012)) == CLEAN
 
 
 def again() -> Telling:
     """Tell of a hold that is lifted and placed again at once."""
     told = operator().then("group-hold", **SAID, id="x")
-    told.at = 1010.0
-    told.then("group-lift", **SAID, id="y").then("group-lifted", **SAID, id="y")
+    told.until(1010.0).then("group-lift", **SAID, id="y").then(
+        "group-lifted", **SAID, id="y"
+    )
     return told.then("group-asked", **SAID, id="z").then("group-hold", **SAID, id="z")
 
 
@@ -256,16 +255,14 @@ def test_a_lift_that_is_heard_late_is_not_of_the_hold_after_it() -> None:
 def test_a_lift_after_which_no_hold_is_heard_may_be_of_the_second() -> None:
     """Somebody lifted it at once, without a journal: whoever flows obeys."""
     one = Telling("b", at=1000.2).assigned(TP).then("hold", **HEARD)
-    one.at = 1010.6
-    one.then("lift", **HEARD).revoked(TP)
+    one.until(1010.6).then("lift", **HEARD).revoked(TP)
     assert outcome(again(), one, owner(2000, "c")) == OPEN
 
 
 def test_an_answer_that_is_written_down_late_is_of_what_was_heard_before() -> None:
     """Members hear of a record, whenever its command hears that it is there."""
     told = operator().then("group-asked", **SAID, id="x")
-    told.at = 1009.0
-    told.then("group-hold", **SAID, id="x", written=1000.15)
+    told.until(1009.0).then("group-hold", **SAID, id="x", written=1000.15)
     one = Telling("b", at=990).assigned(TP).poll(TP, 0, 2)
     one.at = 1000.3
     assert outcome(told, one.then("hold", **HEARD), skew=0.5) == CLEAN
@@ -367,8 +364,7 @@ def test_a_journal_may_be_moved_away_between_asking_and_answer(
 ) -> None:
     """The answer stands in the new one; an id that others may have says nothing."""
     first = operator(900).then("group-hold", **SAID, id="w", written=900.05)
-    first.at = 1000
-    first.then("group-lift", **SAID, id=call)
+    first.until(1000).then("group-lift", **SAID, id=call)
     second = Telling("ops-2", group="", at=1000.2)
     second.then("group-lifted", **SAID, id=call, written=1000.15)
     assert outcome(first, second, owner(2000)) == found
@@ -387,8 +383,9 @@ def test_a_hold_without_an_answer_may_come_after_its_lift() -> None:
     told = operator().then("group-asked", **SAID, id="x")
     told.then("group-lift", **SAID, id="y").then("group-lifted", **SAID, id="y")
     assert outcome(told, owner(2000)) == OPEN
-    told.at = 1060.0
-    told.then("group-lift", **SAID, id="z").then("group-lifted", **SAID, id="z")
+    told.until(1060.0).then("group-lift", **SAID, id="z").then(
+        "group-lifted", **SAID, id="z"
+    )
     assert outcome(told, owner(2000)) == CLEAN
 
 
@@ -412,8 +409,7 @@ def test_an_answer_may_stand_in_the_journal_that_was_begun_meanwhile() -> None:
 
 def let_expire(heard: Telling, at: float) -> Telling:
     """Have a member take the hold for expired at a moment, and deliver."""
-    heard.at = at
-    heard.then("lift", **HEARD, since=at, why="expired")
+    heard.until(at).then("lift", **HEARD, since=at, why="expired")
     return heard.poll(TP, 0, 2)
 
 
@@ -421,30 +417,24 @@ def test_that_a_hold_without_a_limit_has_expired_is_not_believed() -> None:
     """Perhaps somebody gave it one and keeps no journal; the member's word is none."""
     told = operator().then("group-hold", **SAID)
     heard = Telling("b", at=900).assigned(TP)
-    heard.at = 1001.0
-    heard.then("hold", **HEARD)
+    heard.until(1001.0).then("hold", **HEARD)
     assert outcome(told, let_expire(heard, 1100)) == (set(), {"A1"})
 
 
 def test_that_a_hold_has_expired_whose_limit_was_taken_away_is_not_believed() -> None:
     """As soon as the member must have heard of it."""
     limited = operator().then("group-hold", **SAID, until=1100.0)
-    limited.at = 1050.0
-    limited.then("group-hold", **SAID)
+    limited.until(1050.0).then("group-hold", **SAID)
     heard = Telling("b", at=900).assigned(TP)
-    heard.at = 1001.0
-    heard.then("hold", **HEARD)
-    heard.at = 1051.0
-    heard.then("hold", **HEARD)
+    heard.until(1001.0).then("hold", **HEARD)
+    heard.until(1051.0).then("hold", **HEARD)
     assert outcome(limited, let_expire(heard, 1100)) == (set(), {"A1"})
 
 
 def test_a_hold_may_expire_just_before_its_limit_is_heard_to_be_gone() -> None:
     """It takes its time to hear of that."""
     limited = operator().then("group-hold", **SAID, until=1100.0)
-    limited.at = 1099.5
-    limited.then("group-hold", **SAID)
+    limited.until(1099.5).then("group-hold", **SAID)
     heard = Telling("b", at=900).assigned(TP)
-    heard.at = 1001.0
-    heard.then("hold", **HEARD)
+    heard.until(1001.0).then("hold", **HEARD)
     assert outcome(limited, let_expire(heard, 1100)) == CLEAN

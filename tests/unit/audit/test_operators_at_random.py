@@ -105,8 +105,7 @@ def journals_of(
             for entry in call.entries(number, clock, told)
         ]
         for at, event, fields in sorted(entries, key=lambda entry: entry[0]):
-            one.at = at - 0.1
-            one.then(event, **fields)
+            one.until(at - 0.1).then(event, **fields)
         found.append(one)
     return found
 
@@ -114,11 +113,9 @@ def journals_of(
 def hearing(stood: Sequence[Sequence[float]], lag: float) -> Telling:
     one = Telling("b", at=990).assigned(TP)
     for start, end in stood:
-        one.at = max(one.at, start + lag)
-        one.then("hold", **HEARD)
+        one.until(max(one.at, start + lag)).then("hold", **HEARD)
         if end < FAR:
-            one.at = max(one.at, end + lag)
-            one.then("lift", **HEARD)
+            one.until(max(one.at, end + lag)).then("lift", **HEARD)
     return one.revoked(TP)
 
 

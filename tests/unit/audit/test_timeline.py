@@ -71,11 +71,9 @@ def test_what_an_operator_holds_is_a_hold_of_the_group() -> None:
 def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
     """Who was there before delivers until it hears of it; nothing of that is a fault."""
     operator = Telling("o", at=0).then("group-hold", scope="orders", group="g")
-    operator.at = 9.0
-    operator.then("group-lift", scope="orders", group="g")
+    operator.until(9.0).then("group-lift", scope="orders", group="g")
     before = Telling("a", at=-1).assigned(TP).poll(TP, 0, 5)
-    before.at = 3.0
-    before.poll().revoked(TP)
+    before.until(3.0).poll().revoked(TP)
     after = Telling("b", at=4).assigned(TP).poll().poll()
     assert spans(only_lane(operator, before, after)) == [(4.1, 4.5)]
 

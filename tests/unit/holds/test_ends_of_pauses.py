@@ -21,8 +21,7 @@ def plain(
 
 def owned() -> LedgerLab:
     """Make a ledger that owns two partitions."""
-    lab = LedgerLab()
-    lab.assign(A, B)
+    lab = LedgerLab(owns=[A, B])
     return lab
 
 
@@ -71,8 +70,7 @@ def test_nothing_assigned_a_resume_opens_what_the_next_gain_would_be_gated_for()
     None
 ):
     """P10: it can name nothing of what was paused, and it is over."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     plain(lab, A)
     lab.ledger.begin_call()
     lab.ledger.end_call()

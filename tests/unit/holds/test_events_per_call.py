@@ -12,8 +12,7 @@ ORD = scopes.pattern(re.compile("ord.*"))
 @pytest.mark.contract("P14")
 def test_placing_several_holds_is_one_event() -> None:
     """One per call, naming what became quiet by it."""
-    lab = LedgerLab()
-    lab.assign(A, B, C)
+    lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS)
     lab.told.events.clear()
     lab.hold(ORDERS, AUDIT, ALL, owner="ops", reason="deploy")
@@ -26,8 +25,7 @@ def test_placing_several_holds_is_one_event() -> None:
 
 def test_an_unchanged_hold_emits_nothing() -> None:
     """A loop that pauses again and again is not heard."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, reason="full")
     lab.told.events.clear()
     view = lab.ledger.view()
@@ -38,8 +36,7 @@ def test_an_unchanged_hold_emits_nothing() -> None:
 
 def test_lifting_several_holds_is_one_event() -> None:
     """It names what flows by it and what still holds."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, AUDIT)
     lab.hold(ORDERS, owner="ops")
     lab.told.events.clear()
@@ -53,8 +50,7 @@ def test_lifting_several_holds_is_one_event() -> None:
 
 def test_lifting_what_is_not_held_changes_nothing() -> None:
     """It is silent; but where another's hold keeps it quiet, that is told."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     view = lab.ledger.view()
     lab.lift(ORDERS)
     assert lab.told.names() == []
@@ -68,8 +64,7 @@ def test_lifting_what_is_not_held_changes_nothing() -> None:
 
 def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
     """A warning, so that nobody wonders why nothing arrives."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, reason="full")
     lab.assign(C)
     assert lab.told.of(events.HoldsBit) == []
@@ -90,8 +85,7 @@ def test_a_hold_that_bites_for_the_first_time_is_no_warning() -> None:
 
 def test_a_hold_placed_while_away_is_no_warning() -> None:
     """Only what was quiet when it left, and still is, surprises anybody."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     lab.assign(C)
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -100,8 +94,7 @@ def test_a_hold_placed_while_away_is_no_warning() -> None:
 
 def test_the_same_assignment_emits_nothing() -> None:
     """A rebalance that changes nothing here is told by the join's own event."""
-    lab = LedgerLab()
-    lab.assign(A, B)
+    lab = LedgerLab(owns=[A, B])
     lab.told.events.clear()
     lab.assign(B, A)
     assert lab.told.events == []
@@ -109,8 +102,7 @@ def test_the_same_assignment_emits_nothing() -> None:
 
 def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
     """Among the assigned and the known topics; none is a warning."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
     (placed,) = lab.told.of(events.HoldsPlaced)
     assert placed.topics == ("orders", "ordinary")
@@ -129,8 +121,7 @@ def test_nothing_is_delivered_under_the_lock() -> None:
             lab.hold(AUDIT, owner="hook")
             lab.lift(ORDERS)
 
-    lab = LedgerLab(hook)
-    lab.assign(A, C)
+    lab = LedgerLab(hook, owns=[A, C])
     lab.hold(ORDERS)
     assert lab.quiet() == {C}
     assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
@@ -138,8 +129,7 @@ def test_nothing_is_delivered_under_the_lock() -> None:
 
 def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
     """Wherever its holds are; those of others stay and are named."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     lab.hold(ORDERS, ALL, ORD, scopes.partition("gone", 3))
     lab.hold(AUDIT, ORDERS, owner="ops")
     lab.told.events.clear()
@@ -156,8 +146,7 @@ def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
 
 def test_a_call_makes_no_view() -> None:
     """Ten thousand partitions are resumed one by one: what is quiet is found by a look."""
-    lab = LedgerLab()
-    lab.assign(A, B, C)
+    lab = LedgerLab(owns=[A, B, C])
     lab.hold(ORDERS, AUDIT)
     lab.ledger.lookers.clear()
     made = lab.ledger._view

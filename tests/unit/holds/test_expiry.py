@@ -12,8 +12,7 @@ from tests.harness.listing import each
 @each("before", [0.0, 4.0, 4.999])
 def test_a_hold_is_never_lifted_early(before: float) -> None:
     """``for_`` is a promise."""
-    lab = LedgerLab()
-    lab.assign(A, B)
+    lab = LedgerLab(owns=[A, B])
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += before
     assert lab.quiet() == {A, B}
@@ -22,8 +21,7 @@ def test_a_hold_is_never_lifted_early(before: float) -> None:
 @pytest.mark.contract("P3")
 def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
     """No timer thread: late by one look-up."""
-    lab = LedgerLab()
-    lab.assign(A, B)
+    lab = LedgerLab(owns=[A, B])
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
     assert lab.quiet() == set()
@@ -45,8 +43,7 @@ def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
 )
 def test_every_look_up_lifts_what_is_due(look: object) -> None:
     """Whichever way the ledger is asked."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += 5.0
     assert not len(look(lab.ledger))  # type: ignore[operator]  # one of the above
@@ -73,8 +70,7 @@ def test_the_next_expiry_is_that_of_the_hold_that_ends_first() -> None:
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
 def test_what_expired_counts_for_no_later_change(then: str) -> None:
     """Though nobody has looked in between: it is told as expired, and bites nobody."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.assign()
     lab.clock.now += 5.0
@@ -90,8 +86,7 @@ def test_what_expired_counts_for_no_later_change(then: str) -> None:
 
 def test_a_deadline_that_moves() -> None:
     """As the broker's clock is known better; not that of a hold placed again since."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     early, late = (
         Hold(scope=ORDERS, owner="operator:jo", deadline=at) for at in (1005.0, 1050.0)
     )

@@ -69,8 +69,7 @@ def test_a_time_that_no_calendar_knows() -> None:
 
 def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
     """One line each, and none for others."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     lab.hold(ALL, owner="ops")
     lab.hold(ORDERS, scopes.partition(*A), scopes.partition(*C))
     names = [line.split(" ")[0] for line in explain_lines(lab.ledger.view(), A)]
@@ -79,8 +78,7 @@ def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
 
 def test_a_closed_gate_has_a_line() -> None:
     """It is no hold, but it keeps the partition quiet."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(ORDERS)
     lab.ledger.begin_call()
     lab.ledger.assign([A, C])
@@ -90,6 +88,5 @@ def test_a_closed_gate_has_a_line() -> None:
 
 def test_a_flowing_partition_has_nothing_to_explain() -> None:
     """An empty answer."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     assert explain_lines(lab.ledger.view(), A) == ()

@@ -151,8 +151,7 @@ def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
 
 def test_a_gate_is_told_and_explained() -> None:
     """It is no hold, but somebody will ask; it leaves with its partition."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]
     told = [(one.quiet, one.flowing) for one in lab.told.of(GatesChanged)]
@@ -166,8 +165,7 @@ def test_a_gate_is_told_and_explained() -> None:
 
 def test_a_poll_of_which_nothing_changes_is_no_change() -> None:
     """Ten thousand polls a second wake nobody, and make no new view."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     looks: list[int] = []
     lab.ledger.lookers.append(lambda: looks.append(1))

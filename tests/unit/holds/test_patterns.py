@@ -46,8 +46,7 @@ class Asking:
 
 def test_an_expression_is_asked_once_about_a_name() -> None:
     """Whatever is done: placing, assigning, asking, expiring, lifting."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     one = Asking()
     scope = one.scope()
     lab.hold(scope, for_=5.0, known_topics=lambda: ["known"])
@@ -65,8 +64,7 @@ def test_an_expression_is_asked_once_about_a_name() -> None:
 @pytest.mark.contract("P4")
 def test_one_that_raises_at_the_pause_places_nothing() -> None:
     """Neither itself nor what was paused with it; the caller gets what it raised."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):
         lab.hold(AUDIT, Asking("known").scope(), known_topics=lambda: ["known"])
     assert lab.quiet() == set()
@@ -108,8 +106,7 @@ def test_one_that_raises_breaks_no_question_and_undoes_no_resume() -> None:
 
 def test_one_that_is_placed_while_the_assignment_changes() -> None:
     """It is asked about what came between its pause and the lock; and may raise there."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     one = Asking("boom")
     one.on_ask = lambda: lab.assign(A, C, BOOM)
     lab.hold(one.scope())
@@ -120,8 +117,7 @@ def test_one_that_is_placed_while_the_assignment_changes() -> None:
 
 def test_one_that_a_signal_handler_places_in_the_middle_of_an_assignment() -> None:
     """The same, on one thread."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     one = Asking("boom")
 
     def look() -> None:
@@ -139,8 +135,7 @@ def test_one_that_a_signal_handler_places_in_the_middle_of_an_assignment() -> No
 @pytest.mark.contract("P12")
 def test_an_expression_may_be_interrupted_under_the_lock() -> None:
     """What the handler changes is applied behind the assignment that asks it."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())
     one.on_ask = send
@@ -152,8 +147,7 @@ def test_an_expression_may_be_interrupted_under_the_lock() -> None:
 @pytest.mark.contract("P12")
 def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
     """It comes out of the call, and the topic is asked about again."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())
 
@@ -170,8 +164,7 @@ def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
 
 def test_whoever_places_a_pattern_asks_it_under_no_lock() -> None:
     """About all that is assigned and known; others need not wait for it."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     locked: list[bool] = []
     one = Asking()
     one.on_ask = lambda: locked.append(is_locked(lab.ledger))

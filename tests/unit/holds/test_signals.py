@@ -55,8 +55,7 @@ HANDLERS: dict[str, tuple[Act, set[tuple[str, int]]]] = {
 
 
 def _lab() -> LedgerLab:
-    lab = LedgerLab()
-    lab.assign(A, B, C)
+    lab = LedgerLab(owns=[A, B, C])
     lab.hold(ALL, owner="old")
     return lab
 
@@ -107,8 +106,7 @@ def test_inside_a_change_a_handler_sees_what_was_applied_last() -> None:
 
 def test_outside_a_change_a_handler_is_answered_and_told_as_anybody() -> None:
     """Before its call returns."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     seen: list[object] = []
 
     def handler(*_: object) -> None:
@@ -122,8 +120,7 @@ def test_outside_a_change_a_handler_is_answered_and_told_as_anybody() -> None:
 
 def test_a_handler_that_pauses_all_that_was_assigned_pauses_the_topics() -> None:
     """It is judged at its call: what is gained by the interrupted change is held."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     with handled_by(lambda *_: _whole(lab, {"orders": frozenset({A})})):
         _interrupt_under_the_lock(lab)
         lab.assign(A, B, C)
@@ -151,8 +148,7 @@ def test_an_assignment_of_a_handler_is_announced_by_the_call_that_it_interrupted
 
 def test_a_handler_waits_for_another_threads_change() -> None:
     """That thread goes on meanwhile, so this is no deadlock."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     inside, entered = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -408,8 +404,7 @@ def test_a_commit_is_interrupted_before_or_after_it() -> None:
 
 def test_an_exception_that_comes_always_is_given_up() -> None:
     """Of a change that cannot be applied, else every look would raise; P4 holds."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     asked: list[str] = []
 
     class Ending:

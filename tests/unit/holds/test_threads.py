@@ -65,8 +65,7 @@ def test_writers_readers_and_rebalances_at_once() -> None:
 @pytest.mark.contract("P12")
 def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
     """No reader sees half of it."""
-    lab = LedgerLab()
-    lab.assign(A, B, C)
+    lab = LedgerLab(owns=[A, B, C])
     done = threading.Event()
 
     def write() -> None:
@@ -86,8 +85,7 @@ def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
 
 def test_whoever_waits_is_woken_by_what_changes_here() -> None:
     """A waiting ``poll`` looks again; a hold of elsewhere wakes nobody."""
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     woken: list[str] = []
     lab.ledger.wakers.append(lambda: woken.append("again"))
     lab.hold(AUDIT)
@@ -116,8 +114,7 @@ def test_who_queued_a_change_goes_on_when_all_have_seen_it() -> None:
     1. A thread queues its change. 2. Another applies it, and is slow to call those who
     look. 3. The first calls them before it returns.
     """
-    lab = LedgerLab()
-    lab.assign(A)
+    lab = LedgerLab(owns=[A])
     inside, told = threading.Event(), threading.Event()
     seen: list[str] = []
     other = threading.Thread(target=lab.ledger.view, name="other")

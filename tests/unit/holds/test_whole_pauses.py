@@ -251,8 +251,7 @@ def test_only_single_partitions_are_paused_plainly(lifetime: Lifetime) -> None:
 
 def test_a_whole_pause_is_a_hold_of_its_own() -> None:
     """It shows as one of the topic, and takes reason and limit of the call."""
-    lab = LedgerLab()
-    lab.assign(A, C)
+    lab = LedgerLab(owns=[A, C])
     edition = lab.assignment()
     lab.pause(*handed(edition), edition=edition, reason="full", for_=5.0)
     wholes = [hold for hold in lab.ledger.view().holds if hold.owner == WHOLE]

@@ -117,8 +117,7 @@ def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_empty_lane_is_kept_for_its_key() -> None:
     """It is the same when the key comes again."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset % 5)
-    desk.admit(10)
+    desk = Desk(Order.KEY, key=lambda record: record.offset % 5, records=10)
     desk.work()
     before = dict(desk.epoch.lanes)
     desk.admit(10)
@@ -147,8 +146,7 @@ def test_kept_lanes_are_bounded_and_make_room() -> None:
 @pytest.mark.parametrize("key", [b"x" * 1000, ("a", 1), KEYLESS, 2.5])
 def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
     """W1: what a key refers to is counted by no limit."""
-    desk = Desk(Order.KEY, key=lambda _: key)
-    desk.admit(3)
+    desk = Desk(Order.KEY, key=lambda _: key, records=3)
     assert desk.work() == [0, 1, 2]
     assert not desk.epoch.lanes
 
@@ -200,8 +198,7 @@ def test_who_looks_for_stalls_never_sees_what_a_place_was_at_before(
     *, is_batch: bool
 ) -> None:
     """W8: another thread looks at the task first, and at index and time for it."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(3)
+    desk = Desk(Order.PARTITION, records=3)
     (task,) = desk.schedule.queue.claim()
     slot, context = Watched(), context_of(task, lambda: None)
     if is_batch:
@@ -220,8 +217,7 @@ def test_a_batch_that_fails_counts_once_for_each_of_its_records(
     error: Exception,
 ) -> None:
     """With their mean, also where only the first of them has failed."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
-    desk.admit(4)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, error, 2.0)])
     taken = desk.schedule.durations.taken()

@@ -40,8 +40,7 @@ def test_records_of_one_partition_ask_about_no_other(
 @pytest.mark.parametrize("ends", ["turn", "resume"])
 def test_who_waits_for_work_is_woken(ends: str) -> None:
     """By the resume itself, and by the turn after an expiry."""
-    desk = Desk(Order.KEY)
-    desk.admit(3)
+    desk = Desk(Order.KEY, records=3)
     desk.pause(for_=5.0 if ends == "turn" else None)
     found: list[Any] = []
     thread = threading.Thread(
@@ -57,8 +56,7 @@ def test_who_waits_for_work_is_woken(ends: str) -> None:
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_task_that_was_claimed_begins_no_more_records(is_batch: bool) -> None:  # noqa: FBT001 - drawn
     """The hold comes between two records of one hand-over, or before the first."""
-    desk = Desk(Order.PARTITION, is_batch=is_batch)
-    desk.admit(6)
+    desk = Desk(Order.PARTITION, is_batch=is_batch, records=6)
     desk.epoch.pace = 0.0
     (task,) = desk.schedule.queue.claim()
     assert len(task.indexes) == 6
@@ -105,8 +103,7 @@ def test_each_record_asks_in_threads_of_theirs() -> None:
 
 def test_what_may_yet_begin_in_a_process_is_said_to_run() -> None:
     """What stands behind the record that it is at, or all of it if nobody knows which."""
-    desk = Desk(Order.PARTITION, lane_seconds=1.0)
-    desk.admit(4)
+    desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
     (task,) = desk.schedule.queue.claim()
     slot = Slot()
     slot.task, slot.index = task, 1

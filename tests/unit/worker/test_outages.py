@@ -54,8 +54,7 @@ def owners(desk: Desk) -> set[str]:
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
     """Nothing begins until it expires; then its record comes first, at the same attempt."""
-    desk = Desk(order)
-    desk.admit(6)
+    desk = Desk(order, records=6)
     first = fail(desk, Pause(60.0, scope, "the bank is down"))
     (hold,) = desk.ledger.view().holds
     assert (hold.scope, hold.owner) == (SCOPES[scope], OUTAGE)
@@ -75,8 +74,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
 @pytest.mark.contract("W11")
 def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
     """Its lane waits, and there is no hold."""
-    desk = Desk(Order.KEY)
-    desk.admit(6)
+    desk = Desk(Order.KEY, records=6)
     task = claim(desk)  # 0 and 3 are of one key
     assert fail(desk, Pause(60.0, "key"), task) == 0
     assert not owners(desk)
@@ -89,8 +87,7 @@ def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
 
 def test_a_pause_uses_up_no_attempt() -> None:
     """However often; and those that were used are not given back."""
-    desk = Desk(Order.PARTITION, on_exhausted="skip")
-    desk.admit(1)
+    desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
     fail(desk, ValueError())
     desk.pass_time(1.0)
     for _ in range(5):
@@ -107,8 +104,7 @@ def test_a_pause_uses_up_no_attempt() -> None:
 
 def test_for_how_long_something_is_held_is_counted() -> None:
     """By owner, as long as any hold of it stands, whoever lifts it."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1)
-    desk.admit(6)
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, retry=_RETRY, quantum=1, records=6)
     seconds = desk.schedule.outages.seconds
     desk.pass_time(5.0)
     assert seconds == {OUTAGE: 0.0, BREAKER: 0.0}
@@ -128,8 +124,7 @@ def test_for_how_long_something_is_held_is_counted() -> None:
 
 def test_what_is_told_of_a_pause() -> None:
     """One event, with the handler's words."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(1)
+    desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
     (event,) = desk.events
     assert event == worker_events.WorkPaused(
@@ -144,8 +139,7 @@ def test_what_is_told_of_a_pause() -> None:
 
 def test_a_pause_without_a_reason_says_who_asked() -> None:
     """An operator who sees the hold knows which record to look at."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(1)
+    desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(60.0))
     (hold,) = desk.ledger.view().holds
     assert hold.reason == "requested by the handler of orders:0 offset 0"
@@ -153,8 +147,7 @@ def test_a_pause_without_a_reason_says_who_asked() -> None:
 
 def test_who_lifts_the_hold_ends_the_pause() -> None:
     """And one who lifts another hold does not."""
-    desk = Desk(Order.KEY)
-    desk.admit(3)
+    desk = Desk(Order.KEY, records=3)
     fail(desk, Pause(60.0, "all"))
     desk.pause("ops")
     desk.resume("ops")
@@ -166,8 +159,7 @@ def test_who_lifts_the_hold_ends_the_pause() -> None:
 @pytest.mark.contract("W9")
 def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
     """W9: what an operator holds stays held."""
-    desk = Desk(Order.KEY)
-    desk.admit(3)
+    desk = Desk(Order.KEY, records=3)
     fail(desk, Pause(60.0, "all"))
     desk.pause("ops")
     desk.pass_time(61.0)
@@ -179,8 +171,7 @@ def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
 
 def test_a_pause_never_shortens_another() -> None:
     """Of the same scope: the one that ends last counts."""
-    desk = Desk(Order.UNORDERED, quantum=1)
-    desk.admit(3)
+    desk = Desk(Order.UNORDERED, quantum=1, records=3)
     tasks = [claim(desk), claim(desk), claim(desk)]
     for task, seconds in zip(tasks, (60.0, 10.0, 90.0), strict=True):
         fail(desk, Pause(seconds), task)
@@ -192,8 +183,7 @@ def test_a_pause_never_shortens_another() -> None:
 
 def test_a_pause_is_told_with_the_hold_that_counts() -> None:
     """A longer one that stands, and that of a record behind another of its batch."""
-    desk = Desk(Order.UNORDERED, quantum=1)
-    desk.admit(2)
+    desk = Desk(Order.UNORDERED, quantum=1, records=2)
     first, second = claim(desk), claim(desk)
     fail(desk, Pause(300.0), first)
     desk.clock.now += 100.0
@@ -201,8 +191,7 @@ def test_a_pause_is_told_with_the_hold_that_counts() -> None:
     assert [one.seconds for one in desk.events] == [300.0, 200.0]
     assert desk.schedule.outages.pauses == 2
 
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
-    desk.admit(2)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
     wrong = BatchFailure({0: ValueError(), 1: Pause(60.0)})
     desk.schedule.complete([batch_failed(claim(desk), wrong, 0.0)])
     assert [(one.name, one.offset) for one in desk.events] == [
@@ -230,8 +219,7 @@ def _refusing(*_: object) -> None:
 
 def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
     """What comes late changes nothing."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(2)
+    desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
     desk.held.close(desk.epoch)
     fail(desk, Pause(60.0), task)
@@ -242,8 +230,7 @@ def test_a_pause_in_an_ownership_that_has_ended_holds_nothing() -> None:
 @pytest.mark.parametrize("scope", ["topic", "all"])
 def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:  # noqa: ANN401 - a name
     """W11: in the second for which a cooperative revocation waits; the record is dropped."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(2)
+    desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
     desk.schedule.drop_queued([desk.epoch])
     fail(desk, Pause(60.0, scope=scope), task)
@@ -256,8 +243,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
 
 def test_a_paused_record_goes_with_its_partition() -> None:
     """W6: it is dropped and not committed past; the hold stays until it expires."""
-    desk = Desk(Order.PARTITION)
-    desk.admit(2)
+    desk = Desk(Order.PARTITION, records=2)
     fail(desk, Pause(60.0))
     (mark,) = desk.held.watermarks().values()
     assert mark.offset == 0
@@ -279,8 +265,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
     order: Order, error: Exception | None
 ) -> None:
     """Another record tries, of the ownership that is, and is heard."""
-    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1)
-    desk.admit(3)
+    desk = Desk(order, breaker=BREAKS, retry=_RETRY, quantum=1, records=3)
     fail(desk, DOWN)
     desk.pass_time(0.0)
     fail(desk, DOWN)
@@ -311,8 +296,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
 def test_a_letter_may_arrive_while_its_topic_is_paused() -> None:
     """Its record is complete; what stands behind it waits."""
     letters: list[Any] = []
-    desk = Desk(Order.UNORDERED, quantum=1, post=letters.append)
-    desk.admit(3)
+    desk = Desk(Order.UNORDERED, quantum=1, post=letters.append, records=3)
     fail(desk, Reject("planted"))
     fail(desk, Pause(60.0))
     desk.schedule.letter_acknowledged(letters[0])
@@ -331,8 +315,7 @@ def test_a_key_that_pauses_lets_what_stands_behind_it_wait() -> None:
             raise Pause(60.0)
         return record.key
 
-    desk = Desk(Order.KEY, key)
-    desk.admit(3)
+    desk = Desk(Order.KEY, key, records=3)
     assert desk.work() == [0]
     is_down[0] = False
     desk.pass_time(59.9)
@@ -352,8 +335,7 @@ _NO_HOLD = ("unordered", "key")
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> None:  # noqa: ANN401 - a name
     """All of it, once the pause is over."""
-    desk = Desk(order, is_batch=True, quantum=4)
-    desk.admit(6)
+    desk = Desk(order, is_batch=True, quantum=4, records=6)
     desk.schedule.complete([batch_failed(claim(desk), Pause(60.0, scope), 0.0)])
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
     desk.pass_time(60.0)
@@ -362,8 +344,9 @@ def test_a_batch_that_pauses_comes_again_as_one(order: Order, scope: Any) -> Non
 
 def test_any_answer_of_a_batch_may_pause() -> None:
     """The hold is placed at once, whatever the records before it wait for."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip")
-    desk.admit(4)
+    desk = Desk(
+        Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
+    )
     errors: dict[int, Exception] = {1: ValueError(), 2: Reject("no"), 3: Pause(60.0)}
     desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
     assert owners(desk) == {OUTAGE}
@@ -378,8 +361,7 @@ def test_any_answer_of_a_batch_may_pause() -> None:
 
 def test_records_that_pause_together_come_again_together() -> None:
     """A batch may name each; they are no suspects, and need not come one by one."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=4)
-    desk.admit(4)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     errors: dict[int, Exception] = {at: Pause(60.0) for at in (1, 2, 3)}
     desk.schedule.complete([batch_failed(claim(desk), BatchFailure(errors), 0.0)])
     desk.pass_time(60.0)
@@ -430,8 +412,7 @@ def test_a_pause_made_impossible_later_is_the_records_failure(
             raise raised.pop()
         return record.key
 
-    desk = Desk(Order.KEY, key)
-    desk.admit(2)
+    desk = Desk(Order.KEY, key, records=2)
     if place == "handler":
         fail(desk, spoiled)
     assert desk.told == [worker_events.RecordRetried]
@@ -454,8 +435,7 @@ def test_a_pause_comes_back_from_another_process() -> None:
 
 def broken(order: Order = Order.KEY, **policy: Any) -> Desk:  # noqa: ANN401 - the policy's own
     """Return a desk whose breaker has just opened, with six records there."""
-    desk = Desk(order, breaker=BREAKS, quantum=1, **policy)
-    desk.admit(6)
+    desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=6)
     fail(desk, DOWN)
     desk.pass_time(0.0)
     fail(desk, DOWN)
@@ -579,8 +559,7 @@ def test_it_is_told_of_where_something_waits_for_it() -> None:
 
 def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     """A late failure does not prolong it, a late success does not close it."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
-    desk.admit(6)
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     early = [claim(desk) for _ in range(4)]
     fail(desk, DOWN, early[0])
     fail(desk, DOWN, early[1])
@@ -596,8 +575,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
 
 def test_other_errors_neither_open_nor_close_it() -> None:
     """A try that ends so says nothing: another record tries."""
-    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
-    desk.admit(8)
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
         assert not owners(desk)
         fail(desk, error)
@@ -612,8 +590,7 @@ def test_other_errors_neither_open_nor_close_it() -> None:
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
     """In a row is in a row; also within one hand-over."""
-    desk = Desk(Order.PARTITION, breaker=BREAKS)
-    desk.admit(6)
+    desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
     desk.epoch.pace = 0.0
     fail(desk, DOWN)
     desk.pass_time(1.0)
@@ -633,8 +610,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
 @pytest.mark.parametrize("answer", ["raises", "BatchFailure"])
 def test_a_batch_is_one_call(answer: str) -> None:
     """It counts once; if it opens the breaker, it comes again, and nothing was used up."""
-    desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3)
-    desk.admit(3)
+    desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3, records=3)
     fail(desk, DOWN)
     desk.pass_time(1.0)
     task = claim(desk)
@@ -649,8 +625,7 @@ def test_a_batch_is_one_call(answer: str) -> None:
 def test_a_batch_that_opens_it_comes_again_whole() -> None:
     """One of its records tries first."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
-    desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3)
-    desk.admit(3)
+    desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     desk.schedule.complete([batch_failed(claim(desk), DOWN, 0.0)])
     assert (desk.epoch.failures, desk.epoch.alone) == ({}, set())
     desk.pass_time(5.0)
@@ -679,8 +654,7 @@ def test_a_record_that_tries_may_go_with_its_partition() -> None:
 
 def test_a_failure_of_what_is_being_taken_away_counts() -> None:
     """W11: it is the topic's breaker, and the rest of the topic stays."""
-    desk = Desk(Order.KEY, breaker=BREAKS, quantum=1)
-    desk.admit(6)
+    desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
     desk.schedule.drop_queued([desk.epoch])
     for task in tasks:
@@ -756,8 +730,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
 def test_a_reason_can_always_be_written() -> None:
     """Whatever the error says."""
     breaker = Breaker(on=(ConnectionError,), failures=1)
-    desk = Desk(Order.PARTITION, breaker=breaker)
-    desk.admit(1)
+    desk = Desk(Order.PARTITION, breaker=breaker, records=1)
     fail(desk, ConnectionError("\n\ud800" + "\U0001f4a5" * 2000))
     (hold,) = desk.ledger.view().holds
     assert hold.reason is not None

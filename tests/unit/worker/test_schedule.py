@@ -44,8 +44,7 @@ class Failing:
 def test_what_stands_behind_a_record_without_a_key_waits_for_it() -> None:
     """W3: it may be of the same key; later chunks too. What stands before it does not."""
     key = Failing(offset=2)
-    desk = Desk(Order.KEY, key)
-    desk.admit(4)
+    desk = Desk(Order.KEY, key, records=4)
     desk.admit(2)
     assert desk.work() == [0, 1]
     key.offset = None
@@ -58,8 +57,7 @@ def test_what_stands_behind_a_record_without_a_key_waits_for_it() -> None:
 def test_a_key_that_fails_costs_an_attempt() -> None:
     """W7: attempts of key and handler together are those of the policy."""
     key = Failing(offset=0)
-    desk = Desk(Order.KEY, key)
-    desk.admit(1)
+    desk = Desk(Order.KEY, key, records=1)
     key.offset = None
     desk.pass_time(1.0)
     (task,) = desk.schedule.queue.claim()
@@ -77,8 +75,7 @@ def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
     """W7: once its record was passed over, or its letter acknowledged."""
     letters: list[Letter] = []
     post = letters.append if then == "dead letter" else None
-    desk = Desk(Order.KEY, Failing(offset=1), on_exhausted="skip", post=post)
-    desk.admit(3)
+    desk = Desk(Order.KEY, Failing(offset=1), on_exhausted="skip", post=post, records=3)
     assert desk.work() == [0]
     desk.pass_time(1.0)
     assert desk.work() == []
@@ -94,8 +91,7 @@ def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
 
 def test_a_revoked_partition_asks_for_no_key_again() -> None:
     """W6: neither while it departs, nor once it is closed."""
-    desk = Desk(Order.KEY, Failing(offset=0))
-    desk.admit(2)
+    desk = Desk(Order.KEY, Failing(offset=0), records=2)
     desk.schedule.drop_queued([desk.epoch])
     desk.pass_time(5.0)
     desk.held.close(desk.epoch)
@@ -106,8 +102,7 @@ def test_a_revoked_partition_asks_for_no_key_again() -> None:
 
 def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
     """W7: all of it, not just its first record; and it comes again as one batch."""
-    desk = Desk(Order.UNORDERED, is_batch=True, quantum=4)
-    desk.admit(6)
+    desk = Desk(Order.UNORDERED, is_batch=True, quantum=4, records=6)
     first, second = desk.schedule.queue.claim()[0], desk.schedule.queue.claim()[0]
     assert [*first.indexes, *second.indexes] == [0, 1, 2, 3, 4, 5]
     desk.schedule.complete([batch_failed(first, RetryLater(2.0), 0.0)])
@@ -124,8 +119,7 @@ def test_all_of_a_batch_that_comes_again_are_told_of(
     order: Order, error: Exception
 ) -> None:
     """By one event: together, or one by one since none is to blame yet."""
-    desk = Desk(order, is_batch=True, quantum=4)
-    desk.admit(6)
+    desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.schedule.queue.claim()[0]
     desk.schedule.complete([batch_failed(task, error, 0.0)])
     (event,) = desk.events
@@ -136,8 +130,7 @@ def test_all_of_a_batch_that_comes_again_are_told_of(
 
 def test_a_delay_is_told_as_it_is_left() -> None:
     """Of a record behind another of its batch, which has waited first."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=2)
-    desk.admit(2)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
     assert desk.work() == [0]
@@ -152,8 +145,7 @@ def _partly(desk: Desk, errors: dict[int, Exception]) -> None:
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
     """W7: what is rejected is not handled again, what asks for later comes no sooner."""
-    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
-    desk.admit(8)
+    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
         desk,
         {
@@ -180,8 +172,9 @@ def test_each_answer_of_a_batch_is_heeded(order: Order) -> None:
 
 def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
     """W7: however many there are, and none is handled again."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip")
-    desk.admit(2000)
+    desk = Desk(
+        Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip", records=2000
+    )
     _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
     assert (desk.work(), desk.schedule.skipped) == ([], 2000)
 
@@ -189,8 +182,7 @@ def test_a_batch_that_rejects_each_is_given_up_whole() -> None:
 @pytest.mark.parametrize("order", list(Order))
 def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
     """W7: its records come one by one, and only the one that is meant has failed."""
-    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip")
-    desk.admit(8)
+    desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while tasks := desk.schedule.queue.claim():
         for task in tasks:
             is_meant = any(record_at(task.chunk, at).offset == 5 for at in task.indexes)
@@ -207,8 +199,7 @@ def test_a_batch_that_rejects_does_not_say_which(order: Order) -> None:
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> None:
     """At once, and the record comes again after the restart."""
-    desk = Desk(order, is_batch=True, quantum=4)
-    desk.admit(4)
+    desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
     assert desk.schedule.is_stop_asked
     assert desk.held.records == 2
@@ -217,8 +208,9 @@ def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order: Order) -> No
 def test_letters_of_one_batch_go_in_order() -> None:
     """W3: the second once the first is acknowledged."""
     letters: list[Letter] = []
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, post=letters.append)
-    desk.admit(4)
+    desk = Desk(
+        Order.PARTITION, is_batch=True, quantum=4, post=letters.append, records=4
+    )
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     assert [one.record.offset for one in letters] == [1]
     desk.schedule.letter_acknowledged(letters[0])
@@ -230,8 +222,7 @@ def test_letters_of_one_batch_go_in_order() -> None:
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
 def test_a_regained_partition_waits_for_what_still_runs_of_it(order: Order) -> None:
     """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
-    desk = Desk(order, quantum=1)
-    desk.admit(6)
+    desk = Desk(order, quantum=1, records=6)
     (old,) = desk.schedule.queue.claim()
     same = [0, 3] if order is Order.KEY else [0, 1, 2, 3, 4, 5]
     others = sorted(set(range(6)) - set(same))
@@ -288,8 +279,7 @@ def _sizes(desk: Desk) -> list[list[int]]:
 
 def test_a_batch_by_key_has_records_of_several_keys() -> None:
     """W3: as many as fit, and the records of one key in their order."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=5)
-    desk.admit(4)
+    desk = Desk(Order.KEY, is_batch=True, quantum=5, records=4)
     desk.admit(4)
     assert _sizes(desk) == [[0, 3, 6, 1, 4], [2, 5, 7]]
     assert (desk.held.records, desk.held.running, desk.held.done) == (0, 0, 8)
@@ -298,8 +288,9 @@ def test_a_batch_by_key_has_records_of_several_keys() -> None:
 
 def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
     """W3: what comes of a key that is being worked on waits for the next one."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset % 4, is_batch=True)
-    desk.admit(2)
+    desk = Desk(
+        Order.KEY, key=lambda record: record.offset % 4, is_batch=True, records=2
+    )
     (first,) = desk.schedule.queue.claim()
     desk.admit(6)
     (second,) = desk.schedule.queue.claim()
@@ -321,8 +312,7 @@ def test_a_batch_has_records_of_several_polls(order: Order) -> None:
 
 def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
     """W7: record by record; another key does not wait for one that failed."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip")
-    desk.admit(5)
+    desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip", records=5)
     desk.admit(4)
     _partly(desk, {0: ValueError("planted"), 2: Reject("planted"), 3: RetryLater(5.0)})
     assert (desk.schedule.retries, desk.held.records) == (2, 3)
@@ -337,8 +327,7 @@ def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
 
 def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
     """W7: every key of it; and it comes again as one batch."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9)
-    desk.admit(3)
+    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=3)
     desk.admit(3)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, RetryLater(2.0), 0.0)])
@@ -350,8 +339,7 @@ def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
 
 def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
     """W7: any of it may be to blame, and none has failed yet."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9)
-    desk.admit(3)
+    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=3)
     desk.admit(3)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, ValueError("planted"), 0.0)])
@@ -361,8 +349,7 @@ def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
 
 def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
     """Of no key."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9)
-    desk.admit(6)
+    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=6)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([batch_failed(task, StopWorker(), 0.0)])
     assert desk.schedule.is_stop_asked
@@ -372,8 +359,7 @@ def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
 @pytest.mark.parametrize("order", list(Order))
 def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
     """Counted from its first record; a full one does not wait."""
-    desk = Desk(order, is_batch=True, quantum=6, within=2.0)
-    desk.admit(2)
+    desk = Desk(order, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
     desk.admit(2)
@@ -392,8 +378,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
 
 def test_what_failed_waits_for_no_batch() -> None:
     """W7: its time has come, and it comes by itself."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0)
-    desk.admit(6)
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0, records=6)
     _partly(desk, {0: ValueError("planted")})
     desk.pass_time(1.0)
     assert desk.work() == [0]
@@ -402,8 +387,7 @@ def test_what_failed_waits_for_no_batch() -> None:
 @pytest.mark.contract("W6")
 def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     """W6: and nothing of it is begun, then or later."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0)
-    desk.admit(2)
+    desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.schedule.drop_queued([desk.epoch])
     desk.pass_time(2.0)
@@ -417,8 +401,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
 
 def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
     """W6: a batch's record too, whose time comes while the revocation waits for others."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=1)
-    desk.admit(3)
+    desk = Desk(Order.KEY, is_batch=True, quantum=1, records=3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
     desk.schedule.drop_queued([desk.epoch])
@@ -430,8 +413,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
 
 def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
     """W6: once that one's task comes back, though something else has failed."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=1)
-    desk.admit(1)
+    desk = Desk(Order.KEY, is_batch=True, quantum=1, records=1)
     (left_behind,) = desk.schedule.queue.claim()
     desk.regain()
     desk.admit(3)
@@ -459,8 +441,8 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
         quantum=1,
         post=letters.append,
         retry=Retry(attempts=1),
+        records=2,
     )
-    desk.admit(2)
     (bad,) = desk.schedule.queue.claim()
     desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
     desk.schedule.drop_queued([desk.epoch])
@@ -524,8 +506,7 @@ def test_ended_ownerships_keep_no_records(
 @pytest.mark.parametrize("order", Order)
 def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order: Order) -> None:
     """W1: it has its task, which has the ended ownership; that keeps nothing."""
-    desk = Desk(order, quantum=2)
-    desk.admit(10)
+    desk = Desk(order, quantum=2, records=10)
     tasks = desk.schedule.queue.claim()
     behind = [weakref.ref(one) for one in desk.admit(10).records]
     desk.regain()
@@ -539,8 +520,9 @@ def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order: Order) -
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
     """W10: also one whose time comes meanwhile."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0)
-    desk.admit(2)
+    desk = Desk(
+        Order.KEY, is_batch=True, quantum=2 if is_full else 6, within=2.0, records=2
+    )
     desk.pause()
     desk.pass_time(3.0)
     assert desk.work() == []
@@ -550,8 +532,9 @@ def test_a_batch_that_is_held_waits_in_its_place(*, is_full: bool) -> None:
 
 def test_only_lanes_within_the_span_are_woken() -> None:
     """One record completed lets one more begin, however many wait."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset, span=10, quantum=1)
-    desk.admit(1000)
+    desk = Desk(
+        Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
+    )
     out = [task for _ in range(10) for task in desk.schedule.queue.claim()]
     assert not desk.schedule.queue.claim()
     assert not desk.schedule.queue.ready

@@ -41,8 +41,7 @@ def test_no_more_begin_than_the_rate_allows(order: Order) -> None:
 
 def test_who_waits_for_the_rate_is_told_when_it_is_over() -> None:
     """By the poll loop, which turns as soon as something may begin."""
-    desk = Desk(Order.KEY, rate=2.0, **MANY)
-    desk.admit(3)
+    desk = Desk(Order.KEY, rate=2.0, **MANY, records=3)
     roused: list[int] = []
     assert len(desk.work()) == 1
     desk.schedule.queue.listen(lambda: roused.append(1))
@@ -67,8 +66,7 @@ def test_what_was_not_begun_is_not_counted() -> None:
 
 def test_a_batch_begins_as_one_and_is_paid_for_afterwards() -> None:
     """So that the rate is kept with batches of any size."""
-    desk = Desk(Order.KEY, rate=10.0, is_batch=True, quantum=20)
-    desk.admit(60)
+    desk = Desk(Order.KEY, rate=10.0, is_batch=True, quantum=20, records=60)
     assert len(_claimed(desk)[0].indexes) == 20
     desk.pass_time(1.9)
     assert not _claimed(desk)
@@ -78,8 +76,7 @@ def test_a_batch_begins_as_one_and_is_paid_for_afterwards() -> None:
 
 def test_a_retry_is_counted_too() -> None:
     """What a handler asks of others it asks again."""
-    desk = Desk(Order.PARTITION, rate=0.5)
-    desk.admit(1)
+    desk = Desk(Order.PARTITION, rate=0.5, records=1)
     (task,) = desk.schedule.queue.claim()
     desk.schedule.complete([Outcome(task=task, failed=[(0, ValueError())])])
     desk.pass_time(1.0)
@@ -91,8 +88,7 @@ def test_a_retry_is_counted_too() -> None:
 @pytest.mark.parametrize("most", [{"orders": 2}, {"re:ord.*": 2, "re:.*": 9}])
 def test_a_topic_has_no_more_handlers_than_it_may(most: dict[str, int]) -> None:
     """The next begins when one of them is done, in the order in which they came."""
-    desk = Desk(Order.KEY, per_topic=PerTopic(most), **MANY)
-    desk.admit(6)
+    desk = Desk(Order.KEY, per_topic=PerTopic(most), **MANY, records=6)
     first, second = _claimed(desk)
     _done(desk, second)
     (third,) = _claimed(desk)
@@ -122,8 +118,7 @@ def test_another_topic_goes_on() -> None:
 
 def test_a_place_goes_to_somebody_who_can_take_it() -> None:
     """Not to what is held, was revoked, or has gone; and these lose no place for others."""
-    desk = Desk(Order.KEY, per_topic=PerTopic({"orders": 1}), **MANY)
-    desk.admit(4)
+    desk = Desk(Order.KEY, per_topic=PerTopic({"orders": 1}), **MANY, records=4)
     (first,) = _claimed(desk)
     desk.pause()
     _done(desk, first)
@@ -141,8 +136,14 @@ def test_a_place_goes_to_somebody_who_can_take_it() -> None:
 def test_batches_of_a_topic_take_one_place_each() -> None:
     """Also one that waits for more records."""
     topics = PerTopic({"orders": 1})
-    desk = Desk(Order.UNORDERED, is_batch=True, quantum=2, within=1.0, per_topic=topics)
-    desk.admit(5)
+    desk = Desk(
+        Order.UNORDERED,
+        is_batch=True,
+        quantum=2,
+        within=1.0,
+        per_topic=topics,
+        records=5,
+    )
     (first,) = _claimed(desk)
     _done(desk, first)
     (second,) = _claimed(desk)
