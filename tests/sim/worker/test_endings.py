@@ -32,6 +32,7 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     expel,
+    filled,
     in_both,
     put,
 )
@@ -51,10 +52,9 @@ def ending(lab: Lab, run: Working, **how: Any) -> float:
 @simulated(seeds=1)
 def test_stop_waits_for_running_handlers(lab: Lab, executor: str) -> None:
     """W8: what runs is finished and committed; what is queued is not begun."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "", "slow", *[""] * 6)
+    filled(lab, 2, "", "slow", *[""] * 6)
     handler = Handler(lab, slow=10)
-    run = Working(lab, handler.on(executor), executor=executor, commit=RARELY)
+    run = Working(lab, handler, executor=executor, commit=RARELY)
     run.done(2)
     run.stop()
     assert 0 <= lab.now - max(one.ended or 0.0 for one in handler.calls) < 0.5
@@ -68,11 +68,10 @@ def test_stop_waits_for_running_handlers(lab: Lab, executor: str) -> None:
 @simulated(seeds=1)
 def test_stop_is_bounded_when_a_handler_hangs(lab: Lab, executor: str) -> None:
     """W8: at the deadline it gives up, commits what is done, and leaves the group."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "", "hangs", "")
+    filled(lab, 2, "", "hangs", "")
     handler = Handler(lab, hangs=50)
     drain = Drain(shutdown=3.0)
-    run = Working(lab, handler.on(executor), executor=executor, drain=drain)
+    run = Working(lab, handler, executor=executor, drain=drain)
     run.done(2)
     assert 3.0 <= ending(lab, run) <= 3.2
     report = run.report
@@ -200,8 +199,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab: Lab) -> N
 @simulated(seeds=1)
 def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) -> None:
     """W4, W6: the report says whether all that is done is committed."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "", *["late"] * (done - 1))
+    filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
         lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
     )
@@ -219,8 +217,7 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab: Lab, done: int) ->
 @simulated(seeds=1)
 def test_handlers_of_a_lost_ownership_are_waited_for(lab: Lab, seconds: float) -> None:
     """W8: they are said to run; the lifespan is left after them, or they are given up."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "slow")
+    filled(lab, 1, "slow")
     order: list[str] = []
 
     @contextlib.contextmanager
@@ -298,8 +295,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab: Lab, *, again: bool) -> N
 @simulated(seeds=1)
 def test_an_interrupt_passes_over_nothing(lab: Lab, method: str) -> None:
     """W4, W6: Ctrl-C where it polls: what runs is finished, the rest comes again."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["slow"] * 6)
+    filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
     settings = {"max_poll_records": 2}
     run = Working(lab, handler, commit=Commit(every=0.05), settings=settings)
@@ -329,8 +325,7 @@ def planted_once(call: Any, error: BaseException) -> Any:
 @simulated(seeds=1)
 def test_the_drain_is_counted_from_when_it_was_asked_for(lab: Lab) -> None:
     """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "hangs")
+    filled(lab, 1, "hangs")
     run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
     lab.until(lambda: run.worker.stats().running)
     poll = run.consumer.poll
@@ -376,8 +371,7 @@ def test_a_consumer_has_one_worker(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
     """W4: the habit of a loop of one's own would commit all that was polled."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *["commits"] * 20)
+    filled(lab, 1, *["commits"] * 20)
     refused: list[str] = []
 
     def commits(*_: Any) -> None:
@@ -401,8 +395,7 @@ def test_what_nobody_handled_is_not_committed_by_a_handler(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_handler_is_told_until_when_it_is_waited_for(lab: Lab, executor: str) -> None:
     """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "obeys", "")
+    filled(lab, 1, "obeys", "")
     told: list[float] = []
 
     def obeys(_record: Any, context: Any) -> None:
@@ -473,9 +466,7 @@ def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(
 
     drain = Drain(shutdown=1.0)
     handler = Handler(lab)
-    run = Working(
-        lab, handler.on(executor), executor=executor, lifespan=lifespan, drain=drain
-    )
+    run = Working(lab, handler, executor=executor, lifespan=lifespan, drain=drain)
     if at == "end":
         run.done(3)
     else:
@@ -504,7 +495,7 @@ def test_a_lifespan_that_is_entered_after_the_stop_is_left(
         seen.append("left")
 
     handler = Handler(lab)
-    run = Working(lab, handler.on(executor), executor=executor, lifespan=lifespan)
+    run = Working(lab, handler, executor=executor, lifespan=lifespan)
     lab.sleep(1)
     run.stop()
     lab.sleep(2)
@@ -589,8 +580,7 @@ def test_cancelling_drains_and_twice_gives_up(
     lab: Lab, executor: str, times: int
 ) -> None:
     """W6, W8: what runs is finished and committed, then ``CancelledError`` is raised."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "slow", "", "")
+    filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=10)
 
     async def main() -> None:
@@ -615,8 +605,7 @@ def test_cancelling_drains_and_twice_gives_up(
 @simulated(seeds=1)
 def test_what_ends_one_of_a_task_group_has_the_others_drain(lab: Lab) -> None:
     """W7: what stops a worker is raised where it is awaited; a timeout is one."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "", "bad")
+    filled(lab, 1, "", "bad")
     failures = ["planted"]  # the other one may get the record, too
     workers: list[Worker] = []
 

@@ -26,6 +26,7 @@ from tests.sim.worker.working import (
     Working,
     committed,
     expel,
+    filled,
     in_both,
     put,
 )
@@ -41,10 +42,9 @@ QUICK = {"heartbeat_interval_ms": 200}
 @simulated(seeds=1)
 def test_a_pause_stops_a_worker(lab: Lab, executor: str, order: Any) -> None:
     """W10: no handler begins after ``pause()`` returned; what waits comes in its order."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["slow"] * 20, keys="ab")
+    filled(lab, 2, *["slow"] * 20, keys="ab")
     handler = Handler(lab, slow=0.1)
-    run = Working(lab, handler.on(executor), executor=executor, order=order)
+    run = Working(lab, handler, executor=executor, order=order)
     run.done(10)
     run.consumer.pause("t:0", owner="somebody")
     at, before = lab.now, handler.offsets(0)
@@ -67,8 +67,7 @@ def test_a_pause_stops_a_worker(lab: Lab, executor: str, order: Any) -> None:
 @simulated(seeds=1)
 def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab: Lab) -> None:
     """W10: at its time, and never before; a retry that is due keeps its attempts."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "bad", "", "")
+    filled(lab, 1, "bad", "", "")
     handler = Handler(
         lab, bad=lambda _, context: ValueError if context.attempt == 1 else 0
     )
@@ -90,12 +89,9 @@ def test_a_hold_between_two_quick_records_is_obeyed(
     lab: Lab, executor: str, order: Any
 ) -> None:
     """W10: what was handed over together begins no more; a handler may pause, too."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *[""] * 10, "pauses", *[""] * 10, keys="a")
+    filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
     handler = Handler(lab, pauses=lambda *_: run.consumer.pause("t", owner="x"))
-    run = Working(
-        lab, handler.on(executor), executor=executor, order=order, concurrency=1
-    )
+    run = Working(lab, handler, executor=executor, order=order, concurrency=1)
     lab.until(run.consumer.holds)
     lab.sleep(1)
     before = len(handler.calls)
@@ -111,8 +107,7 @@ def test_a_hold_between_two_quick_records_is_obeyed(
 @simulated(seeds=1)
 def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab: Lab) -> None:
     """W8, W10: it is not run, and not committed past."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *["slow"] * 20)
+    filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
     run.done(3)
     run.consumer.pause_all(owner="somebody")
@@ -126,8 +121,7 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab: Lab) -> No
 @simulated(seeds=1)
 def test_what_runs_under_a_hold_is_said_to_run(lab: Lab) -> None:
     """G8: until its handler has ended; ``running`` says which record it is at."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "slow", "")
+    (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=2))
     lab.until(run.worker.running)
     run.consumer.pause_all(owner="somebody")
@@ -147,8 +141,7 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab: Lab) -> None:
         "partition_assignment_strategy": [CooperativeStickyAssignor],
         **QUICK,
     }
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["slow"] * 10)
+    filled(lab, 2, *["slow"] * 10)
     handlers = [Handler(lab, slow=0.1), Handler(lab, slow=0.1)]
     first = Working(lab, handlers[0], settings=cooperative)
     lab.until(lambda: len(handlers[0].calls) > 4)
@@ -197,7 +190,7 @@ def test_a_handler_pauses_what_it_says(lab: Lab, executor: str, scope: Any) -> N
     put(lab, lab.partitions("t")[0], "calls", "", "", keys="ab")
     service = Service(wants=lambda: Pause(3.0, scope, "the service is down"))
     handler = Handler(lab, calls=service)
-    run = Working(lab, handler.on(executor), "t", "u", executor=executor, order="key")
+    run = Working(lab, handler, "t", "u", executor=executor, order="key")
     lab.until(lambda: run.worker.stats().paused == (OUTAGE,) or scope == "key")
     lab.until(lambda: run.worker.stats().pauses == 1)
     at = lab.now
@@ -231,8 +224,7 @@ def test_a_handler_pauses_what_it_says(lab: Lab, executor: str, scope: Any) -> N
 @simulated(seeds=1)
 def test_a_worker_stops_at_once_while_all_is_paused(lab: Lab) -> None:
     """W8: nothing waits for the pause; what is paused is not committed past."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "calls", "")
+    filled(lab, 2, "calls", "")
     service = Service(wants=lambda: Pause(3600, "all"))
     run = Working(lab, Handler(lab, calls=service), drain=Drain(shutdown=20.0))
     lab.until(lambda: run.worker.stats().paused)
@@ -248,8 +240,7 @@ def test_a_worker_stops_at_once_while_all_is_paused(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_paused_partition_changes_hands(lab: Lab, what: str) -> None:
     """W11: another worker finds out for itself; after a loss it is held as before."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "calls", *[""] * 5)
+    filled(lab, 2, "calls", *[""] * 5)
     service = Service(wants=lambda: Pause(3600, "topic", "down"))
     handler = Handler(lab, calls=service)
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -280,8 +271,7 @@ def test_a_paused_partition_changes_hands(lab: Lab, what: str) -> None:
 @simulated(seeds=1)
 def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, order: Any) -> None:
     """W11: one record tries after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["calls"] * 10, keys="ab")
+    filled(lab, 2, *["calls"] * 10, keys="ab")
     service = Service()
     handler = Handler(lab, calls=service)
     breaker = Breaker(
@@ -315,8 +305,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab: Lab, order: Any) -> None
 @simulated(seeds=1)
 def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab: Lab) -> None:
     """W11: those that failed went with their partition: one is polled, it alone begins."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *["calls"] * 10)
+    filled(lab, 1, *["calls"] * 10)
     service = Service()
     handler = Handler(lab, calls=service)
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)
@@ -338,8 +327,7 @@ def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_who_resumes_the_breakers_owner_closes_it(lab: Lab) -> None:
     """W9: long before a record would have tried; an operator's hold is not lifted by it."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *["calls"] * 5)
+    filled(lab, 1, *["calls"] * 5)
     service = Service()
     breaker = Breaker(on=(ConnectionError,), failures=1, first=3600.0, most=3600.0)
     run = Working(lab, Handler(lab, calls=service), breaker=breaker)
@@ -360,8 +348,7 @@ def test_who_resumes_the_breakers_owner_closes_it(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab: Lab) -> None:
     """W6: the record that ran when the join was asked for is not lost, nor passed."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "slow", *[""] * 5)
+    filled(lab, 2, "slow", *[""] * 5)
     service = Service(wants=lambda: Pause(3600))
 
     def slow(*_: Any) -> Any:
@@ -392,8 +379,7 @@ def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab: Lab) -> None:
 def test_only_the_record_that_takes_too_long_fails(lab: Lab) -> None:
     """W7: at its limit, as any failure; it may tidy up; others each run once, in order."""
     letters: list[Any] = []
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "", "hangs", "", "")
+    filled(lab, 2, "", "hangs", "", "")
     handler = Handler(lab, hangs=60)
     tidied: list[int] = []
 
@@ -430,8 +416,7 @@ def test_only_the_record_that_takes_too_long_fails(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab: Lab) -> None:
     """W7: nobody can tell whose fault it was; a coroutine's own timeout is its own."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "", "", "hangs", "own")
+    filled(lab, 1, "", "", "hangs", "own")
     calls: list[int] = []
 
     async def handle(records: list[Any], _context: Any) -> None:
@@ -464,16 +449,13 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab: Lab) -> None
 @simulated(seeds=1)
 def test_what_cannot_be_ended_is_told_of(lab: Lab, executor: str) -> None:
     """A thread, and a coroutine that blocks its loop: unhealthy, and it may still succeed."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "blocks")
+    filled(lab, 1, "blocks")
 
     def blocks(*_: Any) -> None:
         lab.sleep(4)
 
     handler = Handler(lab, blocks=blocks)
-    run = Working(
-        lab, handler.on(executor), executor=executor, handler_timeout=1.0, retry=ONCE
-    )
+    run = Working(lab, handler, executor=executor, handler_timeout=1.0, retry=ONCE)
     lab.until(lambda: handler.calls)
     lab.sleep(0.8)
     assert run.worker.healthy()
@@ -492,13 +474,12 @@ def test_what_cannot_be_ended_is_told_of(lab: Lab, executor: str) -> None:
 @simulated(seeds=1)
 def test_a_limit_ends_a_wait_early(lab: Lab, why: str) -> None:
     """W6, W8: a hanging handler is waited for until its limit, not until the drain's."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "", "hangs", "")
+    filled(lab, 2, "", "hangs", "")
     hangs = [60, 60]
     handler = Handler(lab, hangs=lambda *_: hangs.pop() if hangs else 0)
     run = Working(
         lab,
-        handler.wait,
+        handler,
         executor="asyncio",
         handler_timeout=3.0,
         settings={**QUICK, "max_poll_interval_ms": 300_000},
@@ -534,7 +515,7 @@ def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> N
     handler = Handler(lab, slow=0.5)
     run = Working(
         lab,
-        handler.on(executor),
+        handler,
         "t",
         "u",
         executor=executor,
@@ -562,8 +543,7 @@ def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> N
 @simulated(seeds=1)
 def test_a_rate_is_kept_by_batches_that_come_again(lab: Lab) -> None:
     """A batch begins as one and is paid for afterwards; one that comes again is another."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *[""] * 20)
+    filled(lab, 1, *[""] * 20)
     begun: list[int] = []
 
     def handle(records: list[Any], _context: Any) -> None:

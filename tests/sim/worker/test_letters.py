@@ -32,6 +32,7 @@ from tests.sim.worker.working import (
     Working,
     committed,
     consumer,
+    filled,
     in_both,
     put,
 )
@@ -70,8 +71,7 @@ def letters(lab: Lab) -> list[Any]:
 
 def working(lab: Lab, dead_letter: Any, *values: str, **options: Any) -> Working:
     """Start a worker on one partition with these values; ``bad`` ones fail."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, *values)
+    filled(lab, 1, *values)
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
     options = {"retry": ONCE, **options}
     return Working(lab, handler, dead_letter=dead_letter, **options)
@@ -82,12 +82,11 @@ def working(lab: Lab, dead_letter: Any, *values: str, **options: Any) -> Working
 @simulated(seeds=1)
 def test_a_letter_completes_its_record(lab: Lab, executor: str) -> None:
     """W7: with where it stood and why, and at once for a rejected record."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "", "bad", "reject", "", keys="ab")
+    filled(lab, 2, "", "bad", "reject", "", keys="ab")
     handler = Handler(lab, bad=fails, reject=Reject("told to"))
     run = Working(
         lab,
-        handler.on(executor),
+        handler,
         executor=executor,
         retry=Retry(attempts=3, first=0.1),
         dead_letter=DeadLetter(producer(lab), "dead", max_ratio=None),
@@ -235,8 +234,7 @@ def test_a_topic_that_cannot_be_written(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_sink_that_refuses_is_tried_again_and_holds_up_no_other(lab: Lab) -> None:
     """W7: after 1 s, 2 s, 4 s; a record is complete after the acknowledgement."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "bad", "")
+    filled(lab, 2, "bad", "")
     tried: list[float] = []
 
     def sink(record: Any, _failure: Any) -> None:
@@ -343,8 +341,7 @@ def test_a_letter_that_waits_for_another_try_does_not_hold_up_the_end(
 @simulated(seeds=1)
 def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> None:
     """W5: acknowledged in time, they are written once, whoever has the partition then."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "bad", "")
+    filled(lab, 2, "bad", "")
     sent: list[tuple[str, int]] = []
 
     def sink_of(name: str) -> Any:
@@ -474,8 +471,7 @@ def as_json(data: bytes) -> object:
 @simulated(seeds=1)
 def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None:
     """W7: at once, as no attempt would be better; the letter has the bytes as they came."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
+    filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', '{"k": 3}')
     found: list[Any] = []
     values: list[Any] = []
 
@@ -509,8 +505,7 @@ def test_a_deserializer_that_raises_fails_its_record(lab: Lab, how: str) -> None
 @simulated(seeds=1)
 def test_a_registry_that_is_away_is_tried_again(lab: Lab) -> None:
     """W7: what is not about the data may pass."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "v")
+    filled(lab, 1, "v")
     away = [ConnectionError("planted"), ConnectionError("planted")]
     values: list[Any] = []
 

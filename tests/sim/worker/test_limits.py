@@ -18,7 +18,7 @@ from safeconsumer import (
 from safeconsumer.audit.writer import JournalWriter
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Handler, Working, in_both, put
+from tests.sim.worker.working import Handler, Working, filled, in_both, put
 
 BACKPRESSURE = "worker:backpressure"
 COOPERATIVE = {"partition_assignment_strategy": [CooperativeStickyAssignor]}
@@ -33,9 +33,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
     limits = Limits(records=40, low=0.5)
-    run = Working(
-        lab, handler.on(executor), executor=executor, limits=limits, settings=SMALL
-    )
+    run = Working(lab, handler, executor=executor, limits=limits, settings=SMALL)
     stats, consumer = run.worker.stats, run.consumer
     lab.until(lambda: BACKPRESSURE in stats().paused)
     most = 0
@@ -60,8 +58,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab, executor: str) -> None:
 @simulated(seeds=1)
 def test_bytes_are_bounded_too(lab: Lab) -> None:
     """W1: no more than the limit and what one fetch may bring beyond it."""
-    for tp in lab.topic("t", 3):
-        put(lab, tp, "stands", *["x" * 1000] * 100)
+    filled(lab, 3, "stands", *["x" * 1000] * 100)
     more = {**SMALL, "max_partition_fetch_bytes": 10_000}
     handler = Handler(lab, stands=3)
     run = Working(lab, handler, limits=Limits(bytes=30_000), settings=more)
@@ -79,8 +76,7 @@ def test_bytes_are_bounded_too(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_an_unordered_record_that_hangs_lets_the_span_pass(lab: Lab) -> None:
     """W1: completion runs ahead of it by the span, and stops there."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "hangs", *[""] * 59)
+    filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
         lab, Handler(lab, hangs=3), order="unordered", limits=limits, settings=SMALL
@@ -273,7 +269,7 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(
     """Limits.age seconds after it began, with its place; until then it is well."""
     (tp,) = lab.topic("t")
     handler = Handler(lab, hangs=60)
-    run = Working(lab, handler.on(executor), executor=executor, limits=Limits(age=3.0))
+    run = Working(lab, handler, executor=executor, limits=Limits(age=3.0))
     lab.until(run.worker.healthy)
     put(lab, tp, "hangs")
     lab.until(lambda: handler.calls)

@@ -35,6 +35,7 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     expel,
+    filled,
     in_thread,
     offsets,
     put,
@@ -516,8 +517,7 @@ def test_a_lost_membership_commits_nothing(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_a_deserializer_that_raises_fails_its_record(lab: Lab) -> None:
     """W7: and no poll; others are handed out by indexes of their own."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
+    (tp,) = filled(lab, 1, '{"k": 1}', "{bad", '{"k": 2}', "away", '{"k": 3}')
     away = [ConnectionError("planted")]
 
     def read(data: bytes) -> object:

@@ -28,6 +28,7 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     expel,
+    filled,
     put,
 )
 
@@ -69,8 +70,7 @@ def times(handler: Handler) -> dict[tuple[int, int], int]:
 @simulated(seeds=1)
 def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
     """W6: nothing leaked, lost or stuck; repeated only what ran at a revocation."""
-    for tp in lab.topic("t", 4):
-        put(lab, tp, *["slow"] * 60)
+    filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
     options: dict[str, Any] = {
         "settings": how(protocol),
@@ -97,8 +97,7 @@ def test_members_come_and_go_while_one_is_full(lab: Lab, protocol: str) -> None:
 @simulated(seeds=1)
 def test_an_eager_join_waits_for_running_handlers(lab: Lab) -> None:
     """W6: with handlers quicker than the drain nothing is done twice."""
-    for tp in lab.topic("t", 4):
-        put(lab, tp, *["slow"] * 20)
+    filled(lab, 4, *["slow"] * 20)
     handler = Handler(lab, slow=0.5)
     first = Working(lab, handler, settings=how())
     first.done(8)
@@ -143,8 +142,7 @@ def test_a_regained_partition_waits_for_the_handler_left_behind(
     lab: Lab, protocol: str, order: Any
 ) -> None:
     """W3: after a drain that gave up on it, no second handler runs beside it."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "slow", "")
+    filled(lab, 2, "slow", "")
     slow = [6.0, 6.0]
     handler = Handler(lab, slow=lambda *_: slow.pop() if slow else 0.1)
     first = Working(
@@ -170,8 +168,7 @@ def test_a_regained_partition_waits_for_the_handler_left_behind(
 @simulated(seeds=1)
 def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> None:
     """W6: dropped without a commit; it is handled again by whoever owns it next."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["slow"] * 10)
+    filled(lab, 2, *["slow"] * 10)
     handler = Handler(lab, slow=lambda *_: 5.0 if lab.now < 4 else 0.0)
     run = Working(lab, handler, order=order, commit=OFTEN, settings=how())
     lab.until(lambda: handler.calls)
@@ -191,8 +188,7 @@ def test_what_is_done_after_a_loss_is_not_committed(lab: Lab, order: Any) -> Non
 @simulated(seeds=1)
 def test_a_member_that_dies_or_stands_still_loses_nothing(lab: Lab, fate: str) -> None:
     """W4, W5: kill -9, a machine's end, SIGSTOP: the next does the rest, and keeps it."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *["slow"] * 20)
+    filled(lab, 2, *["slow"] * 20)
     handler = Handler(lab, slow=0.2)
     first = Working(lab, handler, commit=OFTEN, settings=how(session_timeout_ms=6000))
     first.done(4)
@@ -272,8 +268,7 @@ def test_an_idle_ownership_is_committed(lab: Lab, protocol: str) -> None:
 @simulated(seeds=1)
 def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> None:
     """W12: the next worker gets it, and what came with it."""
-    for tp in lab.topic("t", 2):
-        put(lab, tp, "before")
+    filled(lab, 2, "before")
     latest = how(auto_offset_reset="latest")
     run = Working(lab, Handler(lab, bad=ValueError), retry=ONCE, settings=latest)
     lab.until(lambda: None not in committed(lab))
@@ -292,8 +287,7 @@ def test_a_first_record_that_stops_the_worker_is_not_passed_over(lab: Lab) -> No
 @simulated(seeds=1)
 def test_nothing_is_passed_over_when_a_member_joins(lab: Lab, protocol: str) -> None:
     """W12: of what was queued, and of partitions whose first record comes meanwhile."""
-    for tp in lab.topic("t", 4):
-        put(lab, tp, "before")
+    filled(lab, 4, "before")
     latest = how(protocol, auto_offset_reset="latest")
     handler = Handler(lab, waits=lambda *_: RetryLater(0.5) if lab.now < 3 else None)
     first = Working(lab, handler, settings=latest)
@@ -360,8 +354,7 @@ def test_a_floor_that_is_out_of_range_is_none(lab: Lab) -> None:
 @simulated(seeds=1)
 def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None:
     """W4, W12: what came before is done first; then it begins at what is left."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "slow", "")
+    (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=4), settings=how(), commit=OFTEN)
     lab.until(lambda: run.worker.stats().running)
     stuck = lab.cluster.fail("Fetch", is_held=True)

@@ -24,6 +24,7 @@ from tests.sim.worker.working import (
     Working,
     committed,
     consumer,
+    filled,
     in_both,
     put,
 )
@@ -36,10 +37,9 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 @simulated(seeds=2)
 def test_everything_is_done_once_and_committed(lab: Lab, executor: str) -> None:
     """W4, W5: in the end the committed offsets are the ends, whatever was slow."""
-    for tp in lab.topic("t", 3):
-        put(lab, tp, *["", "slow", "", ""] * 10)
+    filled(lab, 3, *["", "slow", "", ""] * 10)
     handler = Handler(lab, slow=0.3)
-    run = Working(lab, handler.on(executor), executor=executor)
+    run = Working(lab, handler, executor=executor)
     run.done(120)
     report = run.stop()
     assert (report.done, report.dropped, report.committed) == (120, 0, True)
@@ -58,7 +58,7 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 40})
     more = {"max_poll_interval_ms": 30_000}
-    run = Working(lab, handler.on(executor), executor=executor, settings=more)
+    run = Working(lab, handler, executor=executor, settings=more)
     run.owns(2)
     generation = lab.generation()
     run.done(2)
@@ -76,17 +76,14 @@ def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
     """W3: calls of one lane never overlap, and none comes before one in front of it."""
     values = ["slow"] * 12
     values[3], values[7] = "fails", "later"
-    for tp in lab.topic("t", 2):
-        put(lab, tp, *values, keys="abc")
+    filled(lab, 2, *values, keys="abc")
     handler = Handler(
         lab,
         slow=0.1,
         fails=lambda _, context: None if context.attempt == 3 else ValueError,
         later=lambda *_: RetryLater(5.0) if len(handler.times("later")) <= 2 else None,
     )
-    run = Working(
-        lab, handler.on(executor), executor=executor, order=order, retry=EXACT
-    )
+    run = Working(lab, handler, executor=executor, order=order, retry=EXACT)
     run.done(24)
     run.stop()
     lanes: dict[object, list[Any]] = {}
@@ -106,8 +103,7 @@ def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
 @simulated(seeds=1)
 def test_unordered_records_wait_for_none_in_front(lab: Lab) -> None:
     """W3: one hangs, another fails again and again; what came with them or later is done."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "hangs", "fails", *[""] * 20)
+    (tp,) = filled(lab, 1, "hangs", "fails", *[""] * 20)
     handler = Handler(lab, hangs=50, fails=ValueError)
     slow = Retry(attempts=9, first=1000, most=1000)
     run = Working(lab, handler, order="unordered", retry=slow)
@@ -124,8 +120,7 @@ def test_a_record_that_fails_comes_again_after_its_waits(
     lab: Lab, executor: str
 ) -> None:
     """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "", "bad", "late", "")
+    filled(lab, 1, "", "bad", "late", "")
     seen: list[tuple[float, int]] = []
 
     def later(_record: Any, context: Any) -> Any:
@@ -133,9 +128,7 @@ def test_a_record_that_fails_comes_again_after_its_waits(
         return RetryLater(9) if len(seen) < 3 else None
 
     handler = Handler(lab, bad=ValueError, late=later)
-    run = Working(
-        lab, handler.on(executor), executor=executor, retry=EXACT, on_exhausted="skip"
-    )
+    run = Working(lab, handler, executor=executor, retry=EXACT, on_exhausted="skip")
     run.done(4)
     first, *others = handler.times("bad")
     assert [round(one - first, 1) for one in others] == [1.0, 3.0]
@@ -206,7 +199,7 @@ def test_a_handler_may_end_the_worker(lab: Lab, executor: str, raised: Any) -> N
     put(lab, one, "", "", "ends", "")
     put(lab, other, "slow", "")
     handler = Handler(lab, ends=lambda *_: lab.now and raised, slow=20)
-    run = Working(lab, handler.on(executor), executor=executor)
+    run = Working(lab, handler, executor=executor)
     error = run.ends()
     assert type(error) is (SystemExit if raised is not StopWorker else type(None))
     assert committed(lab) == [2, 1]
@@ -254,8 +247,7 @@ def test_commits_come_after_so_many_records_or_seconds(
     lab: Lab, when: Commit, expected: list[int]
 ) -> None:
     """W4: never what is not done; the floor comes first."""
-    (tp,) = lab.topic("t")
-    put(lab, tp, "slow", "slow", "slow", "hangs")
+    (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     run = Working(lab, Handler(lab, slow=1, hangs=100), commit=when)
     seen: list[int | None] = []
     for _ in range(80):
@@ -356,7 +348,7 @@ def test_the_same_seed_is_the_same_work(executor: str) -> None:
     def life(lab: Lab) -> tuple[Any, ...]:
         lab.topic("t", 3, records=10)
         handler = Handler(lab, **{"3": 3, "7": 3})
-        run = Working(lab, handler.on(executor), executor=executor)
+        run = Working(lab, handler, executor=executor)
         lab.until(lambda: committed(lab) == [10] * 3)
         run.stop()
         return lab.history()

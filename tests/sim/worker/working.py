@@ -33,6 +33,16 @@ def put(lab: Lab, tp: TopicPartition, *values: str, keys: Iterable[str] = ()) ->
     lab.cluster.append(tp.topic, tp.partition, records)
 
 
+def filled(
+    lab: Lab, partitions: int, *values: str, keys: Iterable[str] = ()
+) -> list[TopicPartition]:
+    """Make the topic, and append records with these values to each of its partitions."""
+    made = lab.topic("t", partitions)
+    for tp in made:
+        put(lab, tp, *values, keys=keys)
+    return made
+
+
 def committed(lab: Lab, topic: str = "t") -> list[int | None]:
     """Return what the group has committed of a topic, partition by partition."""
     return [lab.committed(tp) for tp in lab.partitions(topic)]
@@ -152,6 +162,8 @@ class Working:
         options.setdefault("on_event", self.events.append)
         more = {"client_id": name, **(settings or {})}
         self._make = lambda: given or consumer(lab, *(topics or ("t",)), **more)
+        if isinstance(handle, Handler):
+            handle = handle.on(options.get("executor", "thread"))
         self._options = {"handle": handle, **options}
         self.process, self._thread = lab.start(name, self._live)
         lab.until(lambda: self.worker is not None, what=f"{name} is there")
