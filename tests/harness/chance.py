@@ -90,11 +90,6 @@ def make_repeatable() -> None:
     providers.HypothesisProvider._local_constants = providers.Constants()  # type: ignore[assignment]
 
 
-def is_repeatable() -> bool:
-    """Whether the same is drawn in every run: only then it says something what was not."""
-    return settings.get_current_profile_name() == "repeatable"
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--seed`` and ``--play``; ``tests/conftest.py`` calls the hook."""
     group = parser.getgroup("chance")

@@ -53,8 +53,3 @@ def has_positions(consumer: Any) -> bool:  # noqa: ANN401 - stock or ours
     """
     states = tuple(consumer._subscription.assignment.values())
     return all(one.position is not None for one in states)
-
-
-def partitions_of(topic: str, count: int) -> list[TopicPartition]:
-    """Return the topic's first ``count`` partitions."""
-    return [TopicPartition(topic, number) for number in range(count)]

@@ -285,35 +285,6 @@ def test_a_pause_holds_the_topic_and_the_batch_stays_together(
     assert records[0].offset == 0
 
 
-@pytest.mark.contract("W11")
-@ORDERS
-@simulated(seeds=1)
-def test_a_breaker_lets_one_record_try(lab: Lab, order: Any) -> None:
-    """W11: always the same; each wait is longer, no attempt is used up, then all go on."""
-    breaker = Breaker(on=(ConnectionError,), failures=1, first=2.0, factor=2.0)
-    with pumping(lab, 6, order=order, breaker=breaker) as pump:
-        batch, *beside = taken(lab, pump, 6 if order == "unordered" else 4)
-        batch.fail(DOWN)
-        for one in beside:
-            one.fail(DOWN)  # it was out before: neither an attempt nor a try
-        tried = []
-        for wait in (2.0, 4.0):
-            at = lab.now
-            (trial,) = taken(lab, pump, 1)
-            assert round(lab.now - at, 1) == wait
-            assert (len(trial), trial.attempt) == (1, 1)
-            tried += offsets(trial)
-            trial.fail(DOWN) if wait == 2.0 else trial.done()
-        assert len({*tried}) == 1
-        found = tried[:1]
-        while len(found) < 6:
-            for one in pump.turn():
-                found += offsets(one)
-                one.done()
-    assert sorted(found) == [0, 1, 2, 3, 4, 5]
-    assert committed(lab) == [6]
-
-
 @simulated(seeds=1)
 def test_who_lifts_the_breakers_hold_closes_it(lab: Lab) -> None:
     """W11: and a hold of the breaker's ends with the pump."""

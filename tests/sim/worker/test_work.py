@@ -299,29 +299,6 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab: Lab) -> None:
     assert (health.is_alive, health.reasons) == (False, ("it has ended",))
 
 
-@in_both
-@simulated(seeds=1)
-def test_each_topic_has_its_handler(lab: Lab, executor: str) -> None:
-    """Its own name goes before a pattern; a batch is of one topic."""
-    for name in ("orders", "audit-a", "audit-b"):
-        lab.topic(name, 2, records=3)
-    named, others = Handler(lab), Handler(lab)
-    run = Working(
-        lab,
-        None,
-        "orders",
-        "audit-a",
-        "audit-b",
-        handlers={"re:.*": others.on(executor), "orders": named.on(executor)},
-        executor=executor,
-    )
-    run.done(18)
-    run.stop()
-    assert {one.topic for one in named.calls} == {"orders"}
-    assert sorted({one.topic for one in others.calls}) == ["audit-a", "audit-b"]
-    assert (len(named.calls), len(others.calls)) == (6, 12)
-
-
 @simulated(seeds=1)
 def test_a_topic_that_nobody_knew_of_fails_its_records(lab: Lab) -> None:
     """W7: with what says which entries there are; nothing is passed over."""

@@ -84,29 +84,6 @@ def test_what_is_right_stays_right_in_a_mixture(
     assert found(mixed(make(), clocks), Settings(clock_skew=SKEW)) == {}
 
 
-def test_two_correct_groups_are_no_fault() -> None:
-    """What the one has committed does not bind the other; as seen with real ones."""
-    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 100).commit(TP, 100)
-    two = Telling("b", group="two", at=1010).assigned(TP).poll(TP, 0, 100)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=99)
-    journals = [one.journal(), two.commit(TP, 100).journal(), producer.journal()]
-    assert found(journals, Settings(is_drained=True)) == {}
-
-
-def test_a_loss_is_found_beside_a_group_that_lost_nothing() -> None:
-    """Judged by itself and beside the other, with a producer and without."""
-    lost = [
-        Telling("a", group="one").assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP),
-        Telling("c", group="one", at=1010).assigned(TP, generation=2).poll(TP, 8, 20),
-    ]
-    whole = Telling("b", group="two").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=19)
-    for beside in ([], [whole], [producer], [whole, producer]):
-        journals = [one.journal() for one in (*lost, *beside)]
-        (case,) = found(journals, Settings())
-        assert (case.group, "A2" in found(journals, Settings())[case]) == ("one", True)
-
-
 def test_a_group_that_read_nothing_of_a_partition_lost_it() -> None:
     """It reads the topic; that the other group had the records is no excuse."""
     one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)

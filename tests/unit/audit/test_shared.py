@@ -125,14 +125,6 @@ def test_a_part_goes_on_whoever_is_killed_meanwhile(
     assert numbers(path) == list(range(1, len(before) + 3))
 
 
-def test_a_journal_that_was_moved_away_is_begun_anew(path: Path) -> None:
-    """Both are whole, and of two names."""
-    SharedJournal(path).write([SAID])
-    moved = path.rename(path.with_name("old.journal"))
-    SharedJournal(path).write([SAID])
-    assert read(path).member != read(moved).member
-
-
 def others(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     own = JournalWriter(tmp_path)
     own.close()

@@ -78,11 +78,6 @@ def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
     assert spans(only_lane(operator, before, after)) == [(4.1, 4.5)]
 
 
-def test_a_hold_of_another_topic_is_not_in_the_lane() -> None:
-    """Only what covers the partition."""
-    assert only_lane(Telling().assigned(TP).pause("returns")).held == []
-
-
 def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
     """Between two ownerships nobody can deliver."""
     one = Telling("a", at=0).assigned(TP).pause("orders").revoked(TP)
@@ -115,11 +110,6 @@ def test_a_hold_that_expires_ends_by_itself() -> None:
     told = Telling(at=1).assigned(TP)
     told.call("pause", scopes=["orders"], until=1.5).poll().poll().poll()
     assert spans(only_lane(told)) == [(1.3, 1.5)]
-
-
-def test_a_pause_that_failed_holds_nothing() -> None:
-    """``ok`` is false."""
-    assert only_lane(Telling().assigned(TP).pause("orders", ok=False)).held == []
 
 
 def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:
@@ -155,12 +145,6 @@ def test_members_stand_as_people_count() -> None:
     fleet = [Telling(name).assigned(TP) for name in ("m10", "m2", "9-x", "m", "m2b")]
     names = [one.name for one in told_of(*fleet).members]
     assert names == ["9-x", "m", "m2", "m2b", "m10"]
-
-
-def test_producers_and_operators_are_no_members() -> None:
-    """They have no row."""
-    producer = Telling("p").then("acked", tp=TP, first=0, last=9)
-    assert [one.name for one in told_of(producer, *bad.a4()).members] == ["a"]
 
 
 def test_a_fault_ends_when_it_is_healed() -> None:

@@ -36,18 +36,6 @@ def test_a_row_holds_what_became_of_the_records() -> None:
     assert [*expected, "FAILED"] == row.split()
 
 
-def test_a_play_cut_short_is_neither_ok_nor_failed() -> None:
-    """Its reason stands in a line of its own."""
-    cut = result("moved-away", "safe", error="waited 20 s in vain: all partitions")
-
-    *_, row = printed(render.table([scenario("moved-away")], [cut]))
-
-    assert row.split()[-1] == "cut"
-    assert render.troubles([cut, *ALL]) == [
-        "moved-away, SafeConsumer: waited 20 s in vain: all partitions"
-    ]
-
-
 def test_the_document_says_what_the_table_says() -> None:
     """Every count by its full name, and what it means for the exit status."""
     document = render.document(

@@ -36,13 +36,6 @@ def test_every_help_says_what_the_table_says() -> None:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
-def test_a_command_that_reads_journals_says_that_it_can_be_interrupted() -> None:
-    """With many of them it takes minutes."""
-    for name in ("audit", "timeline"):
-        help_ = CliRunner().invoke(safeconsumer, [name, "--help"]).stdout
-        assert f"  {Status.INTERRUPTED}  Interrupted." in help_, name
-
-
 def test_a_command_that_asks_no_broker_has_none_of_its_statuses() -> None:
     """A script that waits for a broker would look for them."""
     help_ = CliRunner().invoke(safeconsumer, ["control", "acls", "--help"]).stdout

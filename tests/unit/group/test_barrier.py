@@ -43,14 +43,6 @@ def test_what_is_gained_waits_for_the_end_asked_after_it() -> None:
     assert lab.quiet() == set()
 
 
-def test_what_was_read_already_opens_with_the_answer() -> None:
-    lab = BarrierLab()
-    lab.connect(applied=7)
-    lab.assign(A)
-    lab.answer(7)
-    assert lab.quiet() == set()
-
-
 def test_a_hold_read_meanwhile_takes_over_from_the_gate() -> None:
     """There is no instant between."""
     lab = BarrierLab()
@@ -173,27 +165,6 @@ def test_run_opens_only_gates_not_holds() -> None:
     lab.hear(written("orders", 0))
     lab.assign(A, C)
     lab.barrier.run_out()
-    assert lab.quiet() == {A}
-
-
-def test_both_kinds_of_gates_are_independent() -> None:
-    """A poll that began all paused, on a member that waits for its topics too."""
-    lab = BarrierLab()
-    lab.connect()
-    lab.assign(A)
-    lab.answer(0)
-    lab.hear(written("orders:0", 0))
-    lab.ledger.begin_call()
-    lab.ledger.assign([A, C])
-    lab.answer(0)
-    assert lab.quiet() == {A, C}
-    lab.ledger.end_call()
-    assert lab.quiet() == {A}
-    lab.ledger.begin_call()
-    lab.ledger.assign([A, B, C])
-    lab.ledger.end_call()
-    assert lab.quiet() == {A, B}
-    lab.answer(0)
     assert lab.quiet() == {A}
 
 

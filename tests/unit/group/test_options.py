@@ -189,13 +189,6 @@ def test_nobody_answers() -> None:
     assert "check --bootstrap" in ended.stderr
 
 
-@each("command", ["pause", "resume", "status", "wait", "history", "doctor"])
-def test_exit_statuses_are_in_the_help(command: str) -> None:
-    ended = CliRunner().invoke(safeconsumer, [command, "--help"])
-    assert "Exit status:" in ended.stdout
-    assert "4  The broker refuses" in ended.stdout
-
-
 @each(
     "servers",
     [

@@ -3,10 +3,8 @@
 import re
 import subprocess
 import sys
-from datetime import timedelta
 from typing import Any
 
-import attrs
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -15,13 +13,11 @@ import safeconsumer
 from safeconsumer import (
     Control,
     ControlSettingError,
-    Hold,
     HoldSettingError,
     ScopeSyntaxError,
     TargetTypeError,
 )
 from safeconsumer.group import client_settings, patterns, topics
-from safeconsumer.holds import scope as scopes
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.listing import each
 
@@ -46,10 +42,6 @@ from tests.harness.listing import each
 def test_a_bad_setting_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ControlSettingError):
         Control(**setting)
-
-
-def test_a_timedelta_is_seconds() -> None:
-    assert Control(clock_skew=timedelta(minutes=1)) == Control(clock_skew=60.0)
 
 
 def test_a_password_is_not_printed() -> None:
@@ -118,11 +110,6 @@ def test_settings_are_those_that_were_checked() -> None:
     assert control.client_configs == {"sasl_plain_username": "alice"}
 
 
-def test_it_does_not_change() -> None:
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
-        Control().unavailable = "run"  # type: ignore[misc]  # that is the point
-
-
 def test_a_consumer_without_control_refuses_group_calls(safe: Maker) -> None:
     consumer = safe("orders", group_id="g")
     with pytest.raises(ControlSettingError, match=re.escape("control=Control()")):
@@ -143,12 +130,6 @@ def test_local_calls_cannot_use_remote_owners(safe: Maker, owner: str) -> None:
     for call in (consumer.pause, consumer.resume):
         with pytest.raises(HoldSettingError):
             call("orders", owner=owner)
-
-
-def test_a_hold_knows_that_it_came_from_outside() -> None:
-    scope = scopes.topic("orders")
-    assert Hold(scope=scope, owner="operator:alice").is_remote
-    assert not Hold(scope=scope).is_remote
 
 
 def test_without_control_the_package_is_not_imported() -> None:

@@ -21,8 +21,7 @@ def plain(
 
 def owned() -> LedgerLab:
     """Make a ledger that owns two partitions."""
-    lab = LedgerLab(owns=[A, B])
-    return lab
+    return LedgerLab(owns=[A, B])
 
 
 def test_a_shorter_pause_by_name_leaves_the_whole_pause_as_it_is() -> None:

@@ -3,7 +3,7 @@ import pickle
 import textwrap
 
 import pytest
-from attrs import evolve, fields
+from attrs import fields
 from attrs.exceptions import FrozenInstanceError
 from kafka import TopicPartition
 
@@ -55,33 +55,11 @@ def test_an_event_is_ready_for_json(kind: type[events.Event]) -> None:
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
 
 
-@each("kind", EVERY)
-def test_an_event_never_changes(kind: type[events.Event]) -> None:
-    """Several hooks may keep it; equal by content."""
-    event = _sample(kind)
-    with pytest.raises(FrozenInstanceError):
-        event.at = 2.0  # type: ignore[misc]  # that is the test
-    assert event == _sample(kind)
-    assert evolve(event, at=2.0) != event
-
-
 def test_every_event_has_a_name_and_a_level_of_its_own() -> None:
     """Log lines and metrics are told apart by it."""
     names = [kind.name for kind in EVERY]
     assert len(set(names)) == len(names)
     assert {kind.level for kind in EVERY} <= {"debug", "info", "warning", "error"}
-
-
-@each(
-    "value",
-    [(("orders", 0),), (("orders", 0), ("audit", 1)), (("a", 0), ("b", 1), ("c", 2))],
-)
-def test_any_number_of_partitions_is_a_list(value: events.Partitions) -> None:
-    """Two partitions are not taken for one."""
-    event = events.HeldPartitionUncommitted(partitions=value)
-    assert event.as_dict()["partitions"] == [
-        f"{topic}:{number}" for topic, number in value
-    ]
 
 
 def test_partitions_come_in_the_order_people_expect() -> None:

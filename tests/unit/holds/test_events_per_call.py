@@ -92,14 +92,6 @@ def test_a_hold_placed_while_away_is_no_warning() -> None:
     assert lab.told.of(events.HoldsBit) == []
 
 
-def test_the_same_assignment_emits_nothing() -> None:
-    """A rebalance that changes nothing here is told by the join's own event."""
-    lab = LedgerLab(owns=[A, B])
-    lab.told.events.clear()
-    lab.assign(B, A)
-    assert lab.told.events == []
-
-
 def test_whoever_places_a_pattern_is_told_what_it_covers() -> None:
     """Among the assigned and the known topics; none is a warning."""
     lab = LedgerLab(owns=[A])
@@ -125,23 +117,6 @@ def test_nothing_is_delivered_under_the_lock() -> None:
     lab.hold(ORDERS)
     assert lab.quiet() == {C}
     assert len(lab.told.of(events.HoldsPlaced) + lab.told.of(events.HoldsRemoved)) == 3
-
-
-def test_an_owner_lifts_all_it_holds_in_one_call() -> None:
-    """Wherever its holds are; those of others stay and are named."""
-    lab = LedgerLab(owns=[A, C])
-    lab.hold(ORDERS, ALL, ORD, scopes.partition("gone", 3))
-    lab.hold(AUDIT, ORDERS, owner="ops")
-    lab.told.events.clear()
-    remaining = lab.ledger.remove_owner("app")
-    assert {hold.key for hold in remaining} == {(ORDERS, "ops"), (AUDIT, "ops")}
-    (removed,) = lab.told.events
-    assert isinstance(removed, events.HoldsRemoved)
-    assert len(removed.holds) == 4
-    assert removed.remaining == remaining
-    assert {hold.owner for hold in lab.ledger.view().holds} == {"ops"}
-    assert lab.ledger.remove_owner("app") == ()
-    assert len(lab.told.events) == 1
 
 
 def test_a_call_makes_no_view() -> None:

@@ -2,7 +2,6 @@ import math
 
 import pytest
 
-from safeconsumer.events.consumer import HoldsExpired
 from safeconsumer.holds.hold import Hold
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, LedgerLab
 from tests.harness.listing import each
@@ -16,19 +15,6 @@ def test_a_hold_is_never_lifted_early(before: float) -> None:
     lab.hold(ORDERS, for_=5.0)
     lab.clock.now += before
     assert lab.quiet() == {A, B}
-
-
-@pytest.mark.contract("P3")
-def test_a_hold_is_lifted_by_the_first_look_after_its_time() -> None:
-    """No timer thread: late by one look-up."""
-    lab = LedgerLab(owns=[A, B])
-    lab.hold(ORDERS, for_=5.0)
-    lab.clock.now += 5.0
-    assert lab.quiet() == set()
-    lab.ledger.deliver()
-    (expired,) = lab.told.of(HoldsExpired)
-    assert [hold.scope for hold in expired.holds] == [ORDERS]
-    assert expired.flowing == (A, B)
 
 
 @pytest.mark.parametrize(

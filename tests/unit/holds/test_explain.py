@@ -67,15 +67,6 @@ def test_a_time_that_no_calendar_knows() -> None:
     assert hold_line(hold).startswith("orders held by app")
 
 
-def test_every_hold_that_covers_the_partition_narrowest_first() -> None:
-    """One line each, and none for others."""
-    lab = LedgerLab(owns=[A, C])
-    lab.hold(ALL, owner="ops")
-    lab.hold(ORDERS, scopes.partition(*A), scopes.partition(*C))
-    names = [line.split(" ")[0] for line in explain_lines(lab.ledger.view(), A)]
-    assert names == ["orders:0", "orders", "@all"]
-
-
 def test_a_closed_gate_has_a_line() -> None:
     """It is no hold, but it keeps the partition quiet."""
     lab = LedgerLab(owns=[A])
@@ -84,9 +75,3 @@ def test_a_closed_gate_has_a_line() -> None:
     lab.ledger.assign([A, C])
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line.startswith("gate: ")
-
-
-def test_a_flowing_partition_has_nothing_to_explain() -> None:
-    """An empty answer."""
-    lab = LedgerLab(owns=[A])
-    assert explain_lines(lab.ledger.view(), A) == ()

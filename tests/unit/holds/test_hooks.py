@@ -4,7 +4,7 @@ import pytest
 
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Dispatcher
-from tests.harness.holds.lab import AUDIT, ORDERS, A, LedgerLab, Told
+from tests.harness.holds.lab import ORDERS, A, LedgerLab, Told
 from tests.harness.listing import each
 
 
@@ -40,15 +40,6 @@ def test_a_hook_that_raises_breaks_nothing(caplog: pytest.LogCaptureFixture) -> 
     assert "Broken()" in record.getMessage()
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], BrokenError)
-
-
-def test_the_ledger_is_consistent_after_a_hook_raised() -> None:
-    """The hold was placed before anybody was told."""
-    lab = LedgerLab(Broken())
-    lab.assign(A)
-    lab.hold(ORDERS, AUDIT)
-    assert lab.quiet() == {A}
-    assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().holds}
 
 
 class _Repr:

@@ -161,26 +161,3 @@ def test_a_hook_that_never_returns_stops_no_other_thread() -> None:
     slow.release.set()
     first.join(PATIENCE)
     assert len(lab.told.of(events.HoldsPlaced)) == 51
-
-
-def test_many_threads_and_hooks_agree_on_one_order() -> None:
-    """Each hook gets every event once, those of one thread in its order."""
-    hooks = [Told(), Told()]
-    outbox = _outbox(*hooks)
-
-    def tell(first: int) -> None:
-        for number in range(first, first + 200):
-            outbox.waiting.append(events.Event(at=float(number)))
-            outbox.deliver()
-
-    threads = [threading.Thread(target=tell, args=(1000 * n,)) for n in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(PATIENCE)
-    outbox.deliver()  # what is beyond the limit of one call waits for the next
-    assert _ats(hooks[0]) == _ats(hooks[1])
-    assert len(set(_ats(hooks[0]))) == len(hooks[0].events) == 800
-    for n in range(4):
-        own = [at for at in _ats(hooks[0]) if at // 1000 == n]
-        assert own == sorted(own)

@@ -2,9 +2,7 @@
 
 import dis
 import functools
-import gc
 import inspect
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -344,54 +342,6 @@ def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
         if not interrupt.has_come:
             assert at > 15
             return
-
-
-@pytest.mark.contract("P12")
-def test_exceptions_of_real_signals_at_random_moments() -> None:
-    """Whoever calls again after each of them ends where it wanted to."""
-    lab = LedgerLab()
-    raised = 0
-
-    def handler(_: int, frame: FrameType | None) -> None:
-        nonlocal raised
-        if _is_in_the_ledger(frame):
-            raised += 1
-            raise InterruptError
-
-    def surely(call: Callable[[], object]) -> None:
-        while True:
-            try:
-                call()
-            except InterruptError:
-                continue
-            return
-
-    with handled_by(handler, signal.SIGVTALRM):
-        gc.disable()  # its callbacks swallow what a handler raises in them
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.001, 0.0005)
-        try:
-            for number in count():
-                at, owner = ("orders", number), str(number)
-                surely(lambda at=at: lab.ledger.assign([C, at]))  # type: ignore[misc]
-                surely(lambda owner=owner: lab.hold(ORDERS, owner=owner))  # type: ignore[misc]
-                surely(lambda at=at: _is_quiet(lab, {at}))  # type: ignore[misc]
-                surely(lambda owner=owner: lab.lift(ORDERS, owner=owner))  # type: ignore[misc]
-                surely(lambda: _is_quiet(lab, set()))
-                if raised > 100:
-                    break
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            gc.enable()
-    lab.ledger.deliver()
-    assert not is_locked(lab.ledger)
-    assert not lab.ledger.view().holds
-    for kind in (events.HoldsPlaced, events.HoldsRemoved):
-        told = {hold.owner for event in lab.told.of(kind) for hold in event.holds}
-        assert {str(one) for one in range(number + 1)} == told
-
-
-def _is_quiet(lab: LedgerLab, quiet: set[TopicPartition]) -> None:
-    assert lab.quiet() == quiet
 
 
 def test_a_commit_is_interrupted_before_or_after_it() -> None:

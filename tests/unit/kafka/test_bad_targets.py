@@ -225,14 +225,3 @@ def test_a_wrong_assignment_is_refused_and_forgotten(
     assigned(consumer, A, B)
     consumer.pause(A)
     assert consumer.paused() == {A}
-
-
-def test_many_targets_are_one_call(safe: Maker) -> None:
-    """A large one is no problem either."""
-    consumer = safe()
-    many = [TopicPartition("orders", number) for number in range(2000)]
-    consumer.assign(many)
-    consumer.pause(*many)
-    assert consumer.paused() == set(many)
-    consumer.resume(*many)
-    assert consumer.paused() == set()

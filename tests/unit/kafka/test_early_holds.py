@@ -219,10 +219,3 @@ def test_a_pattern_that_covers_nothing_is_told(safe: Maker, told: Told) -> None:
     consumer.pause(re.compile("order"))  # whole names: not orders
     assert len(told.of(PatternCoversNothing)) == 1
     assert consumer.paused() == set()
-
-
-def test_resuming_what_is_not_held_is_no_error(safe: Maker) -> None:
-    """Wherever it is."""
-    consumer = safe("orders", group_id="g")
-    assert consumer.resume(A, "audit", re.compile("x")) == ()
-    assert consumer.resume_all() == ()

@@ -1,6 +1,5 @@
 """Pauses that travel in joins: the bytes, what a member knows, and the wrapped assignor."""
 
-import json
 import zlib
 from types import SimpleNamespace
 from typing import Any
@@ -76,11 +75,6 @@ def test_without_marks_bytes_are_a_plain_clients(inner: bytes) -> None:
     assert wrap(inner, {}, MEMBER) == inner
 
 
-@given(st.binary(max_size=200), st.booleans())
-def test_random_bytes_never_raise(data: bytes, has_magic: bool) -> None:  # noqa: FBT001 - drawn
-    unwrap(data + handover.MAGIC if has_magic else data)
-
-
 @given(st.binary(max_size=60), maps, st.data())
 def test_mutated_bytes_are_refused_or_intact(
     inner: bytes, told: dict[TopicPartition, Mark], data: st.DataObject
@@ -97,23 +91,6 @@ def sealed(payload: bytes) -> bytes:
     return payload + trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(["version", "by", "marks"]), inner)
-    ),
-    max_leaves=10,
-)
-
-
-@given(json_values)
-def test_any_json_with_a_good_checksum_is_taken_off_without_a_word(
-    said: object,
-) -> None:
-    """The inner assignor must not see it."""
-    whole = b"inner" + sealed(zlib.compress(json.dumps(said).encode()))
-    assert unwrap(whole)[0] == b"inner"
 
 
 @pytest.mark.parametrize(

@@ -189,31 +189,6 @@ def test_a_block_without_targets_is_refused(consumer: SafeConsumer) -> None:
     assert consumer.holds() == ()
 
 
-def test_resume_lifts_exactly_what_was_paused(consumer: SafeConsumer) -> None:
-    """Resuming a partition does not lift its topic's hold, nor the other way round."""
-    consumer.pause("orders")
-    assert len(consumer.resume(A)) == 1
-    assert consumer.paused() == {A, B}
-    consumer.pause(A)
-    consumer.resume("orders")
-    assert consumer.paused() == {A}
-
-
-def test_holds_are_listed_also_while_they_cover_nothing_here(
-    consumer: SafeConsumer,
-) -> None:
-    """Sorted by scope and owner."""
-    consumer.pause(B, owner="ops")
-    consumer.pause(B, re.compile("nothing.*"))
-    consumer.pause_all(owner="pump")
-    assert _holds(consumer) == [
-        ("@all", "pump"),
-        ("orders:1", "app"),
-        ("orders:1", "ops"),
-        ("re:nothing.*", "app"),
-    ]
-
-
 def test_the_paused_partitions_are_upstreams_kind(consumer: SafeConsumer) -> None:
     """Named tuples with ``topic`` and ``partition``, in a set of the caller's own."""
     consumer.pause(A)

@@ -37,44 +37,6 @@ def planned(
     return Plan(start=start, latest=latest, held=held)
 
 
-def test_a_held_partition_stays_where_it_is_and_others_advance() -> None:
-    """S1: the end of a held partition is its start."""
-    plan = planned({("a", 0): 5, ("b", 0): 5}, {("a", 0): 9, ("b", 0): 9}, "a")
-    assert plan.frozen({("a", 0): 9, ("b", 0): 7}) == {("a", 0): 5, ("b", 0): 7}
-
-
-def test_a_held_partition_pretends_to_have_nothing_to_read() -> None:
-    """The limiter shares its quota by what is there to read."""
-    plan = planned({("a", 0): 5, ("b", 0): 5}, {("a", 0): 9, ("b", 0): 9}, "a")
-    assert plan.pretended() == {("a", 0): 9, ("b", 0): 5}
-
-
-def test_a_new_partition_under_a_hold_is_recorded_at_zero() -> None:
-    """Lifting the hold brings all of it, not only what comes after."""
-    plan = planned({("a", 0): 5}, {("a", 0): 5, ("a", 1): 30}, "a")
-    assert plan.frozen({("a", 0): 5, ("a", 1): 30}) == {("a", 0): 5, ("a", 1): 0}
-    assert plan.lags() == {("a", 0): 0, ("a", 1): 30}
-
-
-def test_one_source_that_cannot_be_asked_holds_everything() -> None:
-    """S4: no decision, no reading."""
-    plan = planned({("a", 0): 5}, {("a", 0): 9}, troubles=("no broker",))
-    assert plan.frozen({("a", 0): 9}) == {("a", 0): 5}
-
-
-def test_a_held_topic_that_is_gone_or_made_again_is_noticed() -> None:
-    """The official source looks only at what a batch reads."""
-    plan = planned({("a", 0): 5, ("b", 0): 5}, {("b", 0): 2}, "@all")
-    assert list(plan.losses()) == [("a", 0), ("b", 0)]
-    assert "it is gone" in plan.losses()["a", 0]
-    assert "made again" in plan.losses()["b", 0]
-
-
-def test_losses_of_what_flows_are_the_official_sources_business() -> None:
-    """It reports them in its own words, as before."""
-    assert planned({("a", 0): 5}, {}, "b").losses() == {}
-
-
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
 def test_nothing_held_moves_and_nothing_else_is_touched(
     start: dict[Any, int], grown: dict[Any, int], texts: list[str]

@@ -8,11 +8,6 @@ from safeconsumer.spark import options
 from tests.harness.listing import each
 
 
-def test_what_is_not_said_has_a_default() -> None:
-    """Without options nothing is held and losses fail the query."""
-    assert options.parse({}) == options.SourceOptions()
-
-
 def test_names_are_read_in_any_case() -> None:
     """Spark passes names as they were typed."""
     parsed = options.parse(

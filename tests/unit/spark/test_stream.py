@@ -319,17 +319,6 @@ def test_a_hold_for_one_query_says_for_which() -> None:
     assert len(lab.controller.resume("orders")) == 1
 
 
-def test_trouble_that_comes_while_planning_holds_everything_too() -> None:
-    """The second look fails closed as the first."""
-    lab = DeciderLab()
-
-    def lose() -> None:
-        lab.elsewhere.trouble = "lost meanwhile"
-
-    facts = lab.batch(START, LATEST, lose)
-    assert offsets.parse(facts["end"]) == START
-
-
 def test_one_line_per_changed_plan() -> None:
     """It says who holds what, and nothing while nothing changes."""
     lab = DeciderLab()
@@ -435,26 +424,6 @@ def test_a_question_that_nobody_knows() -> None:
     """Of a later shim, say: it is not consented to."""
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
-
-
-def test_the_same_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not with every trigger; and again once it has been well in between."""
-    lab = DeciderLab()
-
-    def fail() -> None:
-        message = "planted"
-        raise RuntimeError(message)
-
-    for well in (False, False, True, False):
-        lab.elsewhere.on_fresh = None if well else fail
-        if well:
-            lab.batch(START, LATEST)
-        else:
-            with pytest.raises(Undecided, match="RuntimeError: planted"):
-                lab.batch(START, LATEST)
-    # Threads of other tests may log, too.
-    told = [one.exc_info for one in caplog.records if one.exc_info is not None]
-    assert [str(error) for _, error, _ in told].count("planted") == 2
 
 
 def test_a_stream_that_is_opened_again_is_the_same() -> None:

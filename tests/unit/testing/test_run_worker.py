@@ -170,17 +170,6 @@ def test_a_callable_takes_the_letters() -> None:
         )
 
 
-def test_limits_of_dead_letters_hold() -> None:
-    """As they would in production."""
-    producer = SimpleNamespace(send=ok)
-    letters = DeadLetter(producer, "dead", max_consecutive=2)
-    run = run_worker(
-        Failing(bad=[Reject("no")] * 9), some(*["bad"] * 5), dead_letter=letters
-    )
-    assert len(run.dead_letters) == 2
-    assert "in a row failed" in str(run.error)
-
-
 def test_batches_answer_for_each_record() -> None:
     """With the answers of a ``BatchFailure`` heeded."""
     tried: list[list[str]] = []
@@ -196,18 +185,6 @@ def test_batches_answer_for_each_record() -> None:
     assert [call.at for call in run.calls] == [0.0, 2.0]
     assert [record.value for record in run.done] == ["a", "b", "bad", "c"]
     assert len(run.calls[0].records) == 3
-
-
-def test_batches_by_key() -> None:
-    """Each record once, whatever a batch is gathered of."""
-
-    def handle(records: list[Record[str, str]], _context: Context) -> None:
-        assert records
-
-    records = [make_record(f"{n}", key=f"{n % 3}") for n in range(9)]
-    run = run_worker(handle, records, order="key", batch=4)
-    assert sorted(record.value for record in run.done) == [f"{n}" for n in range(9)]
-    assert run.committed == {TopicPartition("topic", 0): 9}
 
 
 def test_coroutines_are_run() -> None:
@@ -319,25 +296,6 @@ def test_an_interrupt_and_pytests_own_come_out() -> None:
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
-
-
-def test_a_generator_is_no_handler() -> None:
-    """Also one that is returned."""
-    run = run_worker(lambda _record, _context: (one for one in "ab"), some("a"))
-    assert "iterates over" in str(run.error)
-
-
-def test_keys_keep_their_order() -> None:
-    """W3: and one that cannot be told fails its record."""
-    handler = Failing(a1=[RetryLater(1.0)])
-    records = [make_record(v, key=v[0]) for v in ("a1", "b1", "a2", "b2")]
-    run = run_worker(handler, records, order="key")
-    values = [record.value for record in run.done]
-    assert values == ["b1", "b2", "a1", "a2"]
-    run = run_worker(
-        ok, records, order="key", key=lambda _record: 1 // 0, retry=Retry(attempts=1)
-    )
-    assert isinstance(run.error, RecordFailedError)
 
 
 def test_errors_of_deserializers_are_final() -> None:

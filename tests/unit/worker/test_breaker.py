@@ -17,31 +17,6 @@ def failed(circuit: Circuit, count: int, breaker: Breaker = BREAKER) -> Circuit:
     return circuit
 
 
-def test_so_many_failures_in_a_row_open_it() -> None:
-    """And a success in between begins the count anew."""
-    circuit = failed(Circuit(), 2).succeeded(BREAKER, 1, 0.0)
-    assert not failed(circuit, 2).is_open
-    opened = failed(circuit, 3)
-    assert opened.is_open
-    assert (opened.why, opened.until) == ("3 times in a row", 1.0)
-
-
-def test_it_waits_longer_each_time_and_no_longer_than_allowed() -> None:
-    """From the try that failed on."""
-    circuit = failed(Circuit(), 3)
-    waits = []
-    for now in (10.0, 20.0, 30.0, 40.0):
-        circuit = circuit.failed(BREAKER, now)
-        waits.append(circuit.until - now)
-    assert (waits, circuit.tries) == ([2.0, 4.0, 5.0, 5.0], 4)
-    assert circuit.why == "3 times in a row"
-
-
-def test_one_success_closes_it_and_all_is_forgotten() -> None:
-    """The next outage begins with the shortest wait."""
-    assert failed(Circuit(), 5).succeeded(BREAKER, 1, 9.0) == Circuit()
-
-
 def test_a_rate_opens_it_whatever_succeeds_in_between() -> None:
     """Once enough failed, and that is a large enough part."""
     rare = Circuit().succeeded(RATED, 5, 0.0)

@@ -132,17 +132,6 @@ def test_waits_stay_within_their_bounds(failures: int, draw: float) -> None:
     assert full == Retry(jitter=False).delay(failures, draw)
 
 
-def test_final_failures() -> None:
-    """The last attempt, or an exception that is never worth another."""
-    retry = Retry(attempts=3, never=(KeyError,))
-    assert [retry.is_final(failures, ValueError()) for failures in (1, 2, 3)] == [
-        False,
-        False,
-        True,
-    ]
-    assert retry.is_final(1, KeyError())
-
-
 def test_limits_of_dead_letters() -> None:
     """A ratio of few says nothing; a row ends with a success."""
     failing = Failing()

@@ -115,17 +115,6 @@ def test_slow_work_rouses_one_for_each_lane(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(set(resting.got)) == 3
 
 
-def test_an_empty_lane_is_kept_for_its_key() -> None:
-    """It is the same when the key comes again."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset % 5, records=10)
-    desk.work()
-    before = dict(desk.epoch.lanes)
-    desk.admit(10)
-    assert desk.work() == [*range(10, 20)]
-    assert desk.epoch.lanes == before
-    assert len(before) == 5
-
-
 @pytest.mark.contract("W1")
 def test_kept_lanes_are_bounded_and_make_room() -> None:
     """W1: keys that never come again neither add up nor keep out those that do."""

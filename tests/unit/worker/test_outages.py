@@ -71,20 +71,6 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
     assert not desk.held.records
 
 
-@pytest.mark.contract("W11")
-def test_a_pause_of_a_key_lets_the_other_keys_go_on() -> None:
-    """Its lane waits, and there is no hold."""
-    desk = Desk(Order.KEY, records=6)
-    task = claim(desk)  # 0 and 3 are of one key
-    assert fail(desk, Pause(60.0, "key"), task) == 0
-    assert not owners(desk)
-    assert desk.work() == [1, 2, 4, 5]
-    desk.pass_time(59.9)
-    assert desk.work() == []
-    desk.pass_time(0.1)
-    assert desk.work() == [0, 3]
-
-
 def test_a_pause_uses_up_no_attempt() -> None:
     """However often; and those that were used are not given back."""
     desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
@@ -137,14 +123,6 @@ def test_what_is_told_of_a_pause() -> None:
     )
 
 
-def test_a_pause_without_a_reason_says_who_asked() -> None:
-    """An operator who sees the hold knows which record to look at."""
-    desk = Desk(Order.PARTITION, records=1)
-    fail(desk, Pause(60.0))
-    (hold,) = desk.ledger.view().holds
-    assert hold.reason == "requested by the handler of orders:0 offset 0"
-
-
 def test_who_lifts_the_hold_ends_the_pause() -> None:
     """And one who lifts another hold does not."""
     desk = Desk(Order.KEY, records=3)
@@ -153,19 +131,6 @@ def test_who_lifts_the_hold_ends_the_pause() -> None:
     desk.resume("ops")
     assert desk.work() == []
     desk.resume(OUTAGE)
-    assert desk.work() == [0, 1, 2]
-
-
-@pytest.mark.contract("W9")
-def test_a_pause_that_is_over_lifts_no_other_hold() -> None:
-    """W9: what an operator holds stays held."""
-    desk = Desk(Order.KEY, records=3)
-    fail(desk, Pause(60.0, "all"))
-    desk.pause("ops")
-    desk.pass_time(61.0)
-    assert owners(desk) == {"ops"}
-    assert desk.work() == []
-    desk.resume("ops")
     assert desk.work() == [0, 1, 2]
 
 
@@ -239,24 +204,6 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
     assert desk.held.running == 0
     desk.held.close(desk.epoch)
     assert desk.held.records == 0
-
-
-def test_a_paused_record_goes_with_its_partition() -> None:
-    """W6: it is dropped and not committed past; the hold stays until it expires."""
-    desk = Desk(Order.PARTITION, records=2)
-    fail(desk, Pause(60.0))
-    (mark,) = desk.held.watermarks().values()
-    assert mark.offset == 0
-    desk.schedule.drop_queued([desk.epoch])
-    desk.held.close(desk.epoch)
-    assert (desk.held.records, desk.held.running) == (0, 0)
-    assert owners(desk) == {OUTAGE}
-    desk.epoch = desk.held.open(TP, 2, 0, 0)
-    desk._next = 0
-    desk.admit(2)
-    assert desk.work() == []
-    desk.pass_time(60.0)
-    assert desk.work() == [0, 1]
 
 
 @EACH_ORDER
@@ -515,28 +462,6 @@ def test_who_lifts_the_hold_closes_it() -> None:
     assert owners(desk) == {BREAKER}
 
 
-def test_who_lifts_it_is_seen_by_the_next_turn() -> None:
-    """Also while there is nothing to do."""
-    desk = broken()
-    desk.ledger.remove([(Topic("orders"), BREAKER)])
-    desk.pass_time(0.0)
-    assert worker_events.BreakerClosed in desk.told
-    assert desk.schedule.outages.broken() == []
-
-
-def test_an_operators_hold_on_top_lets_nobody_try() -> None:
-    """W10: until it is lifted, and then one."""
-    desk = broken()
-    desk.pause("ops")
-    desk.pass_time(30.0)
-    assert desk.work() == []
-    desk.resume("ops")
-    task = claim(desk)
-    assert desk.schedule.queue.claim() == []
-    fail(desk, DOWN, task)
-    assert owners(desk) == {BREAKER}
-
-
 def test_it_is_told_of_where_something_waits_for_it() -> None:
     """Who tries, if anything does; and not once the topic is somebody else's."""
     desk = broken()
@@ -633,23 +558,6 @@ def test_a_batch_that_opens_it_comes_again_whole() -> None:
     assert list(task.indexes) == [0]
     desk.schedule.complete([all_done(task, 0.0)])
     assert list(claim(desk).indexes) == [1, 2]
-
-
-def test_a_record_that_tries_may_go_with_its_partition() -> None:
-    """Then another one tries, of what is owned next."""
-    desk = broken()
-    desk.pass_time(10.0)
-    task = claim(desk)
-    desk.held.close(desk.epoch)
-    desk.epoch = desk.held.open(TP, 2, 0, 0)
-    desk._next = 0
-    desk.admit(6)
-    late = claim(desk)
-    assert desk.schedule.queue.claim() == []
-    fail(desk, DOWN, task)  # of an ownership that is over
-    assert not owners(desk)
-    desk.schedule.complete([all_done(late, 0.0)])
-    assert desk.work() == [1, 2, 3, 4, 5]
 
 
 def test_a_failure_of_what_is_being_taken_away_counts() -> None:

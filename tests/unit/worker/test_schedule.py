@@ -300,16 +300,6 @@ def test_batches_by_key_that_run_at_a_time_share_no_key() -> None:
     assert desk.work() == [4, 5]
 
 
-@pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_has_records_of_several_polls(order: Order) -> None:
-    """A trickle makes no small batches where there is enough by now."""
-    desk = Desk(order, is_batch=True, quantum=5)
-    for _ in range(4):
-        desk.admit(2)
-    assert _sizes(desk) == [[0, 1, 2, 3, 4], [5, 6, 7]]
-    assert desk.held.watermarks()[TP].offset == 8
-
-
 def test_each_answer_of_a_batch_by_key_is_heeded() -> None:
     """W7: record by record; another key does not wait for one that failed."""
     desk = Desk(Order.KEY, is_batch=True, quantum=9, on_exhausted="skip", records=5)
@@ -335,16 +325,6 @@ def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
     assert desk.work() == []
     desk.pass_time(2.0)
     assert [sorted(one) for one in _sizes(desk)] == [list(range(9))]
-
-
-def test_a_batch_by_key_that_fails_is_tried_record_by_record() -> None:
-    """W7: any of it may be to blame, and none has failed yet."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=3)
-    desk.admit(3)
-    (task,) = desk.schedule.queue.claim()
-    desk.schedule.complete([batch_failed(task, ValueError("planted"), 0.0)])
-    assert _sizes(desk) == [[0], [1], [2], [3], [4], [5]]
-    assert not desk.epoch.alone
 
 
 def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:

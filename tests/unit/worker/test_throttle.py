@@ -24,21 +24,6 @@ def _done(desk: Desk, *tasks: Task) -> None:
     desk.schedule.complete([all_done(one, 0.0) for one in tasks])
 
 
-@pytest.mark.parametrize("order", list(Order))
-def test_no_more_begin_than_the_rate_allows(order: Order) -> None:
-    """However many handlers are free, and whatever was not begun before."""
-    desk = Desk(order, rate=100.0)
-    desk.epoch.pace = 1e-6
-    desk.pass_time(60.0)
-    desk.admit(500)
-    done = len(desk.work())
-    assert done == 11  # those of 0.1 s, and one
-    for _ in range(10):
-        desk.pass_time(0.1)
-        done += len(desk.work())
-    assert done == 111
-
-
 def test_who_waits_for_the_rate_is_told_when_it_is_over() -> None:
     """By the poll loop, which turns as soon as something may begin."""
     desk = Desk(Order.KEY, rate=2.0, **MANY, records=3)
@@ -62,16 +47,6 @@ def test_what_was_not_begun_is_not_counted() -> None:
     assert len(task.indexes) == 2
     desk.schedule.complete([Outcome(task=task, left=task.indexes)])
     assert len(desk.work()) == 2
-
-
-def test_a_batch_begins_as_one_and_is_paid_for_afterwards() -> None:
-    """So that the rate is kept with batches of any size."""
-    desk = Desk(Order.KEY, rate=10.0, is_batch=True, quantum=20, records=60)
-    assert len(_claimed(desk)[0].indexes) == 20
-    desk.pass_time(1.9)
-    assert not _claimed(desk)
-    desk.pass_time(0.2)
-    assert len(_claimed(desk)[0].indexes) == 20
 
 
 def test_a_retry_is_counted_too() -> None:
@@ -102,18 +77,6 @@ def test_a_topic_has_no_more_handlers_than_it_may(most: dict[str, int]) -> None:
         assert len(out) <= 2
         found += [record_at(one.chunk, one.indexes[0]).offset for one in tasks]
     assert found == [3, 4, 5, 6, 7]
-
-
-def test_another_topic_goes_on() -> None:
-    """Its own name goes before a pattern; one that nothing names has no limit."""
-    topics = PerTopic({"re:orders": 1, "orders": 7, "re:audit.*": 2})
-    for topic, most in (("orders", 7), ("audit.a", 2), ("audit.b", 2)):
-        places = topics.of(topic)
-        assert places is not None
-        assert places.most == most
-    assert topics.of("other") is None
-    assert topics.of("audit.a") is not topics.of("audit.b")
-    assert topics.of("audit.a") is topics.of("audit.a")
 
 
 def test_a_place_goes_to_somebody_who_can_take_it() -> None:
