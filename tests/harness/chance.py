@@ -45,16 +45,7 @@ _BLOB = re.compile(r"@reproduce_failure\('[^']*', b'([^']*)'\)")
 
 
 class Played(ExampleDatabase):
-    """
-    Knows one example, whatever test asks.
-
-    Args:
-        blob: as Hypothesis prints it for ``@reproduce_failure``.
-
-    Raises:
-        pytest.UsageError: it is none.
-
-    """
+    """Knows one example, whatever test asks."""
 
     def __init__(self, blob: str) -> None:
         super().__init__()

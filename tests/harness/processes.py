@@ -30,12 +30,6 @@ class Process:
     A context manager: it kills the program. Thread rules: made by a thread that lives
     as long as the program should.
 
-    Args:
-        command: program and arguments; it is run in the project's folder.
-        read: what is kept of a line that it said, as ``json.loads``.
-        log: where its stderr is added; it shares ours if not given.
-        env: what its environment has beside ours.
-
     Attributes:
         said: what it said, in order, without what :meth:`take` took.
     """
@@ -96,12 +90,7 @@ class Process:
             stdin.flush()
 
     def take(self, limit: float) -> Any:  # noqa: ANN401 - what ``read`` makes of a line
-        """
-        Wait for the oldest line that is not taken yet; None if it says no more.
-
-        Raises:
-            NotReachedError: it says nothing for so many seconds.
-        """
+        """Wait for the oldest line that is not taken yet; None if it says no more."""
         with self._news:
             if not self._news.wait_for(lambda: self.said or self._has_said_all, limit):
                 message = f"a line of {self._popen.args}: not within {limit:g} s"
@@ -143,22 +132,12 @@ class Process:
                 self._popen.stdin.close()
 
     def end(self, limit: float = END_LIMIT) -> bool:
-        """
-        Close its stdin and wait for its end; False if it had to be killed.
-
-        Args:
-            limit: seconds.
-        """
+        """Close its stdin and wait for its end; False if it had to be killed."""
         self.begin_to_end()
         return self.wait(limit)
 
     def wait(self, limit: float = END_LIMIT) -> bool:
-        """
-        Wait for its end, which was asked for; False if it had to be killed.
-
-        Args:
-            limit: seconds.
-        """
+        """Wait for its end, which was asked for; False if it had to be killed."""
         try:
             self._popen.wait(limit)
         except subprocess.TimeoutExpired:
@@ -179,14 +158,7 @@ class Process:
 def logged(
     command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """
-    Run a program that says all into a file; kill it, and what it started, at the end.
-
-    Args:
-        command: program and arguments; it is run in the project's folder.
-        log: where its stdout and stderr are added.
-        env: what its environment has beside ours.
-    """
+    """Run a program that says all into a file; kill it, and what it started, at the end."""
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - our own command line
             tied_to_us(list(command)),

@@ -15,11 +15,6 @@ def write(
     Write records, each as the arguments of ``send``; return their metadata, in order.
 
     Those of a partition are one batch, if they fit: nothing is sent before the last.
-
-    Args:
-        producer: kafka-python's; it stays open.
-        records: to be written.
-        limit: seconds for all of them to be sent, and for each to be acknowledged.
     """
     config = producer._accumulator.config
     before = config["linger_ms"]

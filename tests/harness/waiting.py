@@ -28,18 +28,7 @@ def looks(
     *,
     seen: Callable[[], object] | None = None,
 ) -> Iterator[None]:
-    """
-    Yield between two looks at a condition, until it holds: the bound of a loop.
-
-    Args:
-        condition: looked at before each turn of the loop.
-        what: it means, for the error.
-        limit: seconds.
-        seen: asked for the state, for the error.
-
-    Raises:
-        NotReachedError: it does not hold within the limit.
-    """
+    """Yield between two looks at a condition, until it holds: the bound of a loop."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
@@ -57,19 +46,7 @@ def wait_for(
     seen: Callable[[], object] | None = None,
     pause: float = PAUSE,
 ) -> None:
-    """
-    Return once a condition holds that other threads or processes bring about.
-
-    Args:
-        condition: looked at again and again.
-        what: it means, for the error.
-        limit: seconds.
-        seen: asked for the state, for the error.
-        pause: seconds between two looks; longer where a look costs something.
-
-    Raises:
-        NotReachedError: it does not hold within the limit.
-    """
+    """Return once a condition holds that other threads or processes bring about."""
     for _ in looks(condition, what, limit, seen=seen):
         time.sleep(pause)
 
@@ -93,12 +70,7 @@ def reaches(
 def retried(
     call: Callable[[], T], *refusals: type[Exception], limit: float = LIMIT
 ) -> T:
-    """
-    Call until none of these errors is raised; return what the call returned.
-
-    Raises:
-        Exception: what it still raises when the limit, in seconds, is over.
-    """
+    """Call until none of these errors is raised; return what the call returned."""
     deadline = time.monotonic() + limit
     while True:
         try:

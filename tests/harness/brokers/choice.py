@@ -31,14 +31,7 @@ class Choice:
 
 
 def choose(option: str) -> Choice:
-    """
-    Decide by ``--kafka`` and, for ``auto``, by what this machine has; start nothing.
-
-    Raises:
-        pytest.UsageError: ``bootstrap`` without an address, or only the embedded broker
-            is to be had and ``SAFECONSUMER_TEST_REQUIRE=real`` forbids it.
-
-    """
+    """Decide by ``--kafka`` and, for ``auto``, by what this machine has; start nothing."""
     if option != "auto":
         if option == Kind.BOOTSTRAP and not os.environ.get(BOOTSTRAP_VARIABLE):
             msg = f"--kafka=bootstrap needs {BOOTSTRAP_VARIABLE}=host:port"

@@ -36,13 +36,7 @@ def are_fetched() -> bool:
 
 
 def fetch() -> Path:
-    """
-    Return the folder of the jars, after Maven has fetched them if need be.
-
-    Raises:
-        RuntimeError: there is no Maven, or it failed; its output is in the message.
-
-    """
+    """Return the folder of the jars, after Maven has fetched them if need be."""
     folder = jars_folder()
     if are_fetched():
         return folder

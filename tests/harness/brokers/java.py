@@ -28,14 +28,7 @@ _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class JavaBroker(OwnBroker):
-    """
-    Run a broker from Maven's jars; a context manager that ends it and its data.
-
-    Raises:
-        RuntimeError: on start, if there is no Java, there are no jars and no Maven to
-            fetch them, or the broker does not come up; its log is in the message.
-
-    """
+    """Run a broker from Maven's jars; a context manager that ends it and its data."""
 
     kind = "java"
 

@@ -38,13 +38,7 @@ def register(config: pytest.Config) -> None:
 
 
 def apply(items: list[pytest.Item], choice: Choice) -> None:
-    """
-    Skip each test whose marker does not fit the broker, and say why.
-
-    Raises:
-        pytest.UsageError: a test uses the broker and has no marker.
-
-    """
+    """Skip each test whose marker does not fit the broker, and say why."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)

@@ -5,25 +5,15 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class Client:
-    """
-    A client as it is run here.
+    """A client as it is run here."""
 
-    Attributes:
-        name: what ``--clients`` calls it.
-        title: the head of its column.
-        family: whose documented choices are its own.
-        adapter: the class that drives it, as ``module:Class``.
-        arguments: what the adapter is made with.
-        protocol: an assignor's name, or "consumer" for KIP-848.
-        needs: what pip installs for it, None for the environment of the suite.
-    """
-
-    name: str
-    title: str
-    family: str
-    adapter: str
-    protocol: str
-    arguments: tuple[str, ...] = ()
+    name: str  # what ``--clients`` calls it
+    title: str  # the head of its column
+    family: str  # whose documented choices are its own
+    adapter: str  # the class that drives it, as ``module:Class``
+    protocol: str  # an assignor's name, or "consumer" for KIP-848
+    arguments: tuple[str, ...] = ()  # what the adapter is made with
+    # what pip installs for it, None for the environment of the suite
     needs: str | None = None
 
 

@@ -16,12 +16,7 @@ _TIMEOUT = 300.0
 
 
 def launch_of(client: Client) -> Launch:
-    """
-    Return how a process with this client is started.
-
-    Raises:
-        RuntimeError: pip failed; its output is in the message.
-    """
+    """Return how a process with this client is started."""
     return Launch(
         python=python_of(client),
         adapter=client.adapter,
@@ -31,12 +26,7 @@ def launch_of(client: Client) -> Launch:
 
 
 def python_of(client: Client) -> Path:
-    """
-    Return the interpreter that has the client; the first call installs it with pip.
-
-    Raises:
-        RuntimeError: pip failed; its output is in the message.
-    """
+    """Return the interpreter that has the client; the first call installs it with pip."""
     if client.needs is None:
         return Path(sys.executable)
     folder = _folder(client.needs)

@@ -11,12 +11,7 @@ README = _ROOT / "README.md"
 
 
 def write(results: Results) -> None:
-    """
-    Write the tables, the conditions, the remarks and the choices.
-
-    Raises:
-        ValueError: a page has lost its marks.
-    """
+    """Write the tables, the conditions, the remarks and the choices."""
     design = DESIGN.read_text("utf-8")
     for name, text in (
         ("conditions", report.conditions(results)),

@@ -14,17 +14,11 @@ from tests.harness.conformance.run import Tried
 
 @frozen(kw_only=True)
 class Results:
-    """
-    Every outcome, and what it is true of.
+    """Every outcome, and what it is true of."""
 
-    Attributes:
-        tried: each client, in each run, in the order of the runs.
-        broker: what it ran against.
-        date: when it ended, ISO 8601.
-    """
-
-    tried: tuple[Tried, ...]
-    broker: str
+    tried: tuple[Tried, ...]  # each client, in each run, in the order of the runs
+    broker: str  # what it ran against
+    # when it ended, ISO 8601
     date: str = Factory(lambda: dt.datetime.now(dt.UTC).isoformat(timespec="minutes"))
 
     def cell(self, case: str, client: str) -> list[Outcome]:

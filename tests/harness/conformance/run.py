@@ -44,16 +44,7 @@ def run(
     log: Path,
     tell: Tell,
 ) -> Tried:
-    """
-    Try the cases with one client, one after the other.
-
-    Args:
-        broker: a real one.
-        client: what is tried.
-        cases: in this order.
-        log: what the client's processes write to stderr.
-        tell: called with each outcome.
-    """
+    """Try the cases with one client, one after the other."""
     outcomes = []
     with Lab(broker, launch_of(client), client.protocol, log) as lab:
         versions = lab.versions()

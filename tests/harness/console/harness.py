@@ -142,14 +142,9 @@ def served_still(
 
 @frozen
 class Commanded:
-    """
-    A console that was begun by its command.
+    """A console that was begun by its command."""
 
-    Attributes:
-        link: what it printed; it works once.
-    """
-
-    link: str
+    link: str  # what it printed; it works once
 
     @property
     def url(self) -> str:

@@ -19,24 +19,14 @@ _REMARK = re.compile(r"<!-- (not run|run by): ((?:(?!-->).)+?) -->\n*\Z", re.DOT
 
 @frozen
 class Block:
-    """
-    One fenced block.
+    """One fenced block."""
 
-    Attributes:
-        page: the file that it is in.
-        line: of its first line of code there, from 1.
-        language: as its fence says.
-        code: without the fences.
-        why_not: why no test runs it; None for one that is run.
-        run_by: the test that runs it instead of ``test_pages``, as a path.
-    """
-
-    page: Path
-    line: int
-    language: str
-    code: str
-    why_not: str | None
-    run_by: str | None
+    page: Path  # the file that it is in
+    line: int  # of its first line of code there, from 1
+    language: str  # as its fence says
+    code: str  # without the fences
+    why_not: str | None  # why no test runs it; None for one that is run
+    run_by: str | None  # the test that runs it instead of ``test_pages``, as a path
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"

@@ -70,15 +70,10 @@ class Outcome:
 
 @frozen
 class Place:
-    """
-    Where A was when B came.
+    """Where A was when B came."""
 
-    Attributes:
-        k: how many lines A had begun, from 1.
-        stack: file, line and function of A's frames, innermost first.
-    """
-
-    k: int
+    k: int  # how many lines A had begun, from 1
+    # file, line and function of A's frames, innermost first
     stack: tuple[tuple[str, int, str], ...]
 
     def __str__(self) -> str:
@@ -88,18 +83,11 @@ class Place:
 
 @frozen
 class Wrong:
-    """
-    One order of the two operations that broke a rule.
+    """One order of the two operations that broke a rule."""
 
-    Attributes:
-        place: where A was; None if B came after it.
-        messages: what is wrong.
-        blocked: the stack at which B waited for A, innermost first; empty if it did
-            not.
-    """
-
-    place: Place | None
-    messages: tuple[str, ...]
+    place: Place | None  # where A was; None if B came after it
+    messages: tuple[str, ...]  # what is wrong
+    # the stack at which B waited for A, innermost first; empty if it did not
     blocked: tuple[tuple[str, int, str], ...] = ()
 
     def __str__(self) -> str:
@@ -122,23 +110,14 @@ class Wrong:
 
 @define
 class Exploration:
-    """
-    What was found out about a pair.
+    """What was found out about a pair."""
 
-    Attributes:
-        places: how many lines A has.
-        tried: at how many of them B was let in.
-        blocked: at how many B had to wait for A.
-        infeasible: at how many B could not have run.
-        seconds: how long it took.
-        wrong: what went wrong, in the order of A's lines.
-    """
-
-    places: int = 0
-    tried: int = 0
-    blocked: int = 0
-    infeasible: int = 0
-    seconds: float = 0.0
+    places: int = 0  # how many lines A has
+    tried: int = 0  # at how many of them B was let in
+    blocked: int = 0  # at how many B had to wait for A
+    infeasible: int = 0  # at how many B could not have run
+    seconds: float = 0.0  # how long it took
+    # what went wrong, in the order of A's lines
     wrong: list[Wrong] = field(factory=list)
 
 
@@ -162,22 +141,14 @@ Places = Callable[[Sequence[tuple[CodeType, int]]], Iterable[int]]
 
 @frozen
 class Meeting:
-    """
-    Two operations, and what they work on.
+    """Two operations, and what they work on."""
 
-    Attributes:
-        make: makes the subject of one run, and ends it; let it take milliseconds.
-        a: the operation that is interrupted.
-        b: the operation that comes in between.
-        check: says what is wrong afterwards: nothing, or a text each.
-        as_handler: whether B is a signal handler on A's thread; else it runs on
-            another one.
-    """
-
+    # makes the subject of one run, and ends it; let it take milliseconds
     make: Callable[[], contextlib.AbstractContextManager[Any]]
-    a: Operation
-    b: Operation
-    check: Check
+    a: Operation  # the operation that is interrupted
+    b: Operation  # the operation that comes in between
+    check: Check  # says what is wrong afterwards: nothing, or a text each
+    # whether B is a signal handler on A's thread; else it runs on another one
     as_handler: bool = False
 
 
@@ -213,10 +184,6 @@ class Explorer:
     gone, and what it changed in the interpreter (trace function, signal handlers,
     switch interval, garbage collection) is as it was. Only a B that hangs for ever
     after A has ended leaves its thread behind: nothing can end it.
-
-    Args:
-        inside: whose lines are places: begins of file names.
-        by_opcode: whether each bytecode instruction is a place, not each line.
     """
 
     def __init__(self, inside: Sequence[str], *, by_opcode: bool = False) -> None:
@@ -284,14 +251,7 @@ class Explorer:
         places: Places = every,
         stop_at: int | None = None,
     ) -> Exploration:
-        """
-        Let B in at the chosen places of A, and check what came of it.
-
-        Args:
-            meeting: of A and B.
-            places: which places.
-            stop_at: the number of wrong runs that are enough; None: go on.
-        """
+        """Let B in at the chosen places of A, and check what came of it."""
         began = time.monotonic()
         found = Exploration()
         self._try(found, meeting, 0)
@@ -519,12 +479,7 @@ def _progress(thread: threading.Thread) -> tuple[object, str]:
 
 
 class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
-    """
-    Calls back at the k-th line, and notes all lines if k is 0.
-
-    Args:
-        inside: begins of the names of files whose lines count.
-    """
+    """Calls back at the k-th line, and notes all lines if k is 0."""
 
     def __init__(self, inside: Sequence[str]) -> None:
         self._inside = tuple(inside)
@@ -544,13 +499,7 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
     def tracing(
         self, k: int, come: Callable[[FrameType], None]
     ) -> contextlib.AbstractContextManager[None]:
-        """
-        Trace this thread for a block.
-
-        Args:
-            k: calls back at the k-th line; 0: notes all lines.
-            come: what is called then, with A's frame.
-        """
+        """Trace this thread for a block."""
         raise NotImplementedError
 
 

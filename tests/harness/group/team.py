@@ -24,15 +24,7 @@ LIMIT = 20.0
 
 
 class Team:
-    """
-    Control topics, a topic with records, and members that close at the end.
-
-    Args:
-        broker: any kind.
-        partitions: of the topic.
-        records: in each of them.
-        topic: its name; one that no other test has, if it is not given.
-    """
+    """Control topics, a topic with records, and members that close at the end."""
 
     def __init__(
         self,

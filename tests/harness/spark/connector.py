@@ -21,24 +21,16 @@ from tests.harness.brokers.jars import cache_folder
 
 @frozen
 class Jars:
-    """
-    What Maven fetches for one Spark.
+    """What Maven fetches for one Spark."""
 
-    Attributes:
-        scala: what pyspark's jars are built for.
-        tokens: the version of the token provider; not every mirror has that of Spark's
-            own version, and it is only used with delegation tokens.
-        clients: the version of Kafka's clients that the connector names.
-        pool: the version of commons-pool2 that the connector names.
-        delta: the artifact of Delta and its version.
-        kernels: what that Delta needs besides its storage.
-    """
-
-    scala: str
+    scala: str  # what pyspark's jars are built for
+    # the version of the token provider; not every mirror has that of Spark's own version, and
+    # it is only used with delegation tokens
     tokens: str
-    clients: str
-    pool: str
-    delta: tuple[str, str]
+    clients: str  # the version of Kafka's clients that the connector names
+    pool: str  # the version of commons-pool2 that the connector names
+    delta: tuple[str, str]  # the artifact of Delta and its version
+    # what that Delta needs besides its storage
     kernels: tuple[str, ...] = ("api", "defaults", "unitycatalog")
 
 
@@ -118,14 +110,7 @@ def delta() -> Path:
 
 
 def fetch() -> tuple[Path, Path]:
-    """
-    Return the folders of the jars, after Maven has fetched them if need be.
-
-    Raises:
-        RuntimeError: there is no Maven, or it failed; its output is in the message; or
-            the installed pyspark is none of those that are tested.
-
-    """
+    """Return the folders of the jars, after Maven has fetched them if need be."""
     if version() not in KNOWN:
         msg = (
             f"pyspark is {version()}; the tests know {', '.join(KNOWN)}: "

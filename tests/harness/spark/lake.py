@@ -18,15 +18,7 @@ LIMIT = 240.0
 
 
 class Lake:
-    """
-    Two topics, and a Parquet folder with its checkpoint.
-
-    Args:
-        spark: the session.
-        broker: a real one.
-        folder: for data and checkpoint.
-        partitions: of each topic.
-    """
+    """Two topics, and a Parquet folder with its checkpoint."""
 
     def __init__(
         self,

@@ -31,14 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """
-    Skip what needs Spark where it is not to be had, and say what is missing.
-
-    Raises:
-        pytest.UsageError: pyspark is installed, ``SAFECONSUMER_TEST_REQUIRE=real`` asks
-            for the real thing, and something else is missing.
-
-    """
+    """Skip what needs Spark where it is not to be had, and say what is missing."""
     if items and not items[0].config.option.spark_long:
         items[:] = [one for one in items if not one.get_closest_marker("spark_long")]
     marked = [item for item in items if item.get_closest_marker("spark")]

@@ -91,8 +91,6 @@ def sealed(payload: bytes) -> bytes:
     return payload + trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
 
 
-
-
 @pytest.mark.parametrize(
     "payload",
     [

@@ -38,17 +38,13 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 @define(eq=False)
 class Scene:
-    """
-    A desk in the middle of things: something of every kind is under way.
-
-    Attributes:
-        letters: what waits for an acknowledgement.
-        out: tasks that were handed out and have not come back.
-    """
+    """A desk in the middle of things: something of every kind is under way."""
 
     desk: Desk
-    letters: list[Letter]
-    out: list[Task] = field(factory=list)
+    letters: list[Letter]  # what waits for an acknowledgement
+    out: list[Task] = field(
+        factory=list
+    )  # tasks that were handed out and have not come back
 
     def claim(self) -> None:
         self.out += self.desk.schedule.queue.claim()
@@ -112,16 +108,11 @@ def scene(order: Order) -> Iterator[Scene]:
 
 @frozen
 class Step:
-    """
-    Something that a thread does.
-
-    Attributes:
-        is_polling: whether only the polling thread does it.
-    """
+    """Something that a thread does."""
 
     name: str
     do: Callable[[Scene], object]
-    is_polling: bool = False
+    is_polling: bool = False  # whether only the polling thread does it
 
 
 def _drop(made: Scene) -> None:

@@ -26,18 +26,13 @@ class Aborted:
 
 @frozen(kw_only=True)
 class Case:
-    """
-    An answer, and how it is read.
-
-    Attributes:
-        takes: how many records each ``take`` asks for; the last goes on.
-        drained_after: so many takes, and the rest is thrown away.
-    """
+    """An answer, and how it is read."""
 
     data: bytes
     fetch_offset: int = 0
+    # how many records each ``take`` asks for; the last goes on
     takes: Sequence[int | None] = (None,)
-    drained_after: int = _MOST_TAKES
+    drained_after: int = _MOST_TAKES  # so many takes, and the rest is thrown away
     check_crcs: bool = True
     committed: bool = False
     aborted: Sequence[Aborted] = ()

@@ -24,29 +24,14 @@ _RESETS = struct.pack("ii", 1, 0)
 
 @frozen
 class Line:
-    """
-    A live connection, driven by an IO thread of its own.
+    """A live connection, driven by an IO thread of its own."""
 
-    Attributes:
-        net: its event loop.
-        connection: upstream's; the transport is upstream's or ours.
-        far: what the broker would write to.
-    """
-
-    net: Any
-    connection: Any
-    far: Any
+    net: Any  # its event loop
+    connection: Any  # upstream's; the transport is upstream's or ours
+    far: Any  # what the broker would write to
 
     def ask(self, *requests: object, then: bytes = b"", end: bool = False) -> list[Any]:
-        """
-        Send requests; return the futures of their answers.
-
-        Args:
-            requests: in order.
-            then: bytes that stand ready, with the requests sent, before anything is
-                received; they must fit into a socket's buffer.
-            end: end the connection behind them.
-        """
+        """Send requests; return the futures of their answers."""
 
         async def send() -> list[Any]:
             futures = [self.connection.send_request(one) for one in requests]
@@ -82,14 +67,7 @@ class Line:
 
 @contextmanager
 def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterator[Line]:
-    """
-    Open a connection and close it.
-
-    Args:
-        is_ours: whether our transport receives.
-        tls: whether it is encrypted.
-        metrics: where upstream counts.
-    """
+    """Open a connection and close it."""
     near, far = _pair()
     # Otherwise a step that took 0.1 s, on a busy machine, is a warning.
     net = NetworkSelector(slow_task_threshold_secs=0)
