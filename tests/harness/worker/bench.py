@@ -1,16 +1,18 @@
 """An executor with a schedule before it, and neither a consumer nor a broker."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import define, field
 from kafka.structs import TopicPartition
 
-from safeconsumer.worker import Retry
+from safeconsumer.worker import Retry, health
 from safeconsumer.worker.executors import choose, cut
 from safeconsumer.worker.executors.base import Calls, Runner
 from safeconsumer.worker.partition import Held
@@ -74,6 +76,18 @@ class Bench:
             return f"{self.held.records} held, {self.events}"
 
         wait_for(turned, what, seen=seen)
+
+    def finish(self, count: int) -> None:
+        """Give it so many records, and wait until all are done or given up."""
+        self.admit(count)
+        self.wait(lambda: not self.held.records, "all to be done or given up")
+
+    def complaints(self) -> tuple[str, ...]:
+        """Return what ``healthy()`` says of what runs handlers."""
+        engine: Any = SimpleNamespace(
+            held=self.held, polled_at=math.inf, poll_timeout=0.0, why_nothing=None
+        )
+        return health.examine(engine, self.runner.slots, 60.0).reasons
 
 
 @contextmanager

@@ -134,35 +134,6 @@ def test_a_drain_ends_at_its_deadline(lab: Lab) -> None:
     second.stop()
 
 
-@pytest.mark.contract("W3")
-@in_both_ways
-@pytest.mark.parametrize("order", ["partition", "key"])
-@simulated(seeds=1)
-def test_a_regained_partition_waits_for_the_handler_left_behind(
-    lab: Lab, protocol: str, order: Any
-) -> None:
-    """W3: after a drain that gave up on it, no second handler runs beside it."""
-    filled(lab, 2, "slow", "")
-    slow = [6.0, 6.0]
-    handler = Handler(lab, slow=lambda *_: slow.pop() if slow else 0.1)
-    first = Working(
-        lab, handler, settings=how(protocol), order=order, drain=Drain(revoke=0.1)
-    )
-    lab.until(lambda: len(handler.calls) == 2)
-    paused = how(protocol, start_paused=True)
-    second = Working(lab, handler, name="b", settings=paused, order=order)
-    settled(lab, first, second)
-    second.stop()
-    settled(lab, first)
-    assert lab.now < 5
-    lab.until(lambda: committed(lab) == [2, 2])
-    first.stop()
-    for number in (0, 1):
-        calls = [one for one in handler.calls if one.partition == number]
-        ends = [one.ended or 0.0 for one in calls]
-        assert all(a <= b.began for a, b in zip(ends, calls[1:], strict=False))
-
-
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @simulated(seeds=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.connection import Connect, connection_options
@@ -22,6 +22,11 @@ JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     'username="alice" password="a\\"b c";'
 )
+
+
+def run(*arguments: str, **environment: str) -> Result:
+    """Run a command, with these variables."""
+    return CliRunner().invoke(safeconsumer, arguments, env=environment)
 
 
 def test_java_properties() -> None:
@@ -99,20 +104,20 @@ def test_words_of_durations() -> None:
 def test_a_principal_that_kafka_would_not_know(said: str) -> None:
     """An ACL for it would let nobody in, and nothing would tell."""
     for option in ("--operators", "--members"):
-        ended = CliRunner().invoke(safeconsumer, ["control", "acls", option, said])
+        ended = run("control", "acls", option, said)
         assert ended.exit_code == Status.USAGE
         assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
 
 
 def test_everybody_is_a_principal() -> None:
     """Kafka has this one wildcard of principals."""
-    ended = CliRunner().invoke(safeconsumer, ["control", "acls", "--members=User:*"])
+    ended = run("control", "acls", "--members=User:*")
     assert ended.exit_code == Status.DONE, ended.output
     assert "--allow-principal 'User:*'" in ended.stdout
 
 
 def test_no_cluster_is_named() -> None:
-    ended = CliRunner().invoke(safeconsumer, ["history"])
+    ended = run("history")
     assert ended.exit_code == Status.USAGE
     assert ended.stderr == (
         "safeconsumer: no cluster given: use --bootstrap HOST:PORT or --config FILE\n"
@@ -123,7 +128,7 @@ def test_a_file_names_no_cluster(tmp_path: Path) -> None:
     """It is the file that lacks something: an option was given."""
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=PLAINTEXT\n")
-    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    ended = run("history", "--config", str(file))
     assert ended.exit_code == Status.USAGE
     assert ended.stderr == (
         f"safeconsumer: no cluster given: {file} has no bootstrap.servers; add it, or "
@@ -134,7 +139,7 @@ def test_a_file_names_no_cluster(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_bytes(b"\xff\xfe\x00")
-    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    ended = run("history", "--config", str(file))
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
 
 
@@ -156,7 +161,7 @@ def test_what_no_group_can_be_called_is_one_line(
     """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
-        ended = CliRunner().invoke(safeconsumer, arguments)
+        ended = run(*arguments)
         assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
         assert "a group must be printable text of 1 to 1024 characters" in ended.stderr
         assert len(ended.stderr) < 200
@@ -174,7 +179,7 @@ def test_what_no_group_can_be_called_is_one_line(
 def test_what_is_waited_for(words: tuple[str, ...], said: str) -> None:
     """A word that was said twice was taken for a scope; 0s looks once."""
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
-    ended = CliRunner().invoke(safeconsumer, arguments)
+    ended = run(*arguments)
     assert said in ended.stderr
 
 
@@ -183,7 +188,7 @@ def test_nobody_answers() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = CliRunner().invoke(safeconsumer, ["history", "--bootstrap", address])
+        ended = run("history", "--bootstrap", address)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
     assert "ECONNREFUSED" in ended.stderr
     assert "check --bootstrap" in ended.stderr
@@ -201,9 +206,7 @@ def test_nobody_answers() -> None:
     ],
 )
 def test_a_bad_address_is_one_line(servers: str) -> None:
-    ended = CliRunner().invoke(
-        safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
-    )
+    ended = run("status", "--group", "g", "--bootstrap", servers)
     assert ended.exit_code == Status.USAGE
     assert "is not HOST:PORT" in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -211,9 +214,7 @@ def test_a_bad_address_is_one_line(servers: str) -> None:
 
 @pytest.mark.parametrize("servers", [",", " , "])
 def test_no_address_is_one_line(servers: str) -> None:
-    ended = CliRunner().invoke(
-        safeconsumer, ["status", "--group", "g", "--bootstrap", servers]
-    )
+    ended = run("status", "--group", "g", "--bootstrap", servers)
     assert (ended.exit_code, "--bootstrap HOST:PORT" in ended.stderr) == (2, True)
 
 
@@ -234,7 +235,7 @@ def test_settings_of_the_connection_are_looked_at_first(
     """kafka-python asserts some, and for a missing file it tries again for 5 s."""
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers=127.0.0.1:1\n{properties}\n")
-    ended = CliRunner().invoke(safeconsumer, ["history", "--config", str(file)])
+    ended = run("history", "--config", str(file))
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
     assert said in ended.stderr
 
@@ -306,10 +307,8 @@ def test_where_the_cluster_is_may_stand_in_a_profile(
     file = tmp_path / "profiles.toml"
     file.write_text(PROFILES)
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
-    ended = CliRunner().invoke(
-        safeconsumer,
-        ["history", *arguments],
-        env={"SAFECONSUMER_PROFILES": str(file), **environment},
+    ended = run(
+        "history", *arguments, **{"SAFECONSUMER_PROFILES": str(file), **environment}
     )
     assert ended.exit_code == Status.USAGE
     assert said in " ".join(ended.stderr.split())
@@ -319,9 +318,7 @@ def test_a_profiles_file_is_beside_its_properties(tmp_path: Path) -> None:
     file = tmp_path / "profiles.toml"
     file.write_text('[default]\nconfig = "client.properties"\n')
     (tmp_path / "client.properties").write_text("bootstrap.servers=there:x\n")
-    ended = CliRunner().invoke(
-        safeconsumer, ["history"], env={"SAFECONSUMER_PROFILES": str(file)}
-    )
+    ended = run("history", SAFECONSUMER_PROFILES=str(file))
     assert "'there:x' is not HOST:PORT" in ended.stderr
 
 

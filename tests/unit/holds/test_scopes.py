@@ -87,16 +87,6 @@ def test_a_pattern_of_another_library_is_accepted() -> None:
     assert scope == scopes.pattern(re.compile("orders.*"))
 
 
-def test_an_expression_is_asked_once_per_topic_name() -> None:
-    """Matching may be slow; the answer for a name never changes."""
-    compiled = CountingPattern()
-    scope = scopes.pattern(compiled)
-    for number in range(3):
-        assert scope.covers(("orders", number))
-        assert not scope.covers(("audit", number))
-    assert compiled.asked == ["orders", "audit"]
-
-
 class Foreign:
     """An expression of another library, whose text is found under another name."""
 
@@ -127,14 +117,6 @@ def test_what_stands_for_nothing_is_refused_by_name(target: object) -> None:
     message = str(refused.value)
     assert message.startswith("a target is a TopicPartition, a scope like 'orders:3'")
     assert message.endswith(f"or a hold's scope, not {target!r:.200}")
-
-
-def test_a_name_that_could_not_be_asked_about_is_remembered_as_covered() -> None:
-    """The expression is not asked again."""
-    pattern = scopes.pattern(re.compile("ord.*"))
-    pattern.assume_match("audit")
-    assert pattern.matches("audit") is True
-    assert pattern.covers(("audit", 0)) is True
 
 
 def test_a_name_about_which_the_expression_raises_is_covered() -> None:

@@ -1,7 +1,6 @@
 """What each executor does about the odd things that handlers, and what runs them, do."""
 
 import asyncio
-import math
 import multiprocessing
 import os
 import signal
@@ -28,18 +27,6 @@ from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
 
 ONCE = {"retry": Retry(attempts=1)}
 FROM_OUTSIDE = "from outside"
-
-
-def reasons(made: Bench) -> tuple[str, ...]:
-    """Return what ``healthy()`` says of what runs handlers."""
-
-    class Engine:
-        held = made.held
-        polled_at, poll_timeout = math.inf, 0.0
-        why_nothing = None
-
-    engine: Any = Engine()
-    return health.examine(engine, made.runner.slots, 60.0).reasons
 
 
 def exhausted(made: Bench) -> list[int]:
@@ -143,8 +130,7 @@ def test_a_handler_that_is_cancelled_has_failed(
 ) -> None:
     """W7: that is its record's failure, and no reason to stop."""
     with bench(executor, handle, batch=batch, **ONCE) as made:
-        made.admit(4)
-        made.wait(lambda: not made.held.records, "all to be done or given up")
+        made.finish(4)
         assert made.schedule.fatal is None
         assert exhausted(made) == [1]
         assert made.held.done == 4  # the one that was passed over counts as well
@@ -160,8 +146,7 @@ def test_a_handler_that_has_cancelled_its_task_and_returned_is_done() -> None:
         ours.cancel()
 
     with bench("asyncio", handle, count=1, **ONCE) as made:
-        made.admit(4)
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.finish(4)
         assert (made.schedule.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
 
@@ -184,8 +169,7 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
         await asyncio.sleep(0)
 
     with bench("asyncio", handle) as made:
-        made.admit(21)
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.finish(21)
     assert sorted(ended) == [*range(21)]
 
 
@@ -241,7 +225,7 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker() -
         made.wait(lambda: made.schedule.fatal, "it to be given up")
         assert isinstance(made.schedule.fatal, HandlersFailError)
         assert "not ready within 0.5 s" in str(made.schedule.fatal)
-        assert any("has ended" in one for one in reasons(made))
+        assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         assert made.held.records == 2
     # A thread may be at its process still, which is on no list any more.
@@ -298,14 +282,12 @@ def test_an_idle_process_that_is_killed_blames_no_record(tmp_path: Path) -> None
     """The next record is handled by another one, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, **ONCE) as made:
-        made.admit(1)
-        made.wait(lambda: not made.held.records, "the first to be done")
+        made.finish(1)
         os.kill(handle.calls()[0][2], signal.SIGKILL)
         runner: Any = made.runner
         (child,) = runner._children.values()
         child.process.join(10)
-        made.admit(2)  # the same, and one more
-        made.wait(lambda: not made.held.records, "the next to be done")
+        made.finish(2)  # the same, and one more
         assert exhausted(made) == []
         assert made.schedule.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
@@ -317,8 +299,7 @@ def test_an_age_beyond_what_a_wait_can_be_blames_no_record(tmp_path: Path) -> No
     """``Limits.age`` may be any number, and a process has as long for its imports."""
     handle = NotesItsAttempt(tmp_path)
     with bench("process", handle, count=1, start_seconds=1e12, **ONCE) as made:
-        made.admit(3)
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.finish(3)
         assert exhausted(made) == []
     assert [call[:2] for call in handle.calls()] == [[0, 1], [1, 1], [2, 1]]
 
@@ -341,7 +322,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(
         made.wait(lambda: made.schedule.fatal, "it to be given up")
         assert isinstance(made.schedule.fatal, HandlersFailError)
         assert "RuntimeError('from outside')" in str(made.schedule.fatal)
-        assert any("has ended" in one for one in reasons(made))
+        assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         runner: Any = made.runner
         assert runner._children == {}
@@ -364,8 +345,7 @@ def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
             return wait(slot, child)
 
         runner._is_late = end
-        made.admit(3)
-        made.wait(lambda: not made.held.records, "all to be done")
+        made.finish(3)
     assert sorted(call[0] for call in handle.calls() if call[2] not in first) == [
         0,
         1,
@@ -459,8 +439,7 @@ class StartsAProcess:
 def test_what_a_handler_starts_takes_signals_as_ever(tmp_path: Path) -> None:
     """Its own process goes on at a SIGTERM; programs and forks it starts do not inherit."""
     with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
-        made.admit(1)
-        made.wait(lambda: not made.held.records, "it to be done")
+        made.finish(1)
         assert exhausted(made) == []
     assert (tmp_path / "said").read_text() == "True True 15"
 
@@ -527,8 +506,7 @@ def test_an_error_keeps_its_class_on_its_way_here(
     """W7: ``never=`` and our own exceptions mean the same in another process."""
     retry = Retry(attempts=5, first=0.01, never=(never,))
     with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
-        made.admit(2)
-        made.wait(lambda: not made.held.records, "all to be given up")
+        made.finish(2)
         assert made.schedule.retries == 0
         gone = [one for one in made.events if one.name == "record_exhausted"]
         assert [one.attempt for one in gone] == [1, 1]
@@ -572,8 +550,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(
     """W7: those before it are done, and what it is a kind of is known here."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
-        made.admit(20)
-        made.wait(lambda: not made.held.records, "all")
+        made.finish(20)
         (gone,) = (one for one in made.events if one.name == "record_exhausted")
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
@@ -676,8 +653,7 @@ def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:
         left.add(asyncio.create_task(linger()))
 
     with bench("asyncio", handle, count=1) as made:
-        made.admit(1)
-        made.wait(lambda: not made.held.records, "it to be done")
+        made.finish(1)
         made.runner.stop(0.5)
     for task in left:  # or its end is a warning
         task.get_coro().close()  # type: ignore[union-attr]  # it is a coroutine

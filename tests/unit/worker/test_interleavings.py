@@ -42,9 +42,8 @@ class Scene:
 
     desk: Desk
     letters: list[Letter]  # what waits for an acknowledgement
-    out: list[Task] = field(
-        factory=list
-    )  # tasks that were handed out and have not come back
+    # tasks that were handed out and have not come back
+    out: list[Task] = field(factory=list)
 
     def claim(self) -> None:
         self.out += self.desk.schedule.queue.claim()
