@@ -220,21 +220,6 @@ def test_a_handler_pauses_what_it_says(lab: Lab, executor: str, scope: Any) -> N
     run.stop()
 
 
-@pytest.mark.contract("W8", "W11")
-@simulated(seeds=1)
-def test_a_worker_stops_at_once_while_all_is_paused(lab: Lab) -> None:
-    """W8: nothing waits for the pause; what is paused is not committed past."""
-    filled(lab, 2, "calls", "")
-    service = Service(wants=lambda: Pause(3600, "all"))
-    run = Working(lab, Handler(lab, calls=service), drain=Drain(shutdown=20.0))
-    lab.until(lambda: run.worker.stats().paused)
-    at = lab.now
-    report = run.stop()
-    assert lab.now - at < 1
-    assert (report.done, report.committed, committed(lab)) == (0, True, [0, 0])
-    assert not run.consumer.holds()
-
-
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 @simulated(seeds=1)

@@ -1,12 +1,10 @@
 """What a worker does with each record: once, in order, again, and committed."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from safeconsumer import (
-    BatchFailure,
     Commit,
     Limits,
     NoHandlerError,
@@ -204,37 +202,6 @@ def test_a_handler_may_end_the_worker(lab: Lab, executor: str, raised: Any) -> N
     assert type(error) is (SystemExit if raised is not StopWorker else type(None))
     assert committed(lab) == [2, 1]
     assert handler.offsets(1) == [0]
-
-
-@in_both
-@simulated(seeds=1)
-def test_a_batch_fails_record_by_record(lab: Lab, executor: str) -> None:
-    """W7: those that a ``BatchFailure`` names are tried again, the others are done."""
-    lab.topic("t", 2, records=5)
-    seen: list[tuple[int, list[int]]] = []
-
-    def handle(records: list[Any], context: Any) -> None:
-        assert len({one.partition for one in records}) == 1
-        seen.append((context.attempt, [one.offset for one in records]))
-        if len(records) > 1:
-            raise BatchFailure({1: ValueError(), 3: RetryLater(3.0)})
-
-    async def wait(records: list[Any], context: Any) -> None:
-        await asyncio.sleep(1)
-        handle(records, context)
-
-    run = Working(
-        lab,
-        wait if executor == "asyncio" else handle,
-        executor=executor,
-        batch=5,
-        retry=EXACT,
-    )
-    run.done(10)
-    run.stop()
-    expected = [(1, [0, 1, 2, 3, 4]), (2, [1]), (1, [3])] * 2
-    assert sorted(seen) == sorted(expected)
-    assert committed(lab) == [5, 5]
 
 
 @pytest.mark.contract("W4")

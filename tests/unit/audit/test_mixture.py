@@ -117,15 +117,6 @@ def test_a_look_without_a_group_is_no_reader_of_the_whole_topic() -> None:
     assert found(journals, Settings(is_drained=True)) == {}
 
 
-def test_an_operators_hold_binds_its_group_alone() -> None:
-    operator = Telling("operator", group="", at=900)
-    operator.then("group-hold", scope="orders", owner="eve", group="one")
-    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
-    two = Telling("b", group="two").assigned(TP).poll(TP, 0, 5)
-    journals = [operator.journal(), one.journal(), two.journal()]
-    assert found(journals, Settings()) == {Address("one", "orders", 0): {"G2"}}
-
-
 # ------------------------------------------------------------ clocks
 
 

@@ -268,14 +268,6 @@ def test_an_answer_that_is_written_down_late_is_of_what_was_heard_before() -> No
     assert outcome(told, one.then("hold", **HEARD), skew=0.5) == CLEAN
 
 
-def test_a_lift_in_no_journal_is_named_as_what_may_be_missing() -> None:
-    told = operator().then("group-hold", **SAID, id="x")
-    (found,) = judged(told, owner(2000)).findings
-    assert found.evidence.endswith(", and no journal has a lift of it")
-    told.then("group-lift", **SAID, id="y")
-    assert "no journal" not in judged(told, owner(2000)).unjudged["G2"]
-
-
 def test_a_clock_that_nobody_compared_is_said() -> None:
     """A control topic with producers' times: what it says is the operator's clock."""
     told = operator().then("group-asked", **SAID, id="x")
@@ -393,18 +385,6 @@ def test_a_killed_pause_for_a_while_leaves_nothing_open_later() -> None:
     told = operator().then("group-asked", **SAID, id="x", until=1300.1)
     assert outcome(told, owner(1200)) == OPEN
     assert outcome(told, owner(90000)) == CLEAN
-
-
-def test_an_answer_may_stand_in_the_journal_that_was_begun_meanwhile() -> None:
-    """The file was moved away between the two: the id is nobody else's."""
-    old = operator().then("group-hold", **SAID, id="0123456789aa", written=1000.05)
-    old.then("group-lift", **SAID, id="0123456789ab")
-    new = Telling("ops-2", group="", at=1000.3)
-    new.then("group-lifted", **SAID, id="0123456789ab", written=1000.25)
-    assert outcome(old, owner(2000)) == OPEN
-    assert outcome(old, new, owner(2000)) == CLEAN
-    other = Telling("ops-3", group="", at=1000.3).then("group-lifted", **SAID, id="y")
-    assert outcome(old, other, owner(2000)) == OPEN
 
 
 def let_expire(heard: Telling, at: float) -> Telling:

@@ -194,12 +194,6 @@ def test_a_part_ends_with_its_age(tmp_path: Path) -> None:
     assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_without_limits_there_is_one_part(tmp_path: Path) -> None:
-    writer = JournalWriter(tmp_path, part_bytes=None)
-    polls(writer, 1000)
-    assert read(writer.path).entries[-1].number == 1000
-
-
 @pytest.mark.parametrize("limit", [0, -1, True, "1"])
 def test_limits_are_above_zero(tmp_path: Path, limit: int) -> None:
     for name in ("part_bytes", "part_seconds"):

@@ -78,15 +78,6 @@ def test_an_operators_hold_binds_at_once_who_comes_after_it() -> None:
     assert spans(only_lane(operator, before, after)) == [(4.1, 4.5)]
 
 
-def test_a_hold_is_drawn_where_its_member_has_the_partition() -> None:
-    """Between two ownerships nobody can deliver."""
-    one = Telling("a", at=0).assigned(TP).pause("orders").revoked(TP)
-    one.assigned(TP, generation=2).revoked(TP).poll().poll()
-    assert spans(only_lane(one)) == [(0.3, 0.4), (0.5, 0.6)]
-    two = Telling("b", at=0.7).assigned(TP).poll()
-    assert spans(only_lane(one, two)) == [(0.3, 0.4), (0.5, 0.6)]
-
-
 def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> None:
     """It stands until the member hears that it lost the partition, for that member alone."""
     frozen = Telling("a", at=0).assigned(TP).pause("orders")
@@ -95,21 +86,6 @@ def test_a_frozen_members_hold_does_not_shade_the_next_owners_deliveries() -> No
     lane = only_lane(frozen.then("lost", partitions=[TP]), after)
     assert spans(lane) == [(0.3, 9.1)]
     assert [(round(a, 1), round(b, 1)) for a, b in lane.shade()] == [(0.3, 4.1)]
-
-
-def test_a_hold_whose_end_was_told_late_ended_when_it_did() -> None:
-    """As the judge takes back what it suspected of the deliveries between."""
-    told = Telling(at=0).assigned(TP).then("hold", scope="orders", owner="eve")
-    told.poll(TP, 0, 5).then("lift", scope="orders", owner="eve", since=0.3)
-    assert spans(only_lane(told.poll())) == [(0.2, 0.3)]
-    assert only_lane(told).violations == {}
-
-
-def test_a_hold_that_expires_ends_by_itself() -> None:
-    """At the moment that the pause named."""
-    told = Telling(at=1).assigned(TP)
-    told.call("pause", scopes=["orders"], until=1.5).poll().poll().poll()
-    assert spans(only_lane(told)) == [(1.3, 1.5)]
 
 
 def test_records_are_counted_and_those_of_a_held_partition_are_wrong() -> None:

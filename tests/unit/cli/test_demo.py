@@ -72,19 +72,6 @@ def test_the_exit_status_says_how_it_ended(
     assert run(*options).exit_code == status
 
 
-def test_without_a_terminal_it_prints_plain_lines(
-    plays: Callable[[Plays], None],
-) -> None:
-    """No cursor movement, no colour; the sentence is the last line, unbroken."""
-    plays(as_known)
-
-    ended = run()
-
-    assert "\x1b" not in ended.stdout
-    assert "[10/10] group" in ended.stdout
-    assert ended.stdout.splitlines()[-1].startswith("SafeConsumer leaked 0, lost 0")
-
-
 def test_json_is_all_there_is_on_stdout(plays: Callable[[Plays], None]) -> None:
     """Progress goes to stderr; the document holds both clients of each scenario."""
     plays(as_known)

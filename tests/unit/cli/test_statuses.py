@@ -36,14 +36,6 @@ def test_every_help_says_what_the_table_says() -> None:
             assert " ".join(meaning.split()) == meanings[int(status)], name
 
 
-def test_a_command_that_asks_no_broker_has_none_of_its_statuses() -> None:
-    """A script that waits for a broker would look for them."""
-    help_ = CliRunner().invoke(safeconsumer, ["control", "acls", "--help"]).stdout
-    told = {int(one) for one in re.findall(r"^ {2,6}(\d+)  ", help_, re.MULTILINE)}
-    usual = {Status.BROKEN, Status.INTERRUPTED, Status.CLOSED}
-    assert told == {Status.DONE, Status.USAGE, *usual}
-
-
 def test_every_option_says_what_it_is_for() -> None:
     """A bare name would have to be guessed."""
     for name, command in every_command().items():

@@ -47,16 +47,6 @@ class Looker:
         return self.look(offset, state="Stable", owned=OWNED, silent=member, **more)
 
 
-def test_one_look_tells_nothing() -> None:
-    assert Looker().look(5) == NOTHING_SEEN
-
-
-def test_what_goes_on_though_nobody_owns_it() -> None:
-    looker = Looker()
-    looker.look(5)
-    assert looker.look(9).moved == {TP: Move(5, 9)}
-
-
 def test_the_first_commit_of_all() -> None:
     looker = Looker()
     looker.look(None)

@@ -61,11 +61,6 @@ def quietness(*seen: MemberFacts | Report, state: str = "Stable") -> Quietness:
 A, B = facts("a", ZERO), facts("b", ONE)
 
 
-def test_all_members_obey() -> None:
-    found = quietness(A, B, report("a", 0), report("b", 1))
-    assert (found.is_reached, found.sentence()) == (True, "2 of 2 members quiet")
-
-
 def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read() -> None:
     """Unknown is not good, and not bad either."""
     seen = evolve(picture(A, B), is_heard=False, unread=("no topic s",))
@@ -308,10 +303,6 @@ def test_a_member_goes_on_with_what_kafka_has_given_to_nobody() -> None:
     keeps = report("a", None, assigned={"t": ((0, 1),)}, quiet={"t": ((0, 0),)})
     place = Judge(picture(A, keeps)).place(ONE)
     assert (place.answer, place.member) == (Answer.FLOWING, "a")
-
-
-def test_nobody_owns_it() -> None:
-    assert Judge(picture(A, report("a", 0))).place(ONE).answer is Answer.UNOWNED
 
 
 def stream(**changed: Any) -> Report:  # noqa: ANN401 - its fields

@@ -91,16 +91,6 @@ def test_the_example_of_the_package_runs(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_lists_are_cut_on_request_only() -> None:
-    """The value keeps everything; what people read names the first few."""
-    many = tuple(("orders", number) for number in range(200))
-    event = events.HoldsPlaced(holds=(HOLD,) * 7, quiet=many)
-    assert len(event.as_dict()["quiet"]) == 200  # type: ignore[arg-type]  # a list
-    cut = event.as_dict(5)
-    assert cut["quiet"] == [*(f"orders:{n}" for n in range(5)), "... 195 more"]
-    assert cut["holds"] == [HOLD.as_dict()] * 5 + ["... 2 more"]
-
-
 @each(
     ("owner", "expected"),
     [

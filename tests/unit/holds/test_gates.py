@@ -136,19 +136,6 @@ def test_what_is_quiet_in_and_after_a_poll(
                 one(lab)
 
 
-def test_the_start_of_a_poll_tells_whether_it_gates() -> None:
-    """Also with nothing assigned: what held last counts."""
-    lab = LedgerLab()
-    assert not lab.ledger.begin_call()
-    lab.ledger.end_call()
-    lab.assign(A)
-    lab.hold(HOLD_A)
-    assert lab.ledger.begin_call()
-    lab.ledger.end_call()
-    lab.assign()
-    assert lab.ledger.begin_call()
-
-
 def test_a_gate_is_told_and_explained() -> None:
     """It is no hold, but somebody will ask; it leaves with its partition."""
     lab = LedgerLab(owns=[A])

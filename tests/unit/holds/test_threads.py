@@ -2,8 +2,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-import pytest
-
 from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import TopicPartition
@@ -60,27 +58,6 @@ def test_writers_readers_and_rebalances_at_once() -> None:
     removed = sum(len(event.holds) for event in lab.told.of(HoldsRemoved))
     assert placed == 3 * ROUNDS * 3
     assert removed == 3 * ROUNDS * 2
-
-
-@pytest.mark.contract("P12")
-def test_a_call_with_several_scopes_is_seen_whole_or_not_at_all() -> None:
-    """No reader sees half of it."""
-    lab = LedgerLab(owns=[A, B, C])
-    done = threading.Event()
-
-    def write() -> None:
-        for _ in range(ROUNDS):
-            lab.hold(ORDERS, AUDIT)
-            lab.lift(ORDERS, AUDIT)
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    seen = set()
-    while not done.is_set():
-        seen.add(frozenset(lab.ledger.view().quiet))
-    writer.join(30)
-    assert seen <= {frozenset(), frozenset({A, B, C})}
 
 
 def test_whoever_waits_is_woken_by_what_changes_here() -> None:

@@ -13,13 +13,11 @@ from safeconsumer._kafka.pausing.buffers import (
     ReturnedRecords,
     StampedOffset,
     StampedOffsets,
-    count_records,
     drop_answer,
     epoch_of,
-    records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from tests.harness.kafka.fetches import PartitionData, batch
+from tests.harness.kafka.fetches import PartitionData
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 
@@ -44,25 +42,6 @@ def _answer(tp: TopicPartition, size: int) -> CompletedFetch:
 def parked() -> ParkedData:
     """With room for 100 bytes."""
     return ParkedData({}, {}, 100)
-
-
-def test_what_is_kept_is_counted(parked: ParkedData) -> None:
-    """A batch and an answer of one partition add up, and leave one by one."""
-    parked.keep_part(Part(A), 30)
-    parked.keep_answer(_answer(A, 40))
-    assert parked.bytes_kept() == 70
-    assert parked.pop_answer(A) is not None
-    assert parked.bytes_kept() == 30
-    assert parked.pop_part(A) is not None
-    assert parked.bytes_kept() == 0
-    assert (parked.pop_part(A), parked.pop_answer(A)) == (None, None)
-
-
-def test_a_batch_that_is_kept_again_is_counted_once(parked: ParkedData) -> None:
-    """With its size of now."""
-    for size in (30, 50, 20):
-        parked.keep_part(Part(A), size)
-    assert parked.bytes_kept() == 20
 
 
 def test_the_oldest_is_dropped(parked: ParkedData) -> None:
@@ -103,14 +82,6 @@ def test_a_stamped_offset_is_its_number() -> None:
     assert (offsets["orders", 0], epoch_of(offsets["orders", 0])) == (7, 3)
     assert epoch_of(offsets["orders", 1]) == -1
     assert epoch_of(7) is None
-
-
-@pytest.mark.parametrize("counts", [(), (1,), (5, 3)])
-def test_records_are_counted_by_headers(counts: tuple[int, ...]) -> None:
-    """A batch that is cut off counts if its header is whole."""
-    data = b"".join(batch(0, count) for count in counts)
-    assert count_records(data) == sum(counts)
-    assert count_records(None) == 0
 
 
 # ------------------------------------------------------------ returned records
@@ -176,16 +147,6 @@ def test_an_error_in_the_rest_comes_behind_the_records() -> None:
     assert not part
 
 
-def test_sizes_of_returned_records() -> None:
-    """Of what is still to be taken."""
-    part = _returned(3, Rest(3, Record(3)))
-    assert part.payload_bytes() == 30
-    part.take(1)
-    assert part.payload_bytes() == 20
-    assert records_left(part, None) is None
-    assert records_left(None, 7) == 0
-
-
 # ------------------------------------------------------------ undelivered
 
 
@@ -219,17 +180,6 @@ def test_delivered_is_what_was_there_before_a_drain(
         assert subscription.all_consumed_offsets()[A].offset == 0
     subscription.undelivered.clear()
     assert _delivered(subscription) == 10
-
-
-def test_a_position_moves_back_once(subscription: LedgerSubscription) -> None:
-    """After that it is the position."""
-    _drain(subscription, 5)
-    undelivered, assignment = subscription.undelivered, subscription.assignment
-    moved = undelivered.move_back(A, assignment)
-    assert moved is not None
-    assert moved.offset == 0
-    assert undelivered.move_back(A, assignment) is None
-    assert assignment[A].position.offset == 0
 
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:

@@ -56,36 +56,6 @@ def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came() -> 
     assert not joined.is_current(generation, now - 4, 3)
 
 
-def test_a_rebalance_is_compared_with_what_was_there_before() -> None:
-    """It returns what was quiet and is gone."""
-    lab = LedgerLab()
-    lab.ledger.assign([A, B])
-    lab.ledger.place([partition(B.topic, B.partition)], owner="app")
-    watch = RebalanceWatch(lab.ledger)
-    watch.prepared()
-    lab.ledger.assign([A])
-    assert watch.completed(3, "me") == {B}
-    lab.ledger.deliver()
-    (told,) = lab.told.of(RebalanceCompleted)
-    assert (told.kept, told.revoked, told.lost) == ((A,), (B,), ())
-    assert watch.completed(3, "me") == frozenset()  # no join was prepared
-
-
-def test_what_leaves_with_the_membership_is_lost() -> None:
-    """Also if it is regained by the same join."""
-    lab = LedgerLab()
-    lab.ledger.assign([A])
-    watch = RebalanceWatch(lab.ledger)
-    watch.prepared()
-    lab.ledger.assign([])
-    watch.lost()
-    lab.ledger.assign([A])
-    watch.completed(4, "me")
-    lab.ledger.deliver()
-    (told,) = lab.told.of(RebalanceCompleted)
-    assert (told.gained, told.lost, told.revoked) == ((A,), (A,), ())
-
-
 def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
     """Upstream prepares again if a listener has raised."""
     lab = LedgerLab()

@@ -104,16 +104,6 @@ def test_assign_checks_early_holds(safe: Maker, target: object) -> None:
     assert len(consumer.paused()) == 1
 
 
-def test_early_holds_are_checked_once(safe: Maker) -> None:
-    """Later, going away and coming back is what strict holds survive."""
-    consumer = safe()
-    consumer.pause(A, lifetime=Lifetime.UNTIL_RESUMED)
-    consumer.assign([A])
-    consumer.assign([B])
-    consumer.assign([A])
-    assert consumer.paused() == {A}
-
-
 BAD_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"topics": "audit-and-more"}, TypeError),
     ({"topics": {"orders"}}, TypeError),

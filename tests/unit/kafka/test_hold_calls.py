@@ -102,12 +102,6 @@ def test_text_is_scope_notation(
     assert consumer.paused() == set()
 
 
-def test_explain_takes_text(consumer: SafeConsumer) -> None:
-    """As everything that names a partition does."""
-    consumer.pause(A, reason="why")
-    assert consumer.explain("orders:0") == consumer.explain(A) != ()
-
-
 class Number:
     """An integer of somebody else's, like numpy's."""
 

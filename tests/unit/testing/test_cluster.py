@@ -12,7 +12,6 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 
 from safeconsumer.testing import _codes
-from safeconsumer.testing._connections import Request
 from tests.harness.testing.asking import Client, cluster_of
 
 NONE = _codes.NONE
@@ -75,20 +74,6 @@ def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typ
 def error_in(answer: Any) -> int:  # noqa: ANN401  not typed
     (partition,) = answer.responses[0].partitions
     return int(partition.error_code)
-
-
-def test_a_fetch_waits_for_records_and_the_next_request_for_it() -> None:
-    """A connection answers in order: what comes behind a long poll waits for its end."""
-    cluster, clock = cluster_of()
-    cluster.create_topic("t")
-    client = Client(cluster)
-    client.send(fetch((0, 0), wait=500), 11)
-    client.send(ApiVersionsRequest(), 0)
-    assert client.answers == []
-    cluster.append("t", 0, [b"x"])
-    clock.pass_(0)
-    assert records_in(client.answers[0]) == [(0, b"x")]
-    assert len(client.answers) == 2
 
 
 def test_a_session_is_told_only_what_is_new() -> None:
@@ -248,21 +233,6 @@ def test_a_too_new_question_for_versions_is_told_what_to_ask() -> None:
     client.connection._send = taken.append
     client.connection.receive(sent)
     assert taken[0].hex() == "0000001000000007002300000001001200000004"
-
-
-def test_who_watches_sees_each_request_with_its_origin() -> None:
-    cluster, clock = cluster_of()
-    seen: list[tuple[Request, Any]] = []
-    cluster.on_request = lambda request, message: seen.append((request, message.body))
-    clock.pass_(5)
-    Client(cluster, origin="me").ask(MetadataRequest(topics=None), 7)
-    ((request, body),) = seen
-    assert (request.api, request.origin, request.client_id) == (
-        "Metadata",
-        "me",
-        "test",
-    )
-    assert (request.at, request.broker_id, body.topics) == (clock.now, 1, None)
 
 
 @pytest.mark.parametrize("asked", [1, 3])

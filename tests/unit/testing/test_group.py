@@ -76,44 +76,6 @@ def stable(two: CoordinatorLab) -> CoordinatorLab:
     return two
 
 
-def test_the_leader_hears_of_all_members(two: CoordinatorLab) -> None:
-    heard = {name: two.joins[name][-1] for name in ("a", "b")}
-    assert [m[0] for m in heard["a"].members] == [two.ids["a"], two.ids["b"]]
-    assert heard["b"].members == ()
-    assert {h.leader for h in heard.values()} == {two.ids["a"]}
-    assert {h.generation for h in heard.values()} == {2}
-
-
-def test_a_follower_that_syncs_first_waits_for_the_leader(two: CoordinatorLab) -> None:
-    two.sync("b")
-    assert "b" not in two.syncs
-    two.sync("a", a=b"A", b=b"B")
-    assert two.syncs == {"a": [(0, b"A")], "b": [(0, b"B")]}
-
-
-def test_a_follower_that_syncs_last_gets_its_assignment(two: CoordinatorLab) -> None:
-    """Where librdkafka's mock answers INVALID_REQUEST."""
-    two.sync("a", a=b"A", b=b"B")
-    assert two.group.state is GroupState.STABLE
-    two.sync("b")
-    assert two.syncs["b"] == [(0, b"B")]
-
-
-def test_a_member_hears_of_a_rebalance_by_its_heartbeat(stable: CoordinatorLab) -> None:
-    assert stable.beat("a") == _codes.NONE
-    stable.join("c")
-    assert stable.beat("a") == _codes.REBALANCE_IN_PROGRESS
-    assert "c" not in stable.joins  # it waits for the others
-
-
-def test_a_rebalance_ends_as_soon_as_all_have_joined(stable: CoordinatorLab) -> None:
-    """Where librdkafka's mock waits for the session timeout less a second."""
-    stable.join("c")
-    stable.join("a")
-    stable.join("b")
-    assert {answers[-1].generation for answers in stable.joins.values()} == {3}
-
-
 def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
     stable.join("c")
     stable.join("a")
@@ -122,23 +84,6 @@ def test_who_does_not_join_in_time_is_out(stable: CoordinatorLab) -> None:
         stable.clock.pass_(SESSION - 1)
     assert stable.group.members == (stable.ids["a"], stable.ids["c"])
     assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
-
-
-def test_who_is_silent_for_its_session_is_out(stable: CoordinatorLab) -> None:
-    stable.clock.pass_(SESSION * 0.6)
-    stable.beat("a")
-    stable.clock.pass_(SESSION * 0.6)
-    assert stable.group.members == (stable.ids["a"],)
-    assert stable.beat("a") == _codes.REBALANCE_IN_PROGRESS
-
-
-def test_who_waits_for_an_answer_does_not_expire(two: CoordinatorLab) -> None:
-    two.sync("b")
-    two.beat("a")
-    two.clock.pass_(SESSION * 0.9)
-    two.beat("a")
-    two.clock.pass_(SESSION * 0.9)
-    assert len(two.group.members) == 2
 
 
 def test_a_leader_that_never_syncs_is_out(two: CoordinatorLab) -> None:
@@ -155,21 +100,6 @@ def test_a_join_during_the_sync_begins_anew(two: CoordinatorLab) -> None:
     two.join("c")
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
-
-
-def test_the_last_to_leave_empties_the_group(stable: CoordinatorLab) -> None:
-    assert stable.leave("a") == _codes.NONE
-    assert stable.leave("b") == _codes.NONE
-    assert stable.group.state is GroupState.EMPTY
-    assert stable.leave("b") == _codes.UNKNOWN_MEMBER_ID
-
-
-def test_a_new_member_is_given_an_id_first(lab: CoordinatorLab) -> None:
-    lab.join("a", is_id_required=True)
-    assert lab.joins["a"][0].error == _codes.MEMBER_ID_REQUIRED
-    assert lab.group.members == ()
-    lab.join("a", is_id_required=True)
-    assert lab.joins["a"][1].generation == 1
 
 
 def test_an_id_that_is_not_used_holds_nobody_up_for_ever(
@@ -208,10 +138,6 @@ def test_a_commit_of_an_older_generation_is_refused(stable: CoordinatorLab) -> N
     group, member = stable.group, stable.ids["a"]
     assert group.commit(member, group.generation - 1) == _codes.ILLEGAL_GENERATION
     assert group.commit("nobody", group.generation) == _codes.UNKNOWN_MEMBER_ID
-
-
-def test_a_commit_without_a_group_passes(lab: CoordinatorLab) -> None:
-    assert lab.group.commit("", -1) == _codes.NONE
 
 
 def test_the_protocol_is_the_one_most_members_prefer(lab: CoordinatorLab) -> None:

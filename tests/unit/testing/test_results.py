@@ -9,23 +9,6 @@ from tests.harness.brokers.results import ResultsFile
 
 pytest_plugins = ["pytester"]
 
-TESTS = """
-import pytest
-
-def test_passes(): pass
-def test_fails(): assert False
-@pytest.mark.skip
-def test_is_skipped(): pass
-@pytest.mark.xfail
-def test_fails_as_known(): assert False
-@pytest.mark.xfail(strict=False)
-def test_passes_as_not_known(): pass
-@pytest.fixture
-def broken():
-    yield
-    raise RuntimeError
-def test_breaks_at_its_end(broken): pass
-"""
 
 MARKED = """
 import pytest
@@ -60,22 +43,6 @@ def write(path: Path, **outcomes: str) -> str:
     return str(path)
 
 
-def test_each_outcome_is_written(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    """The file has one line for each test, the worst of its phases."""
-    pytester.makepyfile(test_it=TESTS)
-    file = tmp_path / "results.json"
-    pytester.inline_run("-p", "no:randomly", plugins=[ResultsFile(file)])
-    outcomes = json.loads(file.read_text())
-    assert {test.split("::")[1]: outcome for test, outcome in outcomes.items()} == {
-        "test_passes": "passed",
-        "test_fails": "failed",
-        "test_is_skipped": "skipped",
-        "test_fails_as_known": "xfailed",
-        "test_passes_as_not_known": "xpassed",
-        "test_breaks_at_its_end": "failed",
-    }
-
-
 @pytest.mark.parametrize(
     ("kind", "run"),
     [
@@ -108,26 +75,6 @@ def test_a_broker_without_a_marker_is_an_error(pytester: pytest.Pytester) -> Non
     result = pytester.runpytest_inprocess(plugins=[Chosen(Kind.EMBEDDED)])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_it uses kafka_broker without a marker*"])
-
-
-def test_a_listing_tells_which_tests_are_for_the_night(
-    pytester: pytest.Pytester, tmp_path: Path
-) -> None:
-    """What is only collected has no outcome."""
-    pytester.makepyfile(
-        test_it="import pytest\n"
-        "def test_each_time(): pass\n"
-        "@pytest.mark.nightly\n"
-        "def test_by_night(): pass\n"
-    )
-    file = tmp_path / "listing.json"
-    chosen = Chosen(Kind.EMBEDDED)
-    pytester.inline_run("--collect-only", plugins=[chosen, ResultsFile(file)])
-    listing = json.loads(file.read_text())
-    assert {test.split("::")[1]: kind for test, kind in listing.items()} == {
-        "test_each_time": "listed",
-        "test_by_night": "nightly",
-    }
 
 
 def test_a_test_that_ran_somewhere_is_enough(tmp_path: Path) -> None:

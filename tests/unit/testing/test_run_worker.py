@@ -103,14 +103,6 @@ def test_the_same_run_twice() -> None:
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_what_fails_for_good_stops_the_worker() -> None:
-    """With the error that ``run()`` raises, and nothing committed past it."""
-    run = run_worker(Failing(bad=[KeyError()] * 9), some("a", "bad", "b"), retry=PLAIN)
-    assert isinstance(run.error, RecordFailedError)
-    assert run.committed == {TopicPartition("topic", 0): 1}
-    assert [record.value for record in run.left] == ["bad", "b"]
-
-
 def test_skipped_and_blocked() -> None:
     """One is passed over, the other keeps what stands behind it."""
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
@@ -296,20 +288,6 @@ def test_an_interrupt_and_pytests_own_come_out() -> None:
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
-
-
-def test_errors_of_deserializers_are_final() -> None:
-    """Those about data."""
-    run = run_worker(
-        ok,
-        some(b"[1]", b"{", b"[2]"),
-        value_deserializer=json.loads,
-        dead_letter=True,
-    )
-    (dead,) = run.dead_letters
-    assert (dead.record.value, type(dead.error)) == (b"{", DeserializationError)
-    assert [call.records[0].value for call in run.calls] == [[1], [2]]
-    assert [record.value for record in run.done] == [b"[1]", b"[2]"]
 
 
 def _beyond(records: list[Any]) -> None:

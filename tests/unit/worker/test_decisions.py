@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
-from safeconsumer.worker.watermarks import Limits, Load, credit, marks, share
+from safeconsumer.worker.watermarks import Limits, Load, credit
 from tests.harness.listing import each
 from tests.unit.holds.strategies import quick
 
@@ -93,33 +93,6 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
     assert 0 <= room <= most
     assert held + room <= max(limit, held)
     assert (room > 0) == (held < limit and held_bytes < size)
-
-
-def test_marks_have_hysteresis() -> None:
-    """It stops at the high mark and goes on at the low one, of records and of bytes."""
-    both = marks(Limits(records=10, bytes=1000, low=0.5))
-    assert not both.is_throttled(Load(9, 999), was=False)
-    assert both.is_throttled(Load(10, 0), was=False)
-    assert both.is_throttled(Load(0, 1000), was=False)
-    assert both.is_throttled(Load(6, 0), was=True)
-    assert both.is_throttled(Load(0, 501), was=True)
-    assert not both.is_throttled(Load(5, 500), was=True)
-    assert not both.is_throttled(Load(9, 968), was=True, is_starving=True)
-    assert both.is_throttled(Load(9, 969), was=True, is_starving=True)
-
-
-def test_a_share_is_even_and_one_is_left() -> None:
-    """Between those that have something; one partition, or no wish to share, has none."""
-    limits = Limits(records=100, bytes=1000)
-    assert share(limits, 1, 1) is None
-    assert share(Limits(partition_share=None), 4, 4) is None
-    one, four, many = (share(limits, 1000, sharing) for sharing in (0, 4, 1000))
-    assert one is not None
-    assert four is not None
-    assert many is not None
-    assert (Load(50, 500), Load(20, 200)) == (one.moving.high, four.moving.high)
-    assert (Load(10, 100), Load(1, 1)) == (four.waiting.high, many.waiting.high)
-    assert (one.poll, four.poll, many.poll) == (12, 5, 1)
 
 
 @quick

@@ -100,19 +100,6 @@ def test_a_revoked_partition_asks_for_no_key_again() -> None:
     assert (desk.work(), desk.held.records) == ([], 0)
 
 
-def test_a_batch_that_asks_for_later_is_left_alone_until_then() -> None:
-    """W7: all of it, not just its first record; and it comes again as one batch."""
-    desk = Desk(Order.UNORDERED, is_batch=True, quantum=4, records=6)
-    first, second = desk.schedule.queue.claim()[0], desk.schedule.queue.claim()[0]
-    assert [*first.indexes, *second.indexes] == [0, 1, 2, 3, 4, 5]
-    desk.schedule.complete([batch_failed(first, RetryLater(2.0), 0.0)])
-    assert not desk.schedule.queue.claim()
-    desk.pass_time(2.0)
-    assert [list(task.indexes) for task in desk.schedule.queue.claim()] == [
-        [0, 1, 2, 3]
-    ]
-
-
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
 def test_all_of_a_batch_that_comes_again_are_told_of(
@@ -325,15 +312,6 @@ def test_a_batch_by_key_that_asks_for_later_is_left_alone_until_then() -> None:
     assert desk.work() == []
     desk.pass_time(2.0)
     assert [sorted(one) for one in _sizes(desk)] == [list(range(9))]
-
-
-def test_a_batch_that_stops_the_worker_begins_nothing_of_it_again() -> None:
-    """Of no key."""
-    desk = Desk(Order.KEY, is_batch=True, quantum=9, records=6)
-    (task,) = desk.schedule.queue.claim()
-    desk.schedule.complete([batch_failed(task, StopWorker(), 0.0)])
-    assert desk.schedule.is_stop_asked
-    assert (desk.work(), desk.held.records) == ([], 6)
 
 
 @pytest.mark.parametrize("order", list(Order))

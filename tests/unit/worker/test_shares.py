@@ -152,25 +152,6 @@ def test_no_more_is_held_than_the_limit_whoever_lifts_a_full_workers_hold(
     assert held.done == sum(ends.values())
 
 
-@pytest.mark.parametrize("records", [40, 100])
-def test_what_blocks_stops_no_other_partition(records: int) -> None:
-    """Half of them fail for good, and stay; the others are finished."""
-    share = Share(Limits(records=records))
-    done = share.share_out(frozenset(EVERY[:2]), 2000)
-    assert done == {2: LOG, 3: LOG}
-
-
-def test_what_is_held_by_somebody_stops_no_other_partition() -> None:
-    """W10: it waits in memory, within its share."""
-    share = Share(Limits(records=40))
-    share.turns(20)
-    for tp in EVERY[:2]:
-        share.client.ledger.place([partition(*tp)], owner="ops")
-    share.schedule.queue.obey()
-    done = share.share_out(frozenset(), 2000)
-    assert (done[2], done[3]) == (LOG, LOG)
-
-
 @pytest.mark.parametrize("records", [40, 100, 1000])
 def test_what_came_one_after_the_other_stops_no_other_when_it_is_held(
     records: int,

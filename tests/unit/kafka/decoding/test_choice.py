@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
-from tests.harness.listing import each
 from tests.unit.kafka.decoding.compare import TP
 
 INSTALL = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary"
@@ -48,13 +46,6 @@ def test_the_consumer_tells_its_decoder(safe: Maker, wanted: str, got: str) -> N
     part = consumer._fetcher._next_partition_records
     assert (type(part) is PythonRecords) == (got == "python")
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
-
-
-@each("wanted", ["fast", "", "Auto", None])
-def test_another_word_is_refused(wanted: Any) -> None:  # noqa: ANN401 - any mistake
-    """Before anything is opened; with the words there are."""
-    with pytest.raises(ValueError, match="auto, python, compiled"):
-        SafeConsumer(decoder=wanted, bootstrap_servers="127.0.0.1:1")
 
 
 def test_it_is_logged_once(
