@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import kafka
 import pytest
-from kafka.errors import IllegalStateError, KafkaConfigurationError
+from kafka.errors import KafkaConfigurationError
 
 import safeconsumer
 from safeconsumer import SafeConsumer
@@ -109,16 +109,6 @@ def test_a_reset_that_upstream_knows(value: object) -> None:
 def test_a_method_is_documented(name: str) -> None:
     """``help()`` goes on working."""
     assert inspect.getdoc(getattr(SafeConsumer, name))
-
-
-def test_upstreams_pause_of_something_unassigned_is_no_bare_key_error(
-    safe: SafeConsumer,
-) -> None:
-    """Upstream raises ``KeyError``; ours is what its other calls raise."""
-    tp = kafka.TopicPartition("orders", 0)
-    safe.assign([tp])
-    with pytest.raises(IllegalStateError, match="audit:0"):
-        safe.pause(kafka.TopicPartition("audit", 0))
 
 
 def test_names_that_are_ours_alone_are_not_upstreams() -> None:

@@ -149,6 +149,7 @@ def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(
         {"lifetime": 0},
         {"lifetime": ""},
         {"lifetime": False},
+        {"lifetime": Lifetime.PLAIN},
     ],
 )
 def test_a_bad_setting_pauses_nothing(

@@ -47,23 +47,6 @@ class Resting:
             self.desk.schedule.complete(done)
 
 
-def test_who_rested_last_is_roused_and_all_end() -> None:
-    """Warm caches: the same thread does all the quick work, the others sleep on."""
-    desk = Desk(Order.PARTITION)
-    desk.epoch.pace = 1e-6
-    resting = Resting(desk, 4)
-    for _ in range(5):
-        desk.admit(3)
-        wait_for(lambda: not desk.held.records, "the work")
-        resting.wait_resting(4)
-    assert set(resting.got) == {resting.threads[-1].name}
-    assert desk.schedule.queue._coming == 0
-    desk.schedule.queue.end()
-    for thread in resting.threads:
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
     request: pytest.FixtureRequest,
 ) -> None:
