@@ -54,7 +54,9 @@ class Named:
             assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
             tp = scope.topic, scope.partition
             _, said = self._said.setdefault(id(edition), (edition, {}))
-            said.setdefault(scope.topic, _Pauses()).note(tp, plain)
+            if scope.topic not in said:
+                said[scope.topic] = _Pauses()
+            said[scope.topic].note(tp, plain)
             topics.setdefault(scope.topic, set()).add(tp)
         return [
             (evolve(first, scope=Topic(topic), owner=WHOLE), everything <= tps)
