@@ -9,8 +9,9 @@ played in the simulation (``test_idioms.py``) and on Kafka (``tests/broker/parit
 
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from attrs import Factory, define, field, frozen
@@ -34,22 +35,30 @@ class Program:
     Does something in each turn, before it polls.
 
     Attributes:
-        topics: what it subscribes to; one partition of ``b`` is always assigned to those
-            that read it.
+        reads_b: whether it subscribes to topic ``b``, too; of that one partition is
+            always assigned.
         is_ours_only: whether it calls what kafka-python has not.
         is_busy: whether it has said stop.
         turn: the number of the turn.
         own: partitions that it remembers, with the turn until which it does.
     """
 
-    topics: ClassVar[Sequence[str]] = ("a",)
+    reads_b: ClassVar[bool] = False
     is_ours_only: ClassVar[bool] = False
 
-    def __init__(self, consumer: KafkaConsumer) -> None:
+    def __init__(self, consumer: KafkaConsumer, prefix: str = "") -> None:
         self.consumer = consumer
+        self.a, self.b = prefix + "a", prefix + "b"
+        self.first = TopicPartition(self.a, 0)
         self.is_busy = False
         self.turn = 0
         self.own: dict[TopicPartition, int] = {}
+
+    def subscribe(self) -> None:
+        """Subscribe to what it reads."""
+        topics = [self.a, self.b] if self.reads_b else [self.a]
+        listener = Listener(assigned=self.on_assigned, revoked=self.on_revoked)
+        self.consumer.subscribe(topics, listener=listener)
 
     def on_turn(self) -> None:
         """Pause or resume."""
@@ -80,6 +89,10 @@ class Program:
     def says_stop(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - for children
         """Tell whether it wants nothing of a partition now."""
         return self.is_busy
+
+    def is_at_it(self) -> bool:
+        """Tell whether it has not done yet what it does in this turn."""
+        return False
 
 
 class Flag(Program):
@@ -206,9 +219,8 @@ class Unsubscribing(Program):
     """It pauses everything, and subscribes anew to be free."""
 
     def go(self) -> None:
-        listener = listener_of(self)
         self.consumer.unsubscribe()
-        self.consumer.subscribe(list(self.topics), listener=listener)
+        self.subscribe()
 
 
 class Work(Program):
@@ -258,7 +270,7 @@ class Backoff(Work):
     has_failed = False
 
     def on_record(self, tp: TopicPartition) -> None:
-        if not self.has_failed and self.turn >= BUSY and tp == A[0]:
+        if not self.has_failed and self.turn >= BUSY and tp == self.first:
             self.has_failed = True
             super().on_record(tp)
 
@@ -276,11 +288,11 @@ class Quarantine(Backoff):
 class OneTopic(Program):
     """It pauses one of two topics, by a filter over ``assignment()``."""
 
-    topics = ("a", "b")
+    reads_b = True
 
     def mine(self) -> list[TopicPartition]:
         """Return what is assigned of it."""
-        return [tp for tp in self.consumer.assignment() if tp.topic == "a"]
+        return [tp for tp in self.consumer.assignment() if tp.topic == self.a]
 
     def stop(self) -> None:
         self.consumer.pause(*self.mine())
@@ -289,7 +301,7 @@ class OneTopic(Program):
         self.consumer.resume(*self.mine())
 
     def says_stop(self, tp: TopicPartition) -> bool:
-        return self.is_busy and tp.topic == "a"
+        return self.is_busy and tp.topic == self.a
 
 
 class Priority(OneTopic):
@@ -303,15 +315,22 @@ class Priority(OneTopic):
             (self.stop if self.is_busy else self.go)()
 
     def on_record(self, tp: TopicPartition) -> None:
-        self.count += tp.topic == "b"
+        self.count += tp.topic == self.b
 
 
 class OtherThread(Program):
     """Another thread pauses and resumes, while it polls."""
 
+    thread: threading.Thread | None = None
+
     def on_turn(self) -> None:
         if self.turn in {BUSY, FREE}:
-            threading.Thread(target=self.act, args=(self.turn == BUSY,)).start()
+            given = (self.turn == BUSY,)
+            self.thread = threading.Thread(target=self.act, args=given)
+            self.thread.start()
+
+    def is_at_it(self) -> bool:
+        return self.thread is not None and self.thread.is_alive()
 
     def act(self, is_busy: bool) -> None:  # noqa: FBT001 - a thread's argument
         """Pause or resume, in the middle of a poll or after it."""
@@ -347,9 +366,9 @@ class TwoAtOnce(Program):
 
     def on_turn(self) -> None:
         super().on_turn()
-        if self.turn == BUSY + 1 and A[0] in self.consumer.assignment():
-            self.consumer.resume(A[0])
-            self.own[A[0]] = 0
+        if self.turn == BUSY + 1 and self.first in self.consumer.assignment():
+            self.consumer.resume(self.first)
+            self.own[self.first] = 0
 
     def says_stop(self, tp: TopicPartition) -> bool:
         return self.is_busy and tp not in self.own
@@ -364,7 +383,7 @@ class OwnersQuarantine(Quarantine):
         Program.on_turn(self)
 
     def on_record(self, tp: TopicPartition) -> None:
-        if self.turn == 1 and tp == A[0]:
+        if self.turn == 1 and tp == self.first:
             self.consumer.pause(tp, owner="quarantine")
             self.own[tp] = END
 
@@ -376,7 +395,7 @@ class PauseAll(Program):
     """It pauses the whole consumer."""
 
     is_ours_only = True
-    topics = ("a", "b")
+    reads_b = True
 
     def stop(self) -> None:
         self.consumer.pause_all()
@@ -389,11 +408,6 @@ def resumed(consumer: KafkaConsumer, tp: TopicPartition) -> None:
     """Resume what may have left."""
     with suppress(KeyError):
         consumer.resume(tp)
-
-
-def listener_of(program: Program) -> Listener:
-    """Return the listener with which a program subscribes."""
-    return Listener(assigned=program.on_assigned, revoked=program.on_revoked)
 
 
 # ------------------------------------------------------------ situations
@@ -472,6 +486,48 @@ class Verdict:
     def __str__(self) -> str:
         letters = {"L": self.leaked, "S": self.stalled, "E": self.raised}
         return "".join(letter for letter, found in letters.items() if found) or "."
+
+
+class Game:
+    """
+    A program while it is played, and what it has shown.
+
+    Attributes:
+        program: what is played.
+        verdict: what went wrong so far.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.verdict = Verdict()
+        self._newest: dict[TopicPartition, int] = {}
+
+    def begin(self, turn: int) -> None:
+        """Let the program do what it does before it polls."""
+        self.program.turn = turn
+        self._guarded(self.program.on_turn)
+
+    def take(self, polled: Mapping[TopicPartition, Sequence[Any]]) -> None:
+        """Give it what a poll has returned; the values are turns."""
+        for tp, batch in polled.items():
+            self.verdict.leaked += len(batch) * self.program.says_stop(tp)
+            self._newest[tp] = int(batch[-1].value)
+            self._guarded(partial(self.program.on_record, tp))
+
+    def end(self) -> str:
+        """Return the verdict's letters."""
+        self.verdict.stalled = {
+            tp
+            for tp in self.program.consumer.assignment()
+            if not self.program.says_stop(tp) and self._newest.get(tp, 0) < END - 3
+        }
+        return str(self.verdict)
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except KeyError as error:  # kafka-python's, for what is not assigned
+            self.verdict.raised.append(str(error))
 
 
 # ------------------------------------------------------------ the table

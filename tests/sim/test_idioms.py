@@ -1,7 +1,6 @@
 """Programs that pause as people write them, in the simulation: see ``idioms.py``."""
 
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -16,11 +15,10 @@ from tests.sim.idioms import (
     SITUATIONS,
     A,
     B,
+    Game,
     Program,
     Situation,
-    Verdict,
     expected,
-    listener_of,
     played_by_day,
     rows,
 )
@@ -51,36 +49,27 @@ class Stage:
             ),
             **({"log": False} if kind is SafeConsumer else {}),
         )
-        self.program = program(self.consumer)
-        self.consumer.subscribe(
-            list(program.topics), listener=listener_of(self.program)
-        )
-        self.verdict = Verdict()
+        self.game = Game(program(self.consumer))
+        self.game.program.subscribe()
         self.refusal: Any = None
-        self.newest: dict[TopicPartition, int] = {}
 
-    def play(self, situation: Situation) -> Verdict:
-        """Play it to the end."""
+    def play(self, situation: Situation) -> str:
+        """Play it to the end; return the verdict's letters."""
         self._assign(situation.first)
         began = self.lab.now
         for turn in range(END):
-            self.program.turn = turn
             if turn == situation.lost_at:
-                self._lose(until=min(situation.changes))
+                self._lose(is_refused=min(situation.changes) > turn)
             if turn in situation.changes:
                 self._assign(situation.changes[turn])
             for tp in (*A, B):
                 self.lab.append(tp, 1, first=turn)
-            self._guarded(self.program.on_turn)
+            self.game.begin(turn)
             self._poll(until=began + turn + 0.7)
             self.lab.sleep(max(0.0, began + turn + 1 - self.lab.now))
-        self.verdict.stalled = {
-            tp
-            for tp in self.consumer.assignment()
-            if not self.program.says_stop(tp) and self.newest.get(tp, 0) < END - 3
-        }
+        verdict = self.game.end()
         self.consumer.close(autocommit=False)
-        return self.verdict
+        return verdict
 
     def _poll(self, until: float) -> None:
         self._take()
@@ -92,31 +81,22 @@ class Stage:
         return not is_told and self.refusal is None
 
     def _take(self) -> None:
-        for tp, batch in self.consumer.poll(300, max_records=500).items():
-            self.verdict.leaked += len(batch) * self.program.says_stop(tp)
-            self.newest[tp] = int(batch[-1].value)
-            self._guarded(partial(self.program.on_record, tp))
+        self.game.take(self.consumer.poll(300, max_records=500))
 
     def _assign(self, tps: Collection[TopicPartition]) -> None:
-        self.assignor.wanted = [*tps, *([B] if "b" in self.program.topics else [])]
+        self.assignor.wanted = [*tps, *([B] if self.game.program.reads_b else [])]
         if self.refusal is not None:
             self.refusal.end()
             self.refusal = None
         elif self.lab.members(self.group):
             self.lab.cluster.fail("Heartbeat", error=REBALANCE, count=1)
 
-    def _lose(self, until: int) -> None:
+    def _lose(self, *, is_refused: bool) -> None:
         group = self.lab.cluster.groups.find(self.group)
         for member in list(group.members):
             group.leave(member)
-        if until > self.program.turn:
+        if is_refused:
             self.refusal = self.lab.cluster.fail("JoinGroup", error=LOADING)
-
-    def _guarded(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except KeyError as error:  # kafka-python's, for what is not assigned
-            self.verdict.raised.append(str(error))
 
 
 def played(
@@ -133,7 +113,7 @@ def played(
         if lab.cluster.topics.get(topic) is not None:
             lab.cluster.delete_topic(topic)
         lab.topic(topic, count)
-    return str(Stage(lab, program, kind, assignor()).play(SITUATIONS[name]))
+    return Stage(lab, program, kind, assignor()).play(SITUATIONS[name])
 
 
 GAMES = [
