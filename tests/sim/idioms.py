@@ -575,8 +575,9 @@ EXCEPTED: dict[str, set[str]] = {
         "OneByOne, idle at go",
         "OneByOne, lost at go",
     },
-    # P7 says that a pause is held after a lost membership, P3 that no program that is
-    # right on kafka-python stalls. These are both; one of the two has to give way.
+    # P3 holds what a lost membership takes and the next join gives back. A program that
+    # forgets its pauses then forgets them in every eager rebalance, too, where
+    # kafka-python keeps them.
     "forgotten by the listener, or passed over by a guard, in a lost membership": {
         "Work, lost at go",
         "WorkForgets-eager, lost, back",
