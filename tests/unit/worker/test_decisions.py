@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Chunk, Progress, Watermark
 from safeconsumer.worker.retry import Failing, Retry
-from safeconsumer.worker.watermarks import Limits, Load, credit
+from safeconsumer.worker.watermarks import Limits, Load, credit, marks
 from tests.harness.listing import each
 from tests.unit.holds.strategies import quick
 
@@ -93,6 +93,19 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
     assert 0 <= room <= most
     assert held + room <= max(limit, held)
     assert (room > 0) == (held < limit and held_bytes < size)
+
+
+def test_marks_have_hysteresis() -> None:
+    """It stops at the high mark and goes on at the low one, of records and of bytes."""
+    both = marks(Limits(records=10, bytes=1000, low=0.5))
+    assert not both.is_throttled(Load(9, 999), was=False)
+    assert both.is_throttled(Load(10, 0), was=False)
+    assert both.is_throttled(Load(0, 1000), was=False)
+    assert both.is_throttled(Load(6, 0), was=True)
+    assert both.is_throttled(Load(0, 501), was=True)
+    assert not both.is_throttled(Load(5, 500), was=True)
+    assert not both.is_throttled(Load(9, 968), was=True, is_starving=True)
+    assert both.is_throttled(Load(9, 969), was=True, is_starving=True)
 
 
 @quick
