@@ -2,6 +2,7 @@
 
 import dis
 import functools
+import gc
 import inspect
 import sys
 import threading
