@@ -11,7 +11,6 @@ from kafka.serializer import Deserializer
 
 from safeconsumer import (
     DeadLetter,
-    DeadLetterLimitError,
     DeserializationError,
     Drain,
     HandlersFailError,
@@ -419,19 +418,6 @@ def test_a_sink_that_does_not_return_is_told(lab: Lab) -> None:
     (told,) = run.told(events.DeadLetterSlow)
     assert 5 <= told.seconds < 6
     assert run.stop().dead_letters == 1
-
-
-@pytest.mark.contract("W7")
-@pytest.mark.parametrize("bound", [{"max_consecutive": 2}, {"max_ratio": 0.02}])
-@simulated(seeds=1)
-def test_too_many_letters_stop_the_worker(lab: Lab, bound: dict[str, Any]) -> None:
-    """W7: nothing is committed past the one too many."""
-    bound = {"max_ratio": None, **bound}
-    dead = DeadLetter(producer(lab), "dead", **bound)
-    run = working(lab, dead, *[""] * 100, "reject", "reject", "reject", "")
-    assert isinstance(run.ends(), DeadLetterLimitError)
-    assert committed(lab) == [102]
-    assert len(letters(lab)) == 2
 
 
 @pytest.mark.filterwarnings("ignore:value_serializer:DeprecationWarning")

@@ -97,20 +97,6 @@ def test_order_holds_with_retries(lab: Lab, executor: str, order: Any) -> None:
         assert all(a <= b for a, b in zip(ends, begins[1:], strict=False))
 
 
-@pytest.mark.contract("W3")
-@simulated(seeds=1)
-def test_unordered_records_wait_for_none_in_front(lab: Lab) -> None:
-    """W3: one hangs, another fails again and again; what came with them or later is done."""
-    (tp,) = filled(lab, 1, "hangs", "fails", *[""] * 20)
-    handler = Handler(lab, hangs=50, fails=ValueError)
-    slow = Retry(attempts=9, first=1000, most=1000)
-    run = Working(lab, handler, order="unordered", retry=slow)
-    run.done(20)
-    put(lab, tp, *[""] * 20)
-    run.done(40)
-    assert committed(lab) == [0]
-
-
 @pytest.mark.contract("W7")
 @in_both
 @simulated(seeds=1)

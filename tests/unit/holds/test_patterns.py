@@ -133,18 +133,6 @@ def test_one_that_a_signal_handler_places_in_the_middle_of_an_assignment() -> No
 
 
 @pytest.mark.contract("P12")
-def test_an_expression_may_be_interrupted_under_the_lock() -> None:
-    """What the handler changes is applied behind the assignment that asks it."""
-    lab = LedgerLab(owns=[A])
-    one = Asking()
-    lab.hold(one.scope())
-    one.on_ask = send
-    with handled_by(lambda *_: lab.hold(AUDIT, owner="signal")):
-        lab.assign(A, C)
-    assert lab.quiet() == {A, C}
-
-
-@pytest.mark.contract("P12")
 def test_what_a_handler_raises_is_not_taken_for_the_expressions() -> None:
     """It comes out of the call, and the topic is asked about again."""
     lab = LedgerLab(owns=[A])

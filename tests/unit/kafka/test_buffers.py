@@ -59,6 +59,13 @@ def test_the_oldest_is_dropped(parked: ParkedData) -> None:
     assert parked.bytes_kept() == 50
 
 
+def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
+    """Though its partition was the oldest."""
+    for tp, size in ((A, 50), (B, 40), (A, 50), (C, 20)):
+        parked.keep_part(Part(tp), size)
+    assert parked.drop_excess() == {B: 40}
+
+
 def test_changes_are_reported_once(parked: ParkedData) -> None:
     """A size of 0 for what is gone."""
     assert parked.changes() == {}

@@ -304,15 +304,6 @@ def test_the_default_lifetime(safe: Maker) -> None:
     assert consumer.paused() == {B}
 
 
-def test_a_bound_hold_ends_with_unsubscribe(consumer: SafeConsumer) -> None:
-    """``unsubscribe``, ``assign`` and ``close`` count as revoked."""
-    consumer.pause(A, lifetime=Lifetime.WHILE_ASSIGNED)
-    consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
-    consumer.pause(AUDIT)  # a plain one, which ends as well
-    consumer.unsubscribe()
-    assert _holds(consumer) == [("orders:1", "app")]
-
-
 def test_hooks_are_added_to_the_log(
     safe: Maker, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -173,33 +173,6 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
     assert sorted(ended) == [*range(21)]
 
 
-def test_the_loop_is_made_when_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is never run leaves no loop, and no descriptors, behind."""
-    made: list[asyncio.AbstractEventLoop] = []
-    new = asyncio.new_event_loop
-
-    def noted() -> asyncio.AbstractEventLoop:
-        made.append(new())
-        return made[-1]
-
-    monkeypatch.setattr(asyncio, "new_event_loop", noted)
-    from safeconsumer.worker.executors import choose  # noqa: PLC0415
-    from safeconsumer.worker.executors.base import Calls  # noqa: PLC0415
-
-    calls = Calls(
-        handle=awaits_a_cancelled_task,
-        is_batch=False,
-        seconds=1.0,
-        deadline=lambda: None,
-        emit=lambda *_, **__: None,
-    )
-    schedule: Any = None
-    choose("asyncio", schedule, calls, 2)
-    for loop in made:
-        loop.close()
-    assert not made
-
-
 # ------------------------------------------------------------ processes
 
 

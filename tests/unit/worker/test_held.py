@@ -1,6 +1,5 @@
 """W10: who is handed work looks for holds, and how often."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from safeconsumer.worker.client import covers
 from safeconsumer.worker.handlers import Slot, call_batch, call_each
 from safeconsumer.worker.health import at_work, place
 from safeconsumer.worker.queue import Order
-from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import bench
 from tests.harness.worker.desk import TP, Desk
 
@@ -35,22 +33,6 @@ def test_records_of_one_partition_ask_about_no_other(
     monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
     desk.admit(1)
     assert asked == [TP]
-
-
-@pytest.mark.parametrize("ends", ["turn", "resume"])
-def test_who_waits_for_work_is_woken(ends: str) -> None:
-    """By the resume itself, and by the turn after an expiry."""
-    desk = Desk(Order.KEY, records=3)
-    desk.pause(for_=5.0 if ends == "turn" else None)
-    found: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: found.extend(desk.schedule.queue.wait_claim() or ())
-    )
-    thread.start()
-    wait_for(lambda: desk.schedule.queue._resting, "the thread to wait")
-    desk.pass_time(5.0) if ends == "turn" else desk.resume()
-    thread.join(10)
-    assert found
 
 
 @pytest.mark.parametrize("is_batch", [False, True])

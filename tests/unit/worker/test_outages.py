@@ -462,26 +462,6 @@ def test_who_lifts_the_hold_closes_it() -> None:
     assert owners(desk) == {BREAKER}
 
 
-def test_it_is_told_of_where_something_waits_for_it() -> None:
-    """Who tries, if anything does; and not once the topic is somebody else's."""
-    desk = broken()
-    desk.pause("ops")
-    desk.pass_time(30.0)
-    (line,) = desk.schedule.outages.broken()
-    assert line.endswith("; the next record tries")
-    desk.resume("ops")
-    task = claim(desk)
-    (line,) = desk.schedule.outages.broken()
-    assert line.endswith("; a record tries")
-    fail(desk, DOWN, task)
-    desk.held.close(task.epoch)
-    desk.pass_time(29.0)
-    (line,) = desk.schedule.outages.broken()
-    assert line.endswith("; a record tries in 1.0 s")
-    desk.pass_time(2.0)
-    assert desk.schedule.outages.broken() == []
-
-
 def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     """A late failure does not prolong it, a late success does not close it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
