@@ -54,15 +54,6 @@ def test_a_hold_read_meanwhile_takes_over_from_the_gate() -> None:
     assert lab.quiet() == {A}
 
 
-def test_before_there_is_a_connection_gates_stay_closed() -> None:
-    lab = BarrierLab()
-    lab.assign(A)
-    assert (lab.quiet(), lab.asked) == ({A}, [])
-    lab.connect(applied=3)
-    lab.answer(3)
-    assert lab.quiet() == set()
-
-
 def test_an_answer_of_a_lost_connection_opens_nothing() -> None:
     """The topic may be another one by now; it is asked anew."""
     lab = BarrierLab()

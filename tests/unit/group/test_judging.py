@@ -134,12 +134,6 @@ def test_what_flows_in_a_rebalance_is_named() -> None:
     assert found.sentence().endswith("flowing: t:0")
 
 
-def test_members_are_not_quiet_while_something_of_theirs_flows() -> None:
-    """Never all quiet, and flowing."""
-    found = quietness(A, B, report("a", 0), report("b", 1, quiet={}))
-    assert found.sentence() == "1 of 2 members quiet; flowing: t:1"
-
-
 @pytest.mark.contract("G8")
 def test_a_handler_still_works_on_what_was_taken_away() -> None:
     """Its new owner is quiet, and a record of it is in hand all the same."""
@@ -166,14 +160,6 @@ def test_who_was_thrown_out_may_still_deliver() -> None:
     found = quietness(A, report("a", 0), gone)
     assert (found.members, found.is_reached) == (1, False)
     assert Judge(picture(A, report("a", 0), gone)).place(ZERO).member == "z"
-
-
-def test_a_group_without_members() -> None:
-    found = quietness(state="Empty")
-    assert found.is_reached
-    assert found.sentence() == (
-        "the group has no members, and nobody is seen to commit for it"
-    )
 
 
 def committed(*several: TopicPartition, state: str = "Empty") -> Picture:

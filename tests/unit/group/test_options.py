@@ -116,14 +116,6 @@ def test_everybody_is_a_principal() -> None:
     assert "--allow-principal 'User:*'" in ended.stdout
 
 
-def test_no_cluster_is_named() -> None:
-    ended = run("history")
-    assert ended.exit_code == Status.USAGE
-    assert ended.stderr == (
-        "safeconsumer: no cluster given: use --bootstrap HOST:PORT or --config FILE\n"
-    )
-
-
 def test_a_file_names_no_cluster(tmp_path: Path) -> None:
     """It is the file that lacks something: an option was given."""
     file = tmp_path / "client.properties"

@@ -104,12 +104,6 @@ def test_it_expires_by_the_brokers_time_and_late_by_the_skew(skip: float) -> Non
     assert lab.quiet() == set()
 
 
-def test_what_has_expired_before_it_is_heard_does_not_hold() -> None:
-    lab = ControlLab()
-    lab.hear(written("orders", 0, ttl=10.0, at=-100.0))
-    assert lab.held() == set()
-
-
 def test_an_expired_successor_lifts_what_it_replaced() -> None:
     """The last record of a key counts, also if its time is over."""
     lab = ControlLab()

@@ -251,15 +251,6 @@ def test_more_partitions_than_there_can_be_are_none() -> None:
     assert report_wire.decode_report(report_wire.encode_report(report)) is None
 
 
-@patient
-@given(st.lists(st.integers(0, 50)))
-def test_ranges_hold_exactly_the_numbers(numbers: list[int]) -> None:
-    ranges = report_wire.ranges_of(numbers)
-    spread = [n for first, last in ranges for n in range(first, last + 1)]
-    assert spread == sorted(set(numbers))
-    assert report_wire.count_of({"t": ranges}) == len(spread)
-
-
 @each("host", [1, None, "bell\x07", "x" * 256, ["a"]])
 def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host: object) -> None:
     """Where and as whom a hold was placed is told to people, and decides nothing."""

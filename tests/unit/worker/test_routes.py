@@ -77,12 +77,6 @@ def test_what_is_impossible_is_refused(settings: dict[str, Any], said: str) -> N
         Worker(consumer, **settings)
 
 
-def test_coroutine_functions_and_others_do_not_mix() -> None:
-    """One worker has one executor."""
-    with pytest.raises(WorkerSettingError, match="async def"):
-        chosen(None, {"a": awaits, "b": first}, "asyncio")
-
-
 def test_stocks_consumer_is_refused_in_words() -> None:
     """And so is the class instead of a consumer."""
     from kafka import KafkaConsumer  # noqa: PLC0415

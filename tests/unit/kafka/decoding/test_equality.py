@@ -124,12 +124,6 @@ def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
     assert [record[2] for record in got] == [-1] * 8 + [4] * 15 + [5] * 5
 
 
-def test_old_records_below_the_fetch_offset_only() -> None:
-    """Upstream's position follows even what it skips."""
-    data, _ = written(0, [Row()] * 3, Frame(magic=1, codec=1))
-    assert _offsets(Case(data=data, fetch_offset=9)) == []
-
-
 @pytest.mark.parametrize("committed", [True, False])
 def test_aborted_transactions(committed: bool) -> None:  # noqa: FBT001 - pytest's
     """Left out under ``read_committed`` until their marker, and only there."""
