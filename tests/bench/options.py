@@ -8,8 +8,7 @@ from tests.harness.brokers import choice
 # The rows of each, as its module has them; said here, as some need an extra.
 ROWS: dict[str, tuple[str, ...]] = {
     "overhead": (
-        *("poll", "iteration", "compiled", "many-holds", "ten-thousand"),
-        *("resume-latency", "all-paused", "import"),
+        *("poll", "iteration", "compiled", "many-holds", "ten-thousand", "import"),
     ),
     "throughput": (),
     "trickle": (),

@@ -114,16 +114,7 @@ def lapped(
     """
     Let arms do a step in turns, lap by lap, in fresh processes each round.
 
-    Args:
-        kinds: as :func:`arms` takes them.
-        step: what each does.
-        rounds: how many sets of processes there are.
-        laps: how often each does it.
-        warms_up: whether it is done once more before, and that is not counted.
-        args: of the step.
-
-    Returns:
-        What they measured.
+    ``warms_up`` is whether each does it once more before, and that is not counted.
     """
     taken: Taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):

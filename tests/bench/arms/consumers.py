@@ -38,15 +38,15 @@ def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
 
 
 def poll_until(
-    consumer: KafkaConsumer, condition: Callable[[], object], **poll: int
+    consumer: KafkaConsumer, condition: Callable[[], object], timeout_ms: int = 5000
 ) -> None:
     """
-    Poll until the condition holds, throwing records away.
+    Poll until the condition holds, throwing records away, one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
     forget that join, now and then for ever.
     """
-    wait_until(condition, lambda: consumer.poll(**{"timeout_ms": 5000, **poll}))
+    wait_until(condition, lambda: consumer.poll(timeout_ms, max_records=1))
 
 
 def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:

@@ -51,18 +51,9 @@ class Working:
     """
     Works on one topic, as long as there is something, or as it may.
 
-    Args:
-        mode: "plain" for a loop; the order, or the executor, of a worker.
-        config: how the broker is reached.
-        topic: what is worked on.
-        records: after how many it ends.
-        seconds: after how many it ends, from the first record on.
-        client: nobody's: it is always ours.
-        decoder: what records are decoded with.
-        sleep: seconds for each record; None: the handler does nothing.
-        slow: as :class:`Sleep` has it.
-        concurrency: how many handlers there are.
-        limits: the worker's.
+    ``mode`` is "plain" for a loop, or the order or the executor of a worker. It ends
+    after so many ``records``, or ``seconds`` from the first one on. The handler sleeps so
+    long for each record, as :class:`Sleep` has it, or does nothing.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -94,7 +85,7 @@ class Working:
             self._client, self._config, group_id=group, decoder=self._decoder
         )
         consumer.subscribe([self._topic])
-        poll_until(consumer, consumer.assignment, max_records=1)
+        poll_until(consumer, consumer.assignment)
         consumer.seek_to_beginning()
         handle = self._handler()
         began, cpu = time.monotonic(), _cpu()

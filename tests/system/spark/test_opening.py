@@ -31,17 +31,6 @@ def readers() -> int:
     return sum(one.name == "safeconsumer-control" for one in threading.enumerate())
 
 
-def opened(opening: Opening, team: Team, **more: str) -> Stream:
-    operator_topic, group_topic = team.settings.topics
-    options = {
-        "kafka.bootstrap.servers": team.broker.bootstrap,
-        "holds.control": f"{operator_topic},{group_topic}",
-        "holds.group": team.group,
-        **more,
-    }
-    return opening.stream("s", options_of(options))
-
-
 class Reading(Reader):
     """A reader that reads nothing."""
 
@@ -70,30 +59,6 @@ def test_a_stream_that_has_ended_is_woken_no_more(
         assert len(wakers) == 3 - streams.index(one)
     streams[0].close()
     assert not wakers
-
-
-@pytest.mark.real_broker
-class TestReaders:
-    """Of one session, on a broker."""
-
-    def test_streams_of_one_group_share_a_reader(self, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-        """Until the last of them ends; another group has its own."""
-        with Team(kafka_broker, partitions=1, records=0) as team:
-            opening = Opening(PauseLedger())
-            before = readers()
-            streams = [opened(opening, team) for _ in range(3)]
-            assert readers() == before + 1
-            other = opened(opening, team, **{"holds.group": "another"})
-            assert readers() == before + 2
-            other.close()
-            for one in streams[:2]:
-                one.close()
-                one.close()  # once more does no harm to the others
-            until(lambda: readers() == before + 1)
-            (following,) = streams[2]._followers
-            assert following.fresh() is not None
-            streams[2].close()
-            until(lambda: readers() == before)
 
 
 class Recorded:
