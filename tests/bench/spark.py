@@ -38,22 +38,13 @@ _SECONDS = 23.0
 
 @frozen(kw_only=True)
 class Read:
-    """
-    One AvailableNow query.
+    """One AvailableNow query."""
 
-    Attributes:
-        rows: that it read.
-        inside: seconds inside its batches.
-        wall: seconds from start to end.
-        cpu: seconds of CPU of driver and JVM.
-        triggers: milliseconds of each batch that had rows.
-    """
-
-    rows: int
-    inside: float
-    wall: float
-    cpu: float
-    triggers: tuple[float, ...]
+    rows: int  # that it read
+    inside: float  # seconds inside its batches
+    wall: float  # seconds from start to end
+    cpu: float  # seconds of CPU of driver and JVM
+    triggers: tuple[float, ...]  # milliseconds of each batch that had rows
 
 
 class Bench:

@@ -24,30 +24,19 @@ _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 class Setup(NamedTuple):
-    """
-    What a client reads; without attrs, whose memory counts as ours.
+    """What a client reads; without attrs, whose memory counts as ours."""
 
-    Attributes:
-        client: its name, with what is chosen of it.
-        config: how kafka-python reaches the broker.
-        bootstrap: the broker's address, for the others.
-        topic: what is read.
-        partitions: how many it has.
-        is_member: in a group of its own, instead of by hand.
-        quiet: of kafka-python's kind: so many of them, the last ones, which have no
-            records, are paused all the time.
-        strangers: of ours: it holds so many partitions that are not there.
-        wait_ms: of kafka-python's kind: how long a broker keeps a fetch.
-    """
-
-    client: str
-    config: dict[str, Any]
-    bootstrap: str
-    topic: str
-    partitions: int
-    is_member: bool = False
+    client: str  # its name, with what is chosen of it
+    config: dict[str, Any]  # how kafka-python reaches the broker
+    bootstrap: str  # the broker's address, for the others
+    topic: str  # what is read
+    partitions: int  # how many it has
+    is_member: bool = False  # in a group of its own, instead of by hand
+    # Of kafka-python's kind: so many of them, the last ones, which have no records,
+    # are paused all the time.
     quiet: int = 0
-    strangers: int = 0
+    strangers: int = 0  # of ours: it holds so many partitions that are not there
+    # Of kafka-python's kind: how long a broker keeps a fetch.
     wait_ms: int = _LAST_WAIT_MS
 
     @property
