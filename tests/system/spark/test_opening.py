@@ -23,7 +23,7 @@ from safeconsumer.spark.options import parse as options_of
 from safeconsumer.spark.reporting import StreamReport
 from safeconsumer.spark.stream import Stream
 from tests.harness.group.team import Team
-from tests.harness.spark.lake import LIMIT, Lake, progress
+from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
 
 
@@ -268,16 +268,6 @@ class TestOnSpark:
             assert not {one for one in left if one.startswith(("safe", "kafka"))}
             until(lambda: "safekafka-decision" not in java_threads(lake))
 
-    def test_with_nothing_held_the_official_source_is_asked_once(
-        self, lake: Lake, controller: Controller
-    ) -> None:
-        """As many requests per trigger as the official stream makes by itself."""
-        lake.produce(lake.orders, 5)
-        official = requests_per_trigger(lake, "kafka")
-        assert controller.holds() == ()
-        ours = requests_per_trigger(lake, "safekafka")
-        assert ours < 1.3 * official
-
     def test_a_stopped_session_leaves_no_stream_and_says_things_once(
         self, lake: Lake
     ) -> None:
@@ -310,54 +300,3 @@ class TestOnSpark:
 def java_threads(lake: Lake) -> set[str]:
     java = lake.spark.sparkContext._jvm.java.lang
     return {one.getName() for one in java.Thread.getAllStackTraces().keySet()}
-
-
-def requests_per_trigger(lake: Lake, format_: str) -> float:
-    """Count what the admin client of a stream sends, by its own metric, over 50 triggers."""
-    known = admins(lake)
-    kept = "spark.sql.streaming.numRecentProgressUpdates"
-    lake.spark.conf.set(kept, "10000")  # however far it gets between two looks
-    try:
-        query = lake.start(
-            format_=format_,
-            trigger={"processingTime": "50 milliseconds"},
-            maxOffsetsPerTrigger="1000",
-        )
-        until(lambda: len(query.recentProgress) > 10, query)
-        (admin,) = admins(lake) - known
-        first, sent = triggers(query), requests(lake, admin)
-        until(lambda: triggers(query) >= first + 50, query)
-        counted = triggers(query) - first, requests(lake, admin) - sent
-        query.stop()
-    finally:
-        lake.spark.conf.unset(kept)
-    return counted[1] / counted[0]
-
-
-def triggers(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
-    return len({one["timestamp"] for one in progress(query)})
-
-
-def admins(lake: Lake) -> set[str]:
-    name = "kafka.admin.client:type=admin-client-metrics,client-id=*"
-    return {str(one) for one in beans(lake, "queryNames", name, "QueryExp", None)}
-
-
-def requests(lake: Lake, admin: str) -> float:
-    kind, attribute = "java.lang.String", "request-total"
-    return float(beans(lake, "getAttribute", admin, kind, attribute))
-
-
-def beans(lake: Lake, what: str, name: str, kind: str, argument: str | None) -> Any:  # noqa: ANN401 - Java's
-    # By reflection: py4j looks for methods in the server's class, which Java hides.
-    gateway = lake.spark.sparkContext._gateway
-    java = gateway.jvm.java.lang
-    interface = java.Class.forName("javax.management.MBeanServer")
-    kinds = gateway.new_array(java.Class, 2)
-    kinds[0] = java.Class.forName("javax.management.ObjectName")
-    kinds[1] = java.Class.forName(kind if "." in kind else f"javax.management.{kind}")
-    given = gateway.new_array(java.Object, 2)
-    given[0] = gateway.jvm.javax.management.ObjectName(name)
-    given[1] = argument
-    server = java.management.ManagementFactory.getPlatformMBeanServer()
-    return interface.getMethod(what, kinds).invoke(server, given)
