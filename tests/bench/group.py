@@ -149,29 +149,6 @@ def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON v
     return first
 
 
-def gating(stage: Stage) -> Iterator[Figure]:
-    """How long a gained partition waits for the control topics."""
-    waits: list[float] = []
-    with Team(stage.broker, partitions=4, records=1) as team:
-        consumer = team.member()
-        marks: list[tuple[str, float]] = []
-        told = team.told[id(consumer)]
-        consumer._safe_ledger.dispatcher._hooks = (
-            told,
-            lambda event: marks.append((event.name, time.monotonic())),
-        )
-        for _ in range(stage.sizes.tries // 2):
-            marks.clear()
-            consumer.assign(team.partitions)
-            began = time.monotonic()
-            while consumer._safe_ledger.control_gates():
-                consumer.poll(1)
-            opened = [at for name, at in marks if name == "gate_changed"]
-            waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)
-            consumer.unsubscribe()
-    yield from percentiles("gating", "gate at assignment", waits, {50: 10.0, 99: None})
-
-
 def reporting(stage: Stage) -> Iterator[Figure]:
     """Read what a thousand members report."""
     with Team(stage.broker) as team:
@@ -213,6 +190,5 @@ def reporting(stage: Stage) -> Iterator[Figure]:
 ROWS: dict[str, Row] = {
     "obeying": obeying,
     "starting": starting,
-    "gating": gating,
     "reporting": reporting,
 }

@@ -13,7 +13,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "throughput": (),
     "trickle": (),
     "worker": ("no-op", "waiting", "memory"),
-    "group": ("obeying", "starting", "gating", "reporting"),
+    "group": ("obeying", "starting", "reporting"),
     "commands": (),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),

@@ -83,15 +83,7 @@ class Stage:
     def topic(
         self, full: int, empty: int = 0, records: int = 0, size: int = 100
     ) -> str:
-        """
-        Make a topic with records in its first ``full`` partitions; return its name.
-
-        Args:
-            full: how many partitions get records, evenly.
-            empty: how many more there are.
-            records: how many records in all.
-            size: bytes of each value.
-        """
+        """Make a topic with records in its first ``full`` partitions; return its name."""
         name = f"bench-{os.getpid()}-{next(_numbers)}"
         self.broker.create_topic(name, full + empty)
         self._write(name, full, records, [os.urandom(size)])
@@ -103,11 +95,6 @@ class Stage:
 
         Values are words, which a codec shrinks to a half or a third; keys have eight
         bytes.
-
-        Args:
-            case: the kind of records.
-            records: how many.
-            keys: how many different keys there are; None for one per record.
         """
         name = self.topic(case.partitions)
         many = records if keys is None else keys

@@ -26,13 +26,7 @@ class ArmError(Exception):
 
 
 class Arm:
-    """
-    One process of ``python -m tests.bench.arms``; ends with the block.
-
-    Args:
-        kind: which arm, by its name there.
-        settings: what it is made with, as JSON values.
-    """
+    """One process of ``python -m tests.bench.arms``; ends with the block."""
 
     def __init__(self, kind: str, **settings: object) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
@@ -80,12 +74,7 @@ class Arm:
 
 @contextlib.contextmanager
 def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
-    """
-    Start several arms at the same time; they are ready when the block begins.
-
-    Args:
-        kinds: by the arm's name, its settings with its ``kind``.
-    """
+    """Start several arms at the same time; they are ready when the block begins."""
     with contextlib.ExitStack() as stack:
         started = {}
         for name, settings in kinds.items():

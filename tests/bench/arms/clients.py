@@ -308,13 +308,7 @@ def _look(batch: list[Any]) -> int:
 
 
 class Reader:
-    """
-    Reads a topic with one client: from its start, again and again, or as it comes.
-
-    Args:
-        max_records: at most so many in one call; None for one by one.
-        setup: as in :class:`Setup`.
-    """
+    """Reads a topic with one client: from its start, again and again, or as it comes."""
 
     def __init__(self, max_records: int | None = None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
         made = Setup(**setup)

@@ -228,12 +228,7 @@ class Cluster:
 
 
 class Manager:
-    """
-    The connections.
-
-    Args:
-        send: takes a request.
-    """
+    """The connections."""
 
     broker_version = (2, 3)
     broker_version_data = broker_version

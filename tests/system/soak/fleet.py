@@ -15,11 +15,6 @@ class Fleet:
 
     Thread rules: one thread.
 
-    Args:
-        settings: of the soak.
-        bootstrap: where members find the brokers.
-        kind: the client under test.
-
     Attributes:
         crowd: the members.
     """

@@ -26,12 +26,6 @@ class Nemesis:
 
     Thread rules: one thread.
 
-    Args:
-        stage: what can be hurt.
-        journal: where it is told.
-        seed: of the plan.
-        now: seconds on the monotonic clock.
-
     Attributes:
         faults: how many there were, by kind.
     """

@@ -25,10 +25,6 @@ class Operating:
     """
     Places and lifts group holds until left; then none stands. A context manager.
 
-    Args:
-        settings: the seed, and where journals go.
-        bootstrap: how to reach the brokers.
-
     Attributes:
         pairs: how many holds were placed and lifted.
     """

@@ -14,15 +14,7 @@ from tests.harness.processes import Process, module
 
 
 class Program(Process):
-    """
-    A module of this suite that says JSON lines.
-
-    Args:
-        program: the module it is.
-        name: of the process, and of its log.
-        options: what it is told.
-        logs: where it writes what it has to say.
-    """
+    """A module of this suite that says JSON lines."""
 
     def __init__(
         self, program: str, name: str, options: Mapping[str, Any], logs: Path

@@ -128,10 +128,6 @@ class Proxy:
     The doors of all brokers. A context manager: it closes them.
 
     Thread rules: any thread.
-
-    Args:
-        doors: of each broker, by number: where it listens, and where clients come.
-        seed: of the order in which shuffled requests go on.
     """
 
     def __init__(
