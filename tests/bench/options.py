@@ -14,7 +14,6 @@ ROWS: dict[str, tuple[str, ...]] = {
     "trickle": (),
     "worker": ("no-op", "waiting", "memory"),
     "group": ("obeying", "starting", "reporting"),
-    "commands": (),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
         *("defaults", "small"),
