@@ -30,7 +30,6 @@ def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noq
         "topic": team.topic,
         "group": team.group,
         "busy": False,
-        "once": False,
         "seconds": 120,
         "client": {**team.broker.client_config, **team.broker.group_config},
         "control": {
@@ -142,7 +141,7 @@ def starting(stage: Stage) -> Iterator[Figure]:
 
 
 def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
-    with member(team, once=True, **options) as said:
+    with member(team, **options) as said:
         _until(lambda: any("first" in one for one in said))
         first: float = next(one["first"] for one in said if "first" in one)
     time.sleep(2.5)  # until the group has forgotten a member that was killed

@@ -47,12 +47,7 @@ class Arm:
         self._say({"step": step, "with": args})
 
     def answer(self, timeout: float) -> dict[str, Any]:
-        """
-        Wait for the step that was begun.
-
-        Raises:
-            ArmError: it failed, or took longer than ``timeout`` seconds.
-        """
+        """Wait so many seconds for the step that was begun; it must not have failed."""
         try:
             said: dict[str, Any] | None = self._process.take(timeout)
         except NotReachedError:

@@ -50,12 +50,7 @@ def poll_until(
 
 
 def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
-    """
-    Do the step until the condition holds.
-
-    Raises:
-        NotReachedError: it does not within a minute.
-    """
+    """Do the step until the condition holds, within a minute."""
     for _ in looks(condition, "what an arm waits for", BOUND):
         step()
 

@@ -14,9 +14,6 @@ class Fleet:
     Member processes of one group. A context manager: it ends them all.
 
     Thread rules: one thread.
-
-    Attributes:
-        crowd: the members.
     """
 
     def __init__(self, settings: Settings, bootstrap: str, kind: type) -> None:
