@@ -8,6 +8,7 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.fixes.no_topics import NoTopicsClient
 from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
+from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group.client_settings import WRITING
@@ -112,7 +113,8 @@ def producer(base: Mapping[str, Any], timeout: float) -> KafkaProducer:
 def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
     """Make a client that asks for topics' settings and for groups."""
     fitting = _fitting(KafkaAdminClient, base)
-    settings = {"bootstrap_timeout_ms": BOOTSTRAP_MS, **fitting}
+    defaults = {"bootstrap_timeout_ms": BOOTSTRAP_MS, "kafka_client": ClosingClient}
+    settings = {**defaults, **fitting}
     return made(KafkaAdminClient, **settings)
 
 

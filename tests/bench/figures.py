@@ -26,17 +26,10 @@ Values = Mapping[str, Sequence[float]]
 @frozen
 class Figure:
     """
-    One figure of one row.
+    One figure of one row, which ``--only`` names: what was measured, in its unit.
 
-    Attributes:
-        row: the row's name, as ``--only`` takes it.
-        name: what was measured.
-        measured: the result, in ``unit``.
-        at_most: the upper end of the target, where it has one.
-        at_least: the lower end, where it has one; without both the figure is for
-            information.
-        rounds: the raw values that the result was made of.
-        note: how it was measured, where that is not plain.
+    The ends of the target are None where it has none; without both the figure is for
+    information. ``rounds`` has the raw values, ``note`` how they came about.
     """
 
     row: str
@@ -81,18 +74,8 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     """
     Return the median of the ratios of values of two arms that were measured side by side.
 
-    What slows the machine for a while slows both of a pair.
-
-    Args:
-        row: as in :class:`Figure`.
-        name: likewise.
-        taken: the raw values.
-        over: the arm that is compared.
-        under: the arm that it is compared with.
-        at_most: as in :class:`Figure`.
-        at_least: likewise.
-        scale: what raw values are multiplied with for the report.
-        note: what is said of them.
+    What slows the machine for a while slows both of a pair. ``scale`` is what raw values
+    are multiplied with for the report.
     """
     pairs = zip(taken[over], taken[under], strict=True)
     return Figure(

@@ -30,7 +30,6 @@ def member(team: Team, **options: Any) -> Iterator[list[dict[str, Any]]]:  # noq
         "topic": team.topic,
         "group": team.group,
         "busy": False,
-        "once": False,
         "seconds": 120,
         "client": {**team.broker.client_config, **team.broker.group_config},
         "control": {
@@ -142,34 +141,11 @@ def starting(stage: Stage) -> Iterator[Figure]:
 
 
 def _first_record(team: Team, **options: Any) -> float:  # noqa: ANN401 - JSON values
-    with member(team, once=True, **options) as said:
+    with member(team, **options) as said:
         _until(lambda: any("first" in one for one in said))
         first: float = next(one["first"] for one in said if "first" in one)
     time.sleep(2.5)  # until the group has forgotten a member that was killed
     return first
-
-
-def gating(stage: Stage) -> Iterator[Figure]:
-    """How long a gained partition waits for the control topics."""
-    waits: list[float] = []
-    with Team(stage.broker, partitions=4, records=1) as team:
-        consumer = team.member()
-        marks: list[tuple[str, float]] = []
-        told = team.told[id(consumer)]
-        consumer._safe_ledger.dispatcher._hooks = (
-            told,
-            lambda event: marks.append((event.name, time.monotonic())),
-        )
-        for _ in range(stage.sizes.tries // 2):
-            marks.clear()
-            consumer.assign(team.partitions)
-            began = time.monotonic()
-            while consumer._safe_ledger.control_gates():
-                consumer.poll(1)
-            opened = [at for name, at in marks if name == "gate_changed"]
-            waits.append(max(0.0, opened[-1] - began) * 1000 if opened else 0.0)
-            consumer.unsubscribe()
-    yield from percentiles("gating", "gate at assignment", waits, {50: 10.0, 99: None})
 
 
 def reporting(stage: Stage) -> Iterator[Figure]:
@@ -213,6 +189,5 @@ def reporting(stage: Stage) -> Iterator[Figure]:
 ROWS: dict[str, Row] = {
     "obeying": obeying,
     "starting": starting,
-    "gating": gating,
     "reporting": reporting,
 }

@@ -1,4 +1,4 @@
-"""How much memory this process has needed."""
+"""How much memory this process needs."""
 
 import re
 import resource
@@ -14,17 +14,16 @@ def peak_mb() -> float:
     Linux' ``ru_maxrss`` begins with that of the process that started this one, so that
     small programs of a big parent all look the same; the kernel's own mark does not.
     """
-    if _STATUS.exists():
-        mark = re.search(r"^VmHWM:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
-        if mark is not None:
-            return int(mark[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return _marked("VmHWM")
 
 
 def resident_mb() -> float:
     """Return how much this process has resident now, in MB; its peak where no /proc is."""
-    if _STATUS.exists():
-        mark = re.search(r"^VmRSS:\s+(\d+) kB", _STATUS.read_text(), re.MULTILINE)
-        if mark is not None:
-            return int(mark[1]) / 1024
-    return peak_mb()
+    return _marked("VmRSS")
+
+
+def _marked(name: str) -> float:
+    told = _STATUS.read_text() if _STATUS.exists() else ""
+    mark = re.search(rf"^{name}:\s+(\d+) kB", told, re.MULTILINE)
+    used = mark[1] if mark else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(used) / 1024

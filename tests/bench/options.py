@@ -8,17 +8,15 @@ from tests.harness.brokers import choice
 # The rows of each, as its module has them; said here, as some need an extra.
 ROWS: dict[str, tuple[str, ...]] = {
     "overhead": (
-        *("poll", "iteration", "compiled", "many-holds", "ten-thousand"),
-        *("resume-latency", "all-paused", "import"),
+        *("poll", "iteration", "compiled", "many-holds", "ten-thousand", "import"),
     ),
     "throughput": (),
     "trickle": (),
-    "worker": ("no-op", "waiting", "memory", "hot"),
-    "group": ("obeying", "starting", "gating", "reporting"),
-    "commands": (),
+    "worker": ("no-op", "waiting", "memory"),
+    "group": ("obeying", "starting", "reporting"),
     "spark": (
         *("read-100", "read-100-lz4", "read-1000", "read-1000-lz4"),
-        *("defaults", "small", "held"),
+        *("defaults", "small"),
     ),
     "auditing": ("polled", "iterated"),
     "spans": (),

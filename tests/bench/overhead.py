@@ -6,14 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from safeconsumer.testing import EmbeddedBroker
-from tests.bench.figures import Figure, Row, median, percentiles, ratio
+from tests.bench.figures import Figure, Row, median, ratio
 from tests.bench.stage import Stage
-from tests.bench.workers import Taken, arms, in_turns, lapped
+from tests.bench.workers import Taken, in_turns, lapped
 
 _FULL, _QUIET = 8, 20
 _LIMIT = 1.02
 _TIMEOUT = 60.0
-_RESUME_WAIT_MS = 5000
 
 # Ways to read: the most records of one call, None for one by one.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
@@ -134,7 +133,9 @@ def ten_thousand(stage: Stage) -> Iterator[Figure]:
     with EmbeddedBroker() as broker:
         own = Stage(broker=broker, sizes=sizes)
         many = {"topic": own.topic(sizes.assigned), "partitions": sizes.assigned}
-        kinds = {one: own.arm("assigned", one, **many) for one in ("stock", "safe")}
+        many["wait_ms"] = 500
+        clients = {"stock": "kafka-python", "safe": "safe-python"}
+        kinds = {one: own.reader(name, **many) for one, name in clients.items()}
         taken = lapped(
             kinds, "toggle", rounds=sizes.rounds, laps=sizes.laps, warms_up=False
         )
@@ -164,42 +165,6 @@ def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
 ) -> Figure:
     note = "raw values in milliseconds"
     return ratio(row, name, taken, over, under, at_most=limit, scale=1e3, note=note)
-
-
-# ---------------------------------------------------------------- pausing
-
-
-def resume_latency(stage: Stage) -> Iterator[Figure]:
-    """From ``resume`` on another thread to the return of a waiting ``poll(5000)``."""
-    tries = stage.sizes.tries
-    topic = stage.topic(1, empty=1, records=tries + 200)
-    bound = tries * (_RESUME_WAIT_MS / 1000 + 1) + 30
-    for flowing, wait in ((False, "nothing in flight"), (True, "a fetch in flight")):
-        with arms(
-            {"": stage.arm("parked", "safe", topic=topic, flowing=flowing)}
-        ) as one:
-            said = one[""].call("resume", bound, tries=tries, wait_ms=_RESUME_WAIT_MS)
-        took = [round(one * 1000, 3) for one in said["seconds"]]
-        name = f"resume ends poll, {wait}"
-        note = "a try without a record counts as the whole time of the poll"
-        yield from percentiles("resume-latency", name, took, {50: None, 99: 50.0}, note)
-    stage.drop(topic)
-
-
-def all_paused(stage: Stage) -> Iterator[Figure]:
-    """Everything paused, polling for a second each time."""
-    polls = stage.sizes.polls
-    topic = stage.topic(4, records=400)
-    kind = stage.arm("idle", "safe", topic=topic, partitions=4)
-    with arms({"": kind}) as started:
-        said = started[""].call("poll", polls * 3.0 + 30, polls=polls)
-    stage.drop(topic)
-    row, name = "all-paused", f"poll(1000) x {polls}, all paused"
-    ends = {"at_least": polls * 29 / 30, "at_most": polls * 31 / 30}
-    yield Figure(row, f"{name}: wall", said["wall"], "s", **ends)
-    cpu = 100 * said["cpu"] / said["wall"]
-    yield Figure(row, f"{name}: CPU", cpu, "%", at_most=5.0)
-    yield Figure(row, f"{name}: records", said["records"], "", at_most=0)
 
 
 # ---------------------------------------------------------------- what an import takes
@@ -242,7 +207,5 @@ ROWS: dict[str, Row] = {
     "compiled": compiled,
     "many-holds": many_holds,
     "ten-thousand": ten_thousand,
-    "resume-latency": resume_latency,
-    "all-paused": all_paused,
     "import": imports,
 }

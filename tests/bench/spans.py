@@ -2,8 +2,7 @@
 What a span of a worker's attempt costs.
 
 CPU per call of a handler that does nothing, less what it takes without a span; the best
-of many short runs, since others use the machine, too. Beside it what the SDK takes for
-the same attributes and link, without us.
+of many short runs, since others use the machine, too.
 """
 
 import gc
@@ -12,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 
 from kafka import TopicPartition
-from opentelemetry import trace
-from opentelemetry.context import Context as OtelContext
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
@@ -67,21 +64,6 @@ def attempts() -> Iterator[tuple[str, Call]]:
         yield f"{name}, no context", lambda call=call: call(plain, context)  # type: ignore[misc]  # likewise
 
 
-def alone() -> Iterator[tuple[str, Call]]:
-    """Yield what the SDK does without us."""
-    tracer = TracerProvider().get_tracer("alone")
-    here, kind = OtelContext(), trace.SpanKind.CONSUMER
-    attributes = {f"messaging.attribute.{number}": "value" for number in range(9)}
-    sender = trace.SpanContext(1, 1, is_remote=True)
-    yield "the SDK's own: empty", lambda: tracer.start_span("p", here, kind).end()
-    yield (
-        "the SDK's own: nine attributes, a link",
-        lambda: tracer.start_span(
-            "p", here, kind, attributes, (trace.Link(sender),)
-        ).end(),
-    )
-
-
 def spans(stage: Stage) -> Iterator[Figure]:
     """Call each of them so many times that the best run was disturbed by nothing."""
     runs = max(1, _RUNS // stage.sizes.scale)
@@ -91,8 +73,6 @@ def spans(stage: Stage) -> Iterator[Figure]:
         took = cpu(call, runs)
         bare = bare if number else took  # the first one is without a span
         yield Figure("spans", name, took - bare, "us", at_most=25.0 if number else None)
-    for name, call in alone():
-        yield Figure("spans", name, cpu(call, runs), "us")
     gc.enable()
 
 

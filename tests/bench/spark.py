@@ -38,22 +38,13 @@ _SECONDS = 23.0
 
 @frozen(kw_only=True)
 class Read:
-    """
-    One AvailableNow query.
+    """One AvailableNow query."""
 
-    Attributes:
-        rows: that it read.
-        inside: seconds inside its batches.
-        wall: seconds from start to end.
-        cpu: seconds of CPU of driver and JVM.
-        triggers: milliseconds of each batch that had rows.
-    """
-
-    rows: int
-    inside: float
-    wall: float
-    cpu: float
-    triggers: tuple[float, ...]
+    rows: int  # that it read
+    inside: float  # seconds inside its batches
+    wall: float  # seconds from start to end
+    cpu: float  # seconds of CPU of driver and JVM
+    triggers: tuple[float, ...]  # milliseconds of each batch that had rows
 
 
 class Bench:
@@ -196,22 +187,6 @@ def small_batches(bench: Bench) -> Iterator[Figure]:
     yield _shortest("small", *official, *ours)
 
 
-def half_held(bench: Bench) -> Iterator[Figure]:
-    """Hold half of the partitions: the others keep their rate and use the whole limit."""
-    limit = {"maxOffsetsPerTrigger": str(bench.records // 8)}
-    with bench.topic(bench.records, _SIZE) as topic:
-        half = " ".join(f"{topic}:{number}" for number in range(_PARTITIONS // 2))
-        free, held = bench.interleaved(
-            lambda: bench.read("safekafka", topic, **limit),
-            lambda: bench.read("safekafka", topic, holds=half, **limit),
-        )
-    assert all(2 * one.rows == bench.records for one in held)
-    arms = {"half held": held, "nothing held": free}
-    yield _ratio(
-        "held", "rows/s of the others, over nothing held", arms, _inside, at_least=0.95
-    )
-
-
 def _ratio(  # noqa: PLR0913 - two arms, a measure, a target
     row: str,
     name: str,
@@ -257,5 +232,4 @@ ROWS: dict[str, Row] = {
     "read-1000-lz4": _row(throughput, "read-1000-lz4", 1000, "lz4"),
     "defaults": _row(defaults),
     "small": _row(small_batches),
-    "held": _row(half_held),
 }

@@ -17,25 +17,16 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """
-    How much is measured: rounds of fresh processes, laps in each, records of a lap.
-
-    Attributes:
-        assigned: partitions that a consumer with many has.
-        strangers: holds of one with many.
-        tries: how often something is tried whose percentiles are told.
-        polls: how often one that has nothing polls for a second.
-        scale: what all that is large otherwise is divided by.
-    """
+    """How much is measured: rounds of fresh processes, laps in each, records of a lap."""
 
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
-    assigned: int = 10_000
-    strangers: int = 100_000
-    tries: int = 200
-    polls: int = 30
-    scale: int = 1
+    assigned: int = 10_000  # partitions that a consumer with many has
+    strangers: int = 100_000  # holds of one with many
+    tries: int = 200  # how often something is tried whose percentiles are told
+    polls: int = 30  # how often one that has nothing polls for a second
+    scale: int = 1  # what all that is large otherwise is divided by
 
 
 BRIEF = Sizes(
@@ -52,18 +43,11 @@ BRIEF = Sizes(
 
 @frozen(kw_only=True)
 class Case:
-    """
-    One kind of records in one topic.
+    """One kind of records in one topic."""
 
-    Attributes:
-        partitions: how many the topic has, all of them with records.
-        size: bytes of a value.
-        codec: the producer's ``compression.type``.
-    """
-
-    partitions: int = 8
-    size: int = 100
-    codec: str = "none"
+    partitions: int = 8  # how many the topic has, all of them with records
+    size: int = 100  # bytes of a value
+    codec: str = "none"  # the producer's `compression.type`
 
     @property
     def name(self) -> str:
@@ -81,16 +65,10 @@ def send(producer: confluent_kafka.Producer, topic: str, **record: Any) -> None:
 
 @frozen(kw_only=True)
 class Stage:
-    """
-    A broker and the sizes.
+    """A broker and the sizes."""
 
-    Attributes:
-        broker: an object of any kind that the test suite runs on.
-        sizes: how much is measured.
-    """
-
-    broker: Any
-    sizes: Sizes = field(factory=Sizes)
+    broker: Any  # an object of any kind that the test suite runs on
+    sizes: Sizes = field(factory=Sizes)  # how much is measured
 
     def arm(self, kind: str, client: str, **settings: object) -> dict[str, object]:
         """Return the settings of an arm on this broker."""
@@ -105,15 +83,7 @@ class Stage:
     def topic(
         self, full: int, empty: int = 0, records: int = 0, size: int = 100
     ) -> str:
-        """
-        Make a topic with records in its first ``full`` partitions; return its name.
-
-        Args:
-            full: how many partitions get records, evenly.
-            empty: how many more there are.
-            records: how many records in all.
-            size: bytes of each value.
-        """
+        """Make a topic with records in its first ``full`` partitions; return its name."""
         name = f"bench-{os.getpid()}-{next(_numbers)}"
         self.broker.create_topic(name, full + empty)
         self._write(name, full, records, [os.urandom(size)])
@@ -125,11 +95,6 @@ class Stage:
 
         Values are words, which a codec shrinks to a half or a third; keys have eight
         bytes.
-
-        Args:
-            case: the kind of records.
-            records: how many.
-            keys: how many different keys there are; None for one per record.
         """
         name = self.topic(case.partitions)
         many = records if keys is None else keys

@@ -30,16 +30,10 @@ SMALL, _LZ4 = CASES = (Case(), Case(size=1_000, codec="lz4"))
 
 @frozen(kw_only=True)
 class Mode:
-    """
-    One way of reading.
+    """One way of reading."""
 
-    Attributes:
-        name: as kafka-python calls it.
-        max_records: at most so many in one call; None for one by one.
-    """
-
-    name: str
-    max_records: int | None
+    name: str  # as kafka-python calls it
+    max_records: int | None  # at most so many in one call; None for one by one
 
     def clients(self) -> Iterator[str]:
         """Yield the clients that can read so; confluent's ``poll`` gives one at a time."""

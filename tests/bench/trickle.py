@@ -39,12 +39,7 @@ _RATIOS: dict[str, tuple[str, float, dict[str, float]]] = {
 
 
 def measured(stage: Stage) -> Iterator[Figure]:
-    """
-    Measure everything.
-
-    Raises:
-        SystemExit: the broker is an embedded one.
-    """
+    """Measure everything."""
     if not stage.broker.is_real:
         message = (
             "trickle needs Apache Kafka (--kafka=java or --bootstrap): the embedded "

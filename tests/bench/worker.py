@@ -79,25 +79,8 @@ def memory(stage: Stage) -> Iterator[Figure]:
     yield Figure("memory", name, more, "MB", at_most=32.0, rounds=peak)
 
 
-def hot(stage: Stage) -> Iterator[Figure]:
-    """One partition of four is slow; the other three, against their rate without it."""
-    count = min(stage.sizes.records, 20_000)
-    topic = stage.filled(Case(partitions=4), count)
-    shared = {"topic": topic, "records": count, "sleep": 0.001, "seconds": 3.0}
-    even = {"mode": "partition", **shared}
-    values = _run(stage, {"hot": {**even, "slow": 1.0}, "even": even})
-    stage.drop(topic)
-    speeds = {
-        "hot": values["others_per_second"]["hot"],
-        "even": [0.75 * one for one in values["per_second"]["even"]],
-    }
-    name = "records/s of three partitions, one slow beside them / none"
-    yield ratio("hot", name, speeds, "hot", "even", at_least=0.9)
-
-
 ROWS: dict[str, Row] = {
     "no-op": no_op,
     "waiting": waiting,
     "memory": memory,
-    "hot": hot,
 }

@@ -26,13 +26,7 @@ class ArmError(Exception):
 
 
 class Arm:
-    """
-    One process of ``python -m tests.bench.arms``; ends with the block.
-
-    Args:
-        kind: which arm, by its name there.
-        settings: what it is made with, as JSON values.
-    """
+    """One process of ``python -m tests.bench.arms``; ends with the block."""
 
     def __init__(self, kind: str, **settings: object) -> None:
         self._name = f"{kind} of {settings.get('client', 'no client')}"
@@ -53,12 +47,7 @@ class Arm:
         self._say({"step": step, "with": args})
 
     def answer(self, timeout: float) -> dict[str, Any]:
-        """
-        Wait for the step that was begun.
-
-        Raises:
-            ArmError: it failed, or took longer than ``timeout`` seconds.
-        """
+        """Wait so many seconds for the step that was begun; it must not have failed."""
         try:
             said: dict[str, Any] | None = self._process.take(timeout)
         except NotReachedError:
@@ -80,12 +69,7 @@ class Arm:
 
 @contextlib.contextmanager
 def arms(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Arm]]:
-    """
-    Start several arms at the same time; they are ready when the block begins.
-
-    Args:
-        kinds: by the arm's name, its settings with its ``kind``.
-    """
+    """Start several arms at the same time; they are ready when the block begins."""
     with contextlib.ExitStack() as stack:
         started = {}
         for name, settings in kinds.items():
@@ -114,16 +98,7 @@ def lapped(
     """
     Let arms do a step in turns, lap by lap, in fresh processes each round.
 
-    Args:
-        kinds: as :func:`arms` takes them.
-        step: what each does.
-        rounds: how many sets of processes there are.
-        laps: how often each does it.
-        warms_up: whether it is done once more before, and that is not counted.
-        args: of the step.
-
-    Returns:
-        What they measured.
+    ``warms_up`` is whether each does it once more before, and that is not counted.
     """
     taken: Taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):

@@ -8,14 +8,18 @@ own consumer in the simulated world, which the other one must fail (``stock_fail
 here is the rest.
 """
 
+import gc
 import logging
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.errors import KafkaError
+from kafka.net.compat import KafkaNetClient
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
@@ -23,6 +27,7 @@ from tests.harness.kafka.broken import KINDS
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
+from tests.unit.kafka.test_unclosed import WAYS, told
 
 pytestmark = pytest.mark.nightly
 
@@ -90,6 +95,17 @@ def test_a_password_is_in_the_log(logged: pytest.LogCaptureFixture) -> None:
         )
     names = {one.name for one in logged.records if secret in one.getMessage()}
     assert names == {"kafka.admin.client", "kafka.protocol.parser"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_socket_is_left_to_the_collector(
+    way: Callable[[Any, socket.socket], None],
+) -> None:
+    """A handshake that fails or is cut short, and a connection closed with unsent bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server, told() as found:
+        way(KafkaNetClient, server)
+        gc.collect()
+    assert [one.category for one in found] == [ResourceWarning]
 
 
 @simulated(seeds=1)

@@ -3,27 +3,29 @@
 import logging
 import ssl
 import time
-from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.net.transport import KafkaTCPTransport
 
 from safeconsumer._kafka.decoding.frames import FrameParser
+from safeconsumer._kafka.fixes.unclosed import (
+    ClosingManager,
+    ClosingSSLTransport,
+    ClosingTransport,
+)
 
 log = logging.getLogger(KafkaTCPTransport.__module__)
 ours = logging.getLogger("safeconsumer")
 
 
-class ReceivingTransport(KafkaTCPTransport):
+class ReceivingTransport(ClosingTransport):
     """
     Receives into the room its parser offers; upstream receives 4 KiB at a time.
 
     Difference from upstream 3.0.12: data that came before the end of a connection is
     handed on before the connection is closed; upstream loses it if it sees both at
     once.
-
-    It is adopted by ``__class__`` before anything was read, on the IO thread.
     """
 
     _later: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -79,7 +81,7 @@ class ReceivingTransport(KafkaTCPTransport):
             self.abort(error=error)
 
 
-class ReceivingSSLTransport(ReceivingTransport, KafkaSSLTransport):
+class ReceivingSSLTransport(ReceivingTransport, ClosingSSLTransport):
     """Receives into the room its parser offers, over TLS."""
 
     _later = (
@@ -94,28 +96,14 @@ class ReceivingSSLTransport(ReceivingTransport, KafkaSSLTransport):
         return bool(self._sock.pending())
 
 
-_TRANSPORTS = {
-    KafkaTCPTransport: ReceivingTransport,
-    KafkaSSLTransport: ReceivingSSLTransport,
-}
-
-
-class ReceivingManager(KafkaConnectionManager):
+class ReceivingManager(ClosingManager):
     """
     Gives a client's connections transports that receive into their parser's room.
 
     Connections that exist already keep their transports.
     """
 
-    async def _build_transport(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's
-        transport = await super()._build_transport(*args, **options)
-        adopt_transport(transport)
-        return transport
-
-
-def adopt_transport(transport: KafkaTCPTransport) -> None:
-    """Give upstream's transport our class, before it is given to its connection."""
-    transport.__class__ = _TRANSPORTS.get(type(transport), type(transport))
+    transports = (ReceivingTransport, ReceivingSSLTransport)
 
 
 def adopt_manager(manager: KafkaConnectionManager) -> None:
@@ -124,5 +112,5 @@ def adopt_manager(manager: KafkaConnectionManager) -> None:
 
     A client of the user's own is left as it is.
     """
-    if type(manager) is KafkaConnectionManager:
+    if type(manager) in {KafkaConnectionManager, ClosingManager}:
         manager.__class__ = ReceivingManager

@@ -1,9 +1,9 @@
 """Provides a network client that never makes a broker create a topic."""
 
-from kafka.net.compat import KafkaNetClient
+from safeconsumer._kafka.fixes.unclosed import ClosingClient
 
 
-class NoTopicsClient(KafkaNetClient):
+class NoTopicsClient(ClosingClient):
     """
     A network client that really obeys ``allow_auto_create_topics=False``.
 

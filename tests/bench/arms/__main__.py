@@ -11,9 +11,6 @@ from typing import Any
 # Only the module of one is imported: what others need would be in the memory that is
 # measured.
 _ARMS = {
-    "assigned": ("pausing", "Assigned"),
-    "idle": ("pausing", "Idle"),
-    "parked": ("pausing", "Parked"),
     "reader": ("clients", "Reader"),
     "working": ("working", "Working"),
 }

@@ -6,10 +6,10 @@ import importlib
 import re
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from tests.bench.arms.consumers import make
+from tests.bench.arms.consumers import make, poll_until, wait_until
 from tests.bench.memory import peak_mb, resident_mb
 
 _BOUND = 120.0
@@ -24,29 +24,20 @@ _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 class Setup(NamedTuple):
-    """
-    What a client reads; without attrs, whose memory counts as ours.
+    """What a client reads; without attrs, whose memory counts as ours."""
 
-    Attributes:
-        client: its name, with what is chosen of it.
-        config: how kafka-python reaches the broker.
-        bootstrap: the broker's address, for the others.
-        topic: what is read.
-        partitions: how many it has.
-        is_member: in a group of its own, instead of by hand.
-        quiet: of kafka-python's kind: so many of them, the last ones, which have no
-            records, are paused all the time.
-        strangers: of ours: it holds so many partitions that are not there.
-    """
-
-    client: str
-    config: dict[str, Any]
-    bootstrap: str
-    topic: str
-    partitions: int
-    is_member: bool = False
+    client: str  # its name, with what is chosen of it
+    config: dict[str, Any]  # how kafka-python reaches the broker
+    bootstrap: str  # the broker's address, for the others
+    topic: str  # what is read
+    partitions: int  # how many it has
+    is_member: bool = False  # in a group of its own, instead of by hand
+    # Of kafka-python's kind: so many of them, the last ones, which have no records,
+    # are paused all the time.
     quiet: int = 0
-    strangers: int = 0
+    strangers: int = 0  # of ours: it holds so many partitions that are not there
+    # Of kafka-python's kind: how long a broker keeps a fetch.
+    wait_ms: int = _LAST_WAIT_MS
 
     @property
     def group(self) -> str:
@@ -79,7 +70,7 @@ class _KafkaPython:
         if setup.is_member:
             more |= {"group_id": setup.group, "session_timeout_ms": _SESSION_MS}
         else:
-            more["fetch_max_wait_ms"] = _LAST_WAIT_MS
+            more["fetch_max_wait_ms"] = setup.wait_ms
             more["consumer_timeout_ms"] = _BOUND * 1000
         self._consumer = make(base, setup.config, **more)
         every = setup.everything(importlib.import_module("kafka").TopicPartition)
@@ -116,6 +107,31 @@ class _KafkaPython:
     def poll(self, seconds: float) -> list[bytes]:
         batches = self._consumer.poll(int(seconds * 1000)).values()
         return [one.value for batch in batches for one in batch]
+
+    def toggle(self, at: int) -> dict[str, float | list[float]]:
+        """Pause a partition, poll, resume it, poll; return what each took."""
+        consumer, tp = self._consumer, self._every[at % len(self._every)]
+        fetchable = consumer._subscription.fetchable_partitions
+        poll_until(consumer, lambda: len(fetchable()) == len(self._every), 100)
+        self._wait_for_no_fetch()
+        taken: dict[str, float | list[float]] = {
+            "drain": _cpu(consumer._fetcher.fetched_records),
+            "pause": _wall(consumer.pause, tp),
+            "poll_sending": _cpu(consumer.poll),
+            "resume": _wall(consumer.resume, tp),
+            "poll_waiting": _cpu(consumer.poll),
+        }
+        self._wait_for_no_fetch()
+        both = [
+            (_wall(consumer.pause, one), _wall(consumer.resume, one))
+            for one in self._every[:20]
+        ]
+        paused, resumed = map(list, zip(*both, strict=True))
+        return {**taken, "pause_in_a_row": paused, "resume_in_a_row": resumed}
+
+    def _wait_for_no_fetch(self) -> None:
+        pending = self._consumer._fetcher._nodes_with_pending_fetch_requests
+        wait_until(lambda: not pending, lambda: time.sleep(0.01))
 
     def read(self, records: int, max_records: int | None) -> int:
         for tp in self._full:
@@ -260,6 +276,18 @@ def _check(message: Any) -> None:  # noqa: ANN401 - confluent-kafka's
         raise ValueError(text)
 
 
+def _wall(call: Callable[..., object], *args: object) -> float:
+    start = time.perf_counter()
+    call(*args)
+    return time.perf_counter() - start
+
+
+def _cpu(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
 def _owner(number: int) -> dict[str, str]:
     return {"owner": ("app", "deploy", "operator", "quota")[number % 4]}
 
@@ -280,19 +308,13 @@ def _look(batch: list[Any]) -> int:
 
 
 class Reader:
-    """
-    Reads a topic with one client: from its start, again and again, or as it comes.
-
-    Args:
-        max_records: at most so many in one call; None for one by one.
-        setup: as in :class:`Setup`.
-    """
+    """Reads a topic with one client: from its start, again and again, or as it comes."""
 
     def __init__(self, max_records: int | None = None, **setup: Any) -> None:  # noqa: ANN401 - JSON values
         made = Setup(**setup)
         self._client = client_of(made)
         self._max_records = max_records
-        self._polls = 0
+        self._polls = self._toggled = 0
         self._placed: dict[str, float] = {}
         if made.is_member:
             deadline = time.monotonic() + _BOUND
@@ -313,6 +335,23 @@ class Reader:
         if isinstance(self._client, _Confluent):
             self._client.rest()
         return {"cpu": cpu, "wall": wall, "peak": peak_mb(), **self._placed}
+
+    def toggle(self) -> dict[str, float | list[float]]:
+        """
+        Pause one partition of very many, all empty, poll, resume it, poll.
+
+        The embedded broker has no fetch sessions: each of its answers lists every
+        partition, where a real broker lists those with records. So what has come is
+        drained first, measured as ``drain``. The poll after the pause then finds no
+        fetch in flight and sends one for all that flows; the poll after the resume
+        finds it in flight. ``pause`` and ``resume`` are in seconds of wall, the
+        others of CPU. ``in_a_row`` is many times with nothing in between, as the first
+        call after anything else finds the caches cold, and with no fetch in flight,
+        whose answer would have the interpreter meanwhile.
+        """
+        self._toggled += 7919  # a prime: never the neighbour of the last one
+        taken: dict[str, float | list[float]] = self._client.toggle(self._toggled)
+        return taken
 
     def settle(self) -> dict[str, float]:
         """Return how much memory is resident while nothing comes."""

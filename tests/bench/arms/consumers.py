@@ -38,24 +38,19 @@ def make(client: str, config: dict[str, Any], **more: object) -> KafkaConsumer:
 
 
 def poll_until(
-    consumer: KafkaConsumer, condition: Callable[[], object], **poll: int
+    consumer: KafkaConsumer, condition: Callable[[], object], timeout_ms: int = 5000
 ) -> None:
     """
-    Poll until the condition holds, throwing records away.
+    Poll until the condition holds, throwing records away, one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
     forget that join, now and then for ever.
     """
-    wait_until(condition, lambda: consumer.poll(**{"timeout_ms": 5000, **poll}))
+    wait_until(condition, lambda: consumer.poll(timeout_ms, max_records=1))
 
 
 def wait_until(condition: Callable[[], object], step: Callable[[], object]) -> None:
-    """
-    Do the step until the condition holds.
-
-    Raises:
-        NotReachedError: it does not within a minute.
-    """
+    """Do the step until the condition holds, within a minute."""
     for _ in looks(condition, "what an arm waits for", BOUND):
         step()
 

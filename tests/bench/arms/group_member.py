@@ -50,8 +50,6 @@ def main() -> None:
         if records and not first:
             first = True
             say(first=time.monotonic() - began)
-            if options["once"]:
-                break
         if records:
             say(records=sum(map(len, records.values())))
     consumer.close()

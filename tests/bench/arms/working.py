@@ -22,26 +22,13 @@ async def nothing_async(_record: Any, _context: Any) -> None:  # noqa: ANN401
 
 
 class Sleep:
-    """
-    A handler that waits, as one that asks another service.
+    """A handler that waits so many seconds, as one that asks another service."""
 
-    Args:
-        seconds: for each record.
-        slow: seconds for those of partition 0 instead, if given.
-    """
-
-    def __init__(self, seconds: float, slow: float | None = None) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._slow = slow
-        self.others = 0
 
-    def __call__(self, record: Any, _context: Any = None) -> None:  # noqa: ANN401
-        if self._slow is not None and record.partition == 0:
-            time.sleep(self._slow)
-            return
-        self.others += 1
-        if self._seconds:
-            time.sleep(self._seconds)
+    def __call__(self, _record: Any, _context: Any = None) -> None:  # noqa: ANN401
+        time.sleep(self._seconds)
 
 
 Done = Callable[[], int]
@@ -51,18 +38,9 @@ class Working:
     """
     Works on one topic, as long as there is something, or as it may.
 
-    Args:
-        mode: "plain" for a loop; the order, or the executor, of a worker.
-        config: how the broker is reached.
-        topic: what is worked on.
-        records: after how many it ends.
-        seconds: after how many it ends, from the first record on.
-        client: nobody's: it is always ours.
-        decoder: what records are decoded with.
-        sleep: seconds for each record; None: the handler does nothing.
-        slow: as :class:`Sleep` has it.
-        concurrency: how many handlers there are.
-        limits: the worker's.
+    ``mode`` is "plain" for a loop, or the order or the executor of a worker. It ends
+    after so many ``records``, or ``seconds`` from the first one on. The handler sleeps so
+    long for each record, or does nothing.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -76,14 +54,13 @@ class Working:
         client: str = "safe",
         decoder: str = "auto",
         sleep: float | None = None,
-        slow: float | None = None,
         concurrency: int = 8,
         limits: dict[str, int] | None = None,
     ) -> None:
         self._mode, self._config, self._topic = mode, config, topic
         self._records, self._seconds = records, seconds
         self._client, self._decoder = client, decoder
-        self._sleep, self._slow = sleep, slow
+        self._sleep = sleep
         self._concurrency = concurrency
         self._limits = {"records": 10_000, "bytes": 64 * _MIB, **(limits or {})}
 
@@ -94,7 +71,7 @@ class Working:
             self._client, self._config, group_id=group, decoder=self._decoder
         )
         consumer.subscribe([self._topic])
-        poll_until(consumer, consumer.assignment, max_records=1)
+        poll_until(consumer, consumer.assignment)
         consumer.seek_to_beginning()
         handle = self._handler()
         began, cpu = time.monotonic(), _cpu()
@@ -104,7 +81,6 @@ class Working:
         return {
             "cpu_us": (_cpu() - cpu) / max(1, done) * 1e6,
             "per_second": done / seconds,
-            "others_per_second": getattr(handle, "others", 0) / seconds,
             "peak_mb": peak_mb(),
         }
 
@@ -116,7 +92,7 @@ class Working:
             return nothing_async
         if self._sleep is None:
             return nothing
-        return Sleep(self._sleep, self._slow)
+        return Sleep(self._sleep)
 
     def _is_over(self, done: Done) -> Callable[[], bool]:
         # The time counts from the first record; if none comes, that is waited for.

@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from click.testing import CliRunner, Result
 from kafka.admin import (
@@ -70,21 +70,6 @@ class Story:
         self._create([one for row in self._printed for one in _acls(row)])
         self._create(own)
 
-    def let_watch(self, user: str) -> None:
-        """Give somebody the rights that are printed for alice, but for writing."""
-        rights = [
-            {**row, "principal": f"User:{user}", "operations": operations}
-            for row in self._printed
-            if row["principal"] == "User:alice"
-            and (operations := [one for one in row["operations"] if one != "Write"])
-        ]
-        self._create([one for row in rights for one in _acls(row)])
-
-    def let_write(self, user: str) -> None:
-        """Let somebody place operators' holds."""
-        topic = self.team.settings.operator_topic
-        self._create(allow(user, ResourceType.TOPIC, topic, ACLOperation.WRITE))
-
     def _create(self, acls: list[ACL]) -> None:
         with KafkaAdminClient(**self.team.broker.client_config) as admin:
             admin.create_acls(acls)
@@ -113,35 +98,7 @@ def _acls(row: dict[str, Any]) -> list[ACL]:
     ]
 
 
-class Hands(Protocol):
-    """What an operator does in the story, and looks at, by whatever means."""
-
-    def look_first(self) -> None:
-        """Find that nothing was ever held, and what a pause would do; do nothing."""
-
-    def pause_and_wait(self) -> None:
-        """Hold the topic, and wait until its only member is quiet."""
-
-    def see_a_rebalance(self) -> None:
-        """Find that two members are quiet, and that 12 records wait."""
-
-    def see_who_ignores_it(self) -> None:
-        """Look on while a plain client is among them."""
-
-    def see_that_it_left(self) -> None:
-        """Wait until all are quiet again."""
-
-    def lift(self) -> None:
-        """Lift the hold, and wait until everything flows."""
-
-    def let_expire(self) -> None:
-        """Hold partitions 0 and 1 for a while that is over on return."""
-
-    def see_history(self) -> None:
-        """Find all of that."""
-
-
-def played(story: Story, hands: Hands) -> None:
+def played(story: Story, hands: Any) -> None:  # noqa: ANN401 - who does each step
     """Dry run, pause, a rebalance, a member that ignores it, resume, expiry, history."""
     team = story.team
     first = story.member("billing-1")

@@ -4,13 +4,11 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import Court, Settings, check
 from safeconsumer.audit.stream import opened
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.errors import JournalError
 from tests.bench import auditing
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling
@@ -65,21 +63,6 @@ def test_memory_does_not_grow_with_the_journal(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]
-
-
-def test_a_journal_that_breaks_further_on_is_named_while_it_is_read(
-    tmp_path: Path,
-) -> None:
-    text = Telling().assigned(TP).poll(TP, 0, 5).text()
-    path = tmp_path / "a.journal"
-    path.write_text(text + "garbage\n")
-    with pytest.raises(JournalError, match="line 6: not JSON"):
-        Court(Settings()).hear(opened(path))
-    ended = run(path)
-    assert ended.exit_code == 2
-    assert "line 6: not JSON" in ended.stderr
-    path.write_text(text + "cut off")
-    assert run(path).exit_code == 0
 
 
 def test_a_partition_is_shown_with_what_happened_around_each_violation(

@@ -172,9 +172,3 @@ def test_a_broken_journal_is_missing_from_the_picture(tmp_path: Path) -> None:
     assert run(folder, "-o", tmp_path / "out.svg").exit_code == 2
     picture = (tmp_path / "out.svg").read_text("utf-8")
     assert "not complete: journals may be missing" in picture
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
-    """Status 2."""
-    done = run(tmp_path, "-o", tmp_path / "out.svg")
-    assert (done.exit_code, "no entries" in done.output) == (2, True)

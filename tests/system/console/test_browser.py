@@ -125,25 +125,6 @@ def test_a_form_that_was_left_open(
         expect(page.get_by_text("Nothing of this group is held.")).to_be_visible()
 
 
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_the_page_follows_what_others_do(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    """Somebody places a hold from a terminal: it shows, without loading the page."""
-    members = settled(team, "a")
-    with Polled(*members), opened(browser, served) as page:
-        until_settled(served, team.group, members=1, reporting=1)
-        go(page, served, "/group", group=team.group)
-        expect(page.get_by_text("Nothing is held.")).to_be_visible()
-        page.evaluate("window.isSamePage = true")
-        (done,) = team.operator_holds(team.topic, owner="bob")
-        assert done.offset >= 0
-        expect(page.get_by_role("cell", name="bob", exact=True)).to_be_visible()
-        expect(page.get_by_text("held partitions are quiet")).to_be_visible()
-        assert page.evaluate("window.isSamePage")  # nobody loaded it again
-
-
 @pytest.mark.nightly
 def test_a_member_that_does_not_obey_is_the_loudest(
     team: Team, served: Served, browser: Browser
@@ -180,66 +161,6 @@ def test_a_member_that_does_not_obey_is_the_loudest(
         )
         assert alarm >= sorted(set(size))[-2]  # but for the heading nothing is larger
         shoot(page, "groups-alarm")
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_who_agreed_to_one_thing_has_not_agreed_to_another(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    """Between a preview and the click somebody places what it would replace."""
-    members = settled(team, "a")
-    with (
-        Polled(*members),
-        opened(browser, served, java_script_enabled=False) as page,
-    ):
-        until_settled(served, team.group, members=1, reporting=1)
-        go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-        page.get_by_label(f"Hold all 4 partitions of {team.group}").check()
-        team.operator_holds("@all")
-        wait_for(lambda: served.get("holds")["holds"], "the hold")
-        page.get_by_role("button", name="Hold @all").click()
-        expect(page.get_by_role("alert")).to_contain_text("Agree first: Replace")
-        agree = page.get_by_role("checkbox")
-        expect(agree).not_to_be_checked()
-        assert [one["reason"] for one in served.get("holds")["holds"]] == ["test"]
-        agree.check()
-        page.get_by_role("button", name="Hold @all").click()
-        page.wait_for_url(f"{served.url}/group?**")
-        assert [one["reason"] for one in served.get("holds")["holds"]] == ["x"]
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_the_broker_stops_and_comes_back(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    """The last snapshot stays and is grey, its age runs; nothing can be placed."""
-    team.operator_holds(team.topic)
-    wait_for(lambda: served.get("holds")["holds"], "the hold")
-    with opened(browser, served) as page:
-        go(page, served, "/group", group=team.group)
-        team.broker.down()
-        try:
-            gone = page.locator(".fresh.gone")
-            expect(gone).to_contain_text("The broker does not answer.")
-            expect(gone).to_contain_text("Members keep obeying those holds")
-            expect(gone.locator(".age")).to_contain_text("s ago")
-            expect(page.get_by_role("rowheader", name=team.topic)).to_be_visible()
-            shoot(page, "broker-away")
-            check_accessible(page)
-            go(page, served, "/place", group=team.group, scopes="@all", reason="x")
-            agree = page.get_by_role("checkbox")
-            if agree.count():
-                agree.check()
-            page.get_by_role("button", name="Hold @all").click()
-            expect(page.get_by_role("alert").first).to_contain_text(
-                "Nothing was written. no answer from the broker", timeout=LIMIT
-            )
-        finally:
-            team.broker.up()
-        go(page, served, "/group", group=team.group)
-        expect(page.locator(".fresh:not(.gone)")).to_be_visible()
 
 
 @pytest.mark.embedded_broker
@@ -316,26 +237,6 @@ def tab_to(page: Page, wanted: str) -> None:
             assert found[2] != "none"
             return
     pytest.fail(f"Tab does not get to {wanted}")
-
-
-@pytest.mark.embedded_broker
-@pytest.mark.nightly
-def test_without_a_script_everything_works(
-    team: Team, served: Served, browser: Browser
-) -> None:
-    members = settled(team, "a")
-    with (
-        Polled(*members),
-        opened(browser, served, java_script_enabled=False) as page,
-    ):
-        until_settled(served, team.group, members=1, reporting=1)
-        place(page, served, group=team.group, scopes=team.topic)
-        until_level(served, team.group, "quiet")
-        page.reload()
-        expect(page.get_by_text("All 4 held partitions are quiet.")).to_be_visible()
-        page.get_by_role("link", name=f"Lift {team.topic} of alice").click()
-        page.get_by_role("button", name="Lift ").click()
-        until_level(served, team.group, "flows")
 
 
 def test_two_operators(team: Team, served: Served, browser: Browser) -> None:

@@ -55,12 +55,7 @@ class Written:
 
 
 class Broker:
-    """
-    Takes requests and answers them.
-
-    Args:
-        tick: counts what happens; commits are noted with its numbers.
-    """
+    """Takes requests and answers them."""
 
     def __init__(self, tick: Callable[[], int]) -> None:
         self._tick = tick

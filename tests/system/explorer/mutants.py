@@ -23,6 +23,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.events.dispatch import Outbox
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.plain import Named
 
 
 @frozen
@@ -62,7 +63,7 @@ def _seek_is_forgotten() -> Iterator[None]:
 
 @contextmanager
 def _gates_wait_for_the_poll() -> Iterator[None]:
-    def lifted(gates: Gates, *_: object) -> Gates:
+    def lifted(gates: Gates, *_: object, **__: object) -> Gates:
         return gates
 
     with mock.patch.object(Gates, "lifted", lifted):
@@ -120,7 +121,7 @@ def _handlers_take_upstreams_lock() -> Iterator[None]:
 
 @contextmanager
 def _no_pause_is_whole() -> Iterator[None]:
-    with mock.patch.object(PauseLedger, "_whole", return_value=[]):
+    with mock.patch.object(Named, "whole", return_value=[]):
         yield
 
 

@@ -28,21 +28,13 @@ _numbers = itertools.count(1)
 
 @define(eq=False)
 class Request:
-    """
-    A request that waits for its answer.
+    """A request that waits for its answer."""
 
-    Attributes:
-        api: what is asked, ``Fetch`` for example.
-        body: upstream's request.
-        asked_at: when, on the stage's count of steps.
-        error: what a commit will be answered with.
-    """
-
-    api: str
-    body: Any
-    asked_at: int
+    api: str  # what is asked, `Fetch` for example
+    body: Any  # upstream's request
+    asked_at: int  # when, on the stage's count of steps
     future: Future = field(factory=Future)
-    error: int = 0
+    error: int = 0  # what a commit will be answered with
 
 
 def spawn(coroutine: Coroutine[Future, None, Any]) -> Future:
@@ -236,12 +228,7 @@ class Cluster:
 
 
 class Manager:
-    """
-    The connections.
-
-    Args:
-        send: takes a request.
-    """
+    """The connections."""
 
     broker_version = (2, 3)
     broker_version_data = broker_version

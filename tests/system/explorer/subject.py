@@ -52,65 +52,41 @@ _UNKNOWN_MEMBER, _REBALANCING = 25, 27
 
 @define(eq=False)
 class Call:
-    """
-    One call that reads: a ``poll`` or a step of an iteration.
+    """One call that reads: a ``poll`` or a step of an iteration."""
 
-    Attributes:
-        began, ended: when; on the stage's count of steps.
-        checked: when it made its last check of what is quiet, from when to when.
-        offsets: what it delivered.
-    """
-
-    began: int
+    began: int  # on the stage's count of steps, as each of these
+    # When it made its last check of what is quiet, from when to when.
     checked: tuple[int, int] | None = None
     ended: int = 0
-    offsets: dict[TopicPartition, list[int]] = field(factory=dict)
+    offsets: dict[TopicPartition, list[int]] = field(factory=dict)  # what it delivered
 
 
 @define(eq=False)
 class Start:
-    """
-    Something that decides where reading goes on.
-
-    Attributes:
-        offset: where; None if it is to be found out.
-        began, ended: between which steps it took effect.
-        why: for the report.
-    """
+    """Something that decides where reading goes on."""
 
     tp: TopicPartition
     offset: int
-    began: int
+    began: int  # it took effect between this step and the next one
     ended: int
-    why: str
+    why: str  # for the report
 
 
 @define(eq=False)
 class Held:
-    """
-    A hold as the application sees it.
-
-    Attributes:
-        covers: what it covers.
-        began, since: when the call that placed it began, and had returned.
-    """
+    """A hold as the application sees it."""
 
     covers: frozenset[TopicPartition]
     owner: str
-    began: int
+    began: int  # when the call that placed it began, and next when it had returned
     since: int
 
 
 @frozen
 class Lifted:
-    """
-    Something that may have ended a hold.
+    """Something that may have ended a hold."""
 
-    Attributes:
-        covers: exactly what the hold covers; None: whatever it covers.
-        began, ended: from when to when.
-    """
-
+    # Exactly what the hold covers; None: whatever it covers.
     covers: frozenset[TopicPartition] | None
     owner: str
     began: int
@@ -119,17 +95,11 @@ class Lifted:
 
 @frozen
 class Free:
-    """
-    What a call that lifts holds answered, and what was seen right after it.
-
-    Attributes:
-        own: the holds that it was to lift.
-        is_in_handler: whether a signal handler called.
-    """
+    """What a call that lifts holds answered, and what was seen right after it."""
 
     asked: frozenset[TopicPartition]
-    own: frozenset[Hold]
-    is_in_handler: bool
+    own: frozenset[Hold]  # the holds that it was to lift
+    is_in_handler: bool  # whether a signal handler called
     answer: tuple[Hold, ...]
     before: tuple[Hold, ...]
     paused: frozenset[TopicPartition]

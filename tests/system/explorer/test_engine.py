@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def _explore(
     as_handler: bool = False,
 ) -> Exploration:
     a, b = operations
-    meeting = Meeting(lambda: toys.made(make()), a, b, check, as_handler)
+    meeting = Meeting(lambda: nullcontext(make()), a, b, check, as_handler)
     return explorer.explore(meeting)
 
 
@@ -98,7 +99,7 @@ def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
     """Both stacks are told, and no thread is left behind."""
     before = set(threading.enumerate())
     move = (toys.Accounts.to_right, toys.Accounts.to_left)
-    found = _explorer_of(explorer, in_order=False, operations=move)
+    found = _explore(explorer, toys.Accounts, move, _nothing)
     assert found.wrong
     for one in found.wrong:
         first, *stacks = one.messages
@@ -108,30 +109,8 @@ def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_locks_in_one_order_are_right(explorer: Explorer) -> None:
-    """The same, mended."""
-    move = (toys.Accounts.to_right, toys.Accounts.to_left)
-    found = _explorer_of(explorer, in_order=True, operations=move)
-    assert found.wrong == []
-    assert found.blocked > 0
-
-
-def _explorer_of(explorer: Explorer, *, in_order: bool, operations: Any) -> Exploration:  # noqa: ANN401 - two
-    def check(toy: toys.Accounts, a: Outcome, b: Outcome) -> list[str]:
-        assert (a.error, b.error) == (None, None)
-        return [] if toy.left + toy.right == 20 else ["money is lost"]
-
-    make = lambda: toys.Accounts(in_order=in_order)  # noqa: E731 - shorter so
-    return _explore(explorer, make, operations, check)
-
-
 def _write(line: str) -> Callable[[toys.Log], None]:
     return lambda log: log.write(line)
-
-
-def _both_lines(log: toys.Log, a: Outcome, b: Outcome) -> list[str]:
-    assert (a.error, b.error) == (None, None)
-    return [] if sorted(log.lines) == ["a", "b"] else [f"the lines are {log.lines}"]
 
 
 @pytest.mark.timeout(60)
@@ -141,27 +120,14 @@ def test_a_handler_that_waits_for_what_it_interrupted_is_found(
     """It is the same thread, so nobody can go on."""
     found = _explore(
         explorer,
-        lambda: toys.Log(is_reentrant=False),
+        toys.Log,
         (_write("a"), _write("b")),
-        _both_lines,
+        _nothing,
         as_handler=True,
     )
     assert found.wrong
     assert all(one.messages[0] == "deadlock" for one in found.wrong)
     assert all("Log.write" in one.messages[1] for one in found.wrong)
-
-
-def test_a_handler_that_waits_for_nothing_is_right(explorer: Explorer) -> None:
-    """The same, mended."""
-    found = _explore(
-        explorer,
-        lambda: toys.Log(is_reentrant=True),
-        (_write("a"), _write("b")),
-        _both_lines,
-        as_handler=True,
-    )
-    assert found.wrong == []
-    assert found.tried == found.places > 3
 
 
 def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
@@ -186,24 +152,6 @@ def test_a_handler_is_a_real_one(explorer: Explorer) -> None:
     assert len(seen) == 3
 
 
-@pytest.mark.timeout(60)
-def test_a_lock_that_is_never_given_back_is_found(explorer: Explorer) -> None:
-    """B hangs after A has ended; the toy is mended, and its thread ends."""
-    before = set(threading.enumerate())
-    found = _explore(
-        explorer,
-        toys.LostLock,
-        (toys.LostLock.fail, toys.LostLock.use),
-        _nothing,
-    )
-    assert found.wrong
-    assert all(one.messages[0] == "deadlock" for one in found.wrong)
-    for thread in set(threading.enumerate()) - before:
-        if thread is not explorer.other:
-            thread.join(20)
-            assert not thread.is_alive()
-
-
 def test_who_waits_again_and_again_is_not_stuck(explorer: Explorer) -> None:
     """A loop of short waits stands at one instruction whenever somebody looks."""
 
@@ -217,7 +165,7 @@ def test_who_waits_again_and_again_is_not_stuck(explorer: Explorer) -> None:
 
     operations = (add_last, wait_often)
     found = explorer.explore(
-        Meeting(lambda: toys.made(toys.Counter()), *operations, _nothing)
+        Meeting(lambda: nullcontext(toys.Counter()), *operations, _nothing)
     )
     assert found.wrong == []
 

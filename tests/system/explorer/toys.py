@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class Counter:
@@ -39,15 +37,9 @@ class InOneLine(Counter):
 
 
 class Accounts:
-    """
-    Two accounts with a lock each.
+    """Two accounts with a lock each, which are taken in either order."""
 
-    Args:
-        in_order: whether both locks are always taken in the same order.
-    """
-
-    def __init__(self, *, in_order: bool) -> None:
-        self._in_order = in_order
+    def __init__(self) -> None:
         self._left, self._right = threading.Lock(), threading.Lock()
         self.left = self.right = 10
 
@@ -58,67 +50,19 @@ class Accounts:
                 self.right += 1
 
     def to_left(self) -> None:
-        first, second = self._right, self._left
-        if self._in_order:
-            first, second = second, first
-        with first:
+        with self._right:
             self.right -= 1
-            with second:
+            with self._left:
                 self.left += 1
 
 
 class Log:
-    """
-    Writes lines, also from a signal handler.
-
-    Args:
-        is_reentrant: whether a line that comes in the middle of another one waits in a
-            list, instead of for the lock.
-    """
-
-    def __init__(self, *, is_reentrant: bool) -> None:
-        self._is_reentrant = is_reentrant
-        self._lock = threading.Lock()
-        self._waiting: list[str] = []
-        self.lines: list[str] = []
-
-    def write(self, line: str) -> None:
-        if self._is_reentrant and not self._lock.acquire(blocking=False):
-            self._waiting.append(line)
-            return
-        if not self._is_reentrant:
-            self._lock.acquire()
-        try:
-            self.lines.append(line)
-        finally:
-            self._lock.release()
-        while self._waiting:
-            self.lines.append(self._waiting.pop())
-
-
-class LostLock:
-    """Never gives its lock back when it fails."""
+    """Writes lines under a lock, also from a signal handler."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.is_broken = False
+        self.lines: list[str] = []
 
-    def fail(self) -> None:
-        self._lock.acquire()
-        self.is_broken = True
-
-    def use(self) -> None:
+    def write(self, line: str) -> None:
         with self._lock:
-            self.is_broken = True
-
-    def mend(self) -> None:
-        if self._lock.locked():
-            self._lock.release()
-
-
-@contextmanager
-def made(toy: object) -> Iterator[object]:
-    """Lend a toy for one run."""
-    yield toy
-    if isinstance(toy, LostLock):
-        toy.mend()
+            self.lines.append(line)

@@ -4,17 +4,12 @@ from safeconsumer.audit.writer import JournalWriter
 
 
 class Acknowledged:
-    """
-    The runs that are not in the journal yet. Thread rules: one thread.
-
-    Attributes:
-        count: how many records were acknowledged.
-    """
+    """The runs that are not in the journal yet. Thread rules: one thread."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._runs: dict[str, tuple[int, int]] = {}
-        self.count = 0
+        self.count = 0  # how many records were acknowledged
 
     def note(self, topic: str, partition: int, offset: int) -> None:
         """Take note of a record; a run that it does not continue is journaled."""

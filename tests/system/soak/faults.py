@@ -19,34 +19,22 @@ Heal = Callable[[], object]
 
 @frozen(kw_only=True)
 class Fault:
-    """
-    What was done.
+    """What was done."""
 
-    Attributes:
-        targets: to whom: names of members, numbers of brokers, topics.
-        heal: takes it back; None if nothing is to be.
-        is_slow: whether healing takes longer than the next fault can wait.
-    """
-
-    targets: list[str]
-    heal: Heal | None = None
-    is_slow: bool = False
+    targets: list[str]  # to whom: names of members, numbers of brokers, topics
+    heal: Heal | None = None  # takes it back; None if nothing is to be
+    is_slow: bool = False  # whether healing takes longer than the next fault can wait
 
 
 @frozen(kw_only=True)
 class Stage:
-    """
-    Everything that can be hurt, and what already is.
-
-    Attributes:
-        busy: targets of faults that are not healed yet.
-    """
+    """Everything that can be hurt, and what already is."""
 
     cluster: Cluster
     fleet: Fleet
     proxy: Proxy
     topics: Topics
-    busy: set[str] = field(factory=set)
+    busy: set[str] = field(factory=set)  # targets of faults that are not healed yet
 
     def free_members(self) -> list[str]:
         return [name for name in self.fleet.names() if name not in self.busy]

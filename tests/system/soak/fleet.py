@@ -14,14 +14,6 @@ class Fleet:
     Member processes of one group. A context manager: it ends them all.
 
     Thread rules: one thread.
-
-    Args:
-        settings: of the soak.
-        bootstrap: where members find the brokers.
-        kind: the client under test.
-
-    Attributes:
-        crowd: the members.
     """
 
     def __init__(self, settings: Settings, bootstrap: str, kind: type) -> None:

@@ -81,14 +81,7 @@ class _Placed:
 
 
 class Holder:
-    """
-    Places and lifts holds of all levels and owners, a few at a time.
-
-    Args:
-        consumer: a :class:`~safeconsumer.audit.recorded.Recorded` one.
-        chance: what is drawn from.
-        expires: whether the client lifts holds by itself.
-    """
+    """Places and lifts holds of all levels and owners, a few at a time."""
 
     def __init__(self, consumer: Any, chance: random.Random, *, expires: bool) -> None:  # noqa: ANN401 - either client
         self._consumer = consumer

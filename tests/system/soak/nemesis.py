@@ -25,15 +25,6 @@ class Nemesis:
     Carries out the plan of a seed. Call :meth:`turn` often; it does not wait.
 
     Thread rules: one thread.
-
-    Args:
-        stage: what can be hurt.
-        journal: where it is told.
-        seed: of the plan.
-        now: seconds on the monotonic clock.
-
-    Attributes:
-        faults: how many there were, by kind.
     """
 
     def __init__(
@@ -45,7 +36,7 @@ class Nemesis:
         self._draw = next(self._plan)
         self._next = now + self._draw.pause
         self._open: list[_Open] = []
-        self.faults: dict[str, int] = {}
+        self.faults: dict[str, int] = {}  # how many there were, by kind
 
     @property
     def total(self) -> int:

@@ -22,16 +22,7 @@ _REST = 1.0
 
 
 class Operating:
-    """
-    Places and lifts group holds until left; then none stands. A context manager.
-
-    Args:
-        settings: the seed, and where journals go.
-        bootstrap: how to reach the brokers.
-
-    Attributes:
-        pairs: how many holds were placed and lifted.
-    """
+    """Places and lifts group holds until left; then none stands. A context manager."""
 
     def __init__(self, settings: Settings, bootstrap: str) -> None:
         self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
@@ -40,7 +31,6 @@ class Operating:
         self._operator = Operator(base, Control(status_topic=None))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="operator")
-        self.pairs = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,7 +48,6 @@ class Operating:
                     self._over.wait(self._chance.uniform(*_FOR))
                 while not self._write(scope, is_held=False):
                     time.sleep(_REST)
-                self.pairs += 1
 
     def _write(self, scope: str, *, is_held: bool) -> bool:
         said = {"scope": scope, "owner": _OWNER, "group": GROUP}

@@ -10,14 +10,7 @@ _MINUTES = 10
 
 
 def draw(settings: Settings, output: Path, patience: float) -> None:
-    """
-    Draw the first minutes of one topic.
-
-    Args:
-        settings: of the soak that has ended.
-        output: where the picture goes.
-        patience: seconds, as the checker has them.
-    """
+    """Draw the first minutes of one topic."""
     told = ["timeline", str(settings.journals), "-o", str(output)]
     told += ["--title", title(settings), "--topic", TOPICS[0]]
     told += ["--to", f"{_MINUTES}m", "--patience", str(patience)]

@@ -45,26 +45,15 @@ _SECONDS = {
 
 @frozen(kw_only=True)
 class Draw:
-    """
-    One fault to come.
+    """One fault to come."""
 
-    Attributes:
-        number: counted from 1.
-        pause: seconds after the one before.
-        kind: which fault.
-        seconds: how long it lasts, 0 if it is over at once.
-        pick: from 0 to 1: which of the targets there will be.
-        api: what is held up or put out of order.
-        strength: from 0 to 1: how much.
-    """
-
-    number: int
-    pause: float
-    kind: str
-    seconds: float
-    pick: float
-    api: str
-    strength: float
+    number: int  # counted from 1
+    pause: float  # seconds after the one before
+    kind: str  # which fault
+    seconds: float  # how long it lasts, 0 if it is over at once
+    pick: float  # from 0 to 1: which of the targets there will be
+    api: str  # what is held up or put out of order
+    strength: float  # from 0 to 1: how much
 
     def of(self, targets: Sequence[str]) -> str | None:
         """Return one of the targets; None if there is none."""

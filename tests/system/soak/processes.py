@@ -14,15 +14,7 @@ from tests.harness.processes import Process, module
 
 
 class Program(Process):
-    """
-    A module of this suite that says JSON lines.
-
-    Args:
-        program: the module it is.
-        name: of the process, and of its log.
-        options: what it is told.
-        logs: where it writes what it has to say.
-    """
+    """A module of this suite that says JSON lines."""
 
     def __init__(
         self, program: str, name: str, options: Mapping[str, Any], logs: Path
@@ -41,18 +33,13 @@ class Crowd:
     Programs by name, with those that are on their way out.
 
     Thread rules: one thread.
-
-    Attributes:
-        there: who has not been asked to leave.
-        crashed: who ended without being told to.
-        stuck: who had to be killed when they should have left.
     """
 
     def __init__(self) -> None:
-        self.there: dict[str, Program] = {}
+        self.there: dict[str, Program] = {}  # who has not been asked to leave
         self._leaving: list[tuple[float, Program]] = []
-        self.crashed: list[str] = []
-        self.stuck: list[str] = []
+        self.crashed: list[str] = []  # who ended without being told to
+        self.stuck: list[str] = []  # who had to be killed when they should have left
 
     def kill(self, name: str) -> None:
         """End a program at once."""

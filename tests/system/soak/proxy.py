@@ -32,22 +32,13 @@ _LIMIT = 60.0
 
 @frozen(kw_only=True, eq=False)
 class Rule:
-    """
-    Harm to be done.
+    """Harm to be done."""
 
-    Attributes:
-        kind: ``blackhole``, ``delay`` or ``reorder``.
-        clients: whose names begin so; empty: all.
-        broker: of which broker; None: all.
-        api: which requests; "" for all.
-        seconds: how long each answer is held up.
-    """
-
-    kind: str
-    clients: tuple[str, ...] = ()
-    broker: int | None = None
-    api: str = ""
-    seconds: float = 0.0
+    kind: str  # `blackhole`, `delay` or `reorder`
+    clients: tuple[str, ...] = ()  # whose names begin so; empty: all
+    broker: int | None = None  # of which broker; None: all
+    api: str = ""  # which requests; "" for all
+    seconds: float = 0.0  # how long each answer is held up
     over: asyncio.Event = field(factory=asyncio.Event, repr=False)
 
     def covers(self, link: "Link", api_key: int | None = None) -> bool:
@@ -137,10 +128,6 @@ class Proxy:
     The doors of all brokers. A context manager: it closes them.
 
     Thread rules: any thread.
-
-    Args:
-        doors: of each broker, by number: where it listens, and where clients come.
-        seed: of the order in which shuffled requests go on.
     """
 
     def __init__(

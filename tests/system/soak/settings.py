@@ -39,29 +39,17 @@ ASSIGNORS = {
 
 @frozen(kw_only=True)
 class Settings:
-    """
-    What was asked for.
+    """What was asked for."""
 
-    Attributes:
-        consumer: dotted name of the client under test.
-        minutes: how long faults come.
-        faults: after how many they end, None for no limit.
-        seed: of everything that is drawn.
-        brokers: how many.
-        rate: records per second, over all partitions.
-        out: where journals, logs and results go.
-        assignor: how the group shares its partitions, a key of ``ASSIGNORS``.
-        workers: one member of so many is a Worker, if the client is ours; 0 for none.
-    """
-
-    consumer: str
-    minutes: float
-    faults: int | None
-    seed: int
-    brokers: int
-    rate: int
-    out: Path
-    assignor: str = "range"
+    consumer: str  # dotted name of the client under test
+    minutes: float  # how long faults come
+    faults: int | None  # after how many they end, None for no limit
+    seed: int  # of everything that is drawn
+    brokers: int  # how many
+    rate: int  # records per second, over all partitions
+    out: Path  # where journals, logs and results go
+    assignor: str = "range"  # how the group shares its partitions, a key of `ASSIGNORS`
+    # One member of so many is a Worker, if the client is ours; 0 for none.
     workers: int = 3
 
     @property

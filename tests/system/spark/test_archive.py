@@ -1,14 +1,11 @@
 """``safeconsumer archive`` as a user runs it."""
 
 import json
-import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,18 +22,16 @@ from safeconsumer.cli import archive
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import SparkRunError, SparkSettingError
 from safeconsumer.holds import scope as scopes
-from safeconsumer.spark import Controller, archiving
+from safeconsumer.spark import archiving
 from safeconsumer.spark.archiving import Archive, Telling
 from safeconsumer.spark.controller import ledger
 from safeconsumer.spark.listening import Progress
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.stream import Stream
-from tests.harness.brokers import choice
 from tests.harness.processes import logged
 from tests.harness.spark import connector, sink
 from tests.harness.spark.lake import LIMIT, Lake
-from tests.harness.spark.waiting import until
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import looks
 
 PROGRAM = [sys.executable, "-m", "safeconsumer.cli.archive"]
 
@@ -178,12 +173,6 @@ def test_what_the_last_plan_left_is_said_at_the_end() -> None:
     assert (event.name, event.held, event.lag) == ("spark_query_ended_held", 1, 4)
 
 
-def catches(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler of its own for a signal; Linux says so."""
-    (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
-    return bool(int(mask, 16) >> (number - 1) & 1)
-
-
 @pytest.mark.spark
 @pytest.mark.real_broker
 @pytest.mark.timeout(900)
@@ -214,33 +203,6 @@ class TestOnSpark:
         assert ["topic", "partition", "rows", "first", "last"] in lines
         assert [lake.returns, "3", "30", "0", "29"] in lines
         assert [lake.orders, "1", "30", "0", "29"] not in lines
-
-    def test_a_hold_after_the_last_batch_is_said(
-        self, lake: Lake, controller: Controller, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """With Spark's own setting of when it posts progress without data."""
-        silence = "spark.sql.streaming.noDataProgressEventInterval"
-        told: list[Any] = []
-        freeze = Stream.freeze
-
-        def frozen(stream: Stream, facts: Mapping[str, str]) -> Mapping[str, str]:
-            said = freeze(stream, facts)
-            controller.pause("@all")  # the next plan is the first to see it
-            return said
-
-        monkeypatch.setattr(Stream, "freeze", frozen)
-        lake.spark.conf.set(silence, "10000")
-        made = safe.listener((told.append,))
-        lake.spark.streams.addListener(made)
-        try:
-            lake.produce(lake.orders, 10)
-            seen = self.archived(lake, (lake.orders,), maxOffsetsPerTrigger="8")
-            until(lambda: "spark_query_ended_held" in [one.name for one in told])
-        finally:
-            lake.spark.streams.removeListener(made)
-            lake.spark.conf.set(silence, "0")
-        assert seen.summary().startswith("copied 8 rows in 1 batch; held ")
-        assert ", 32 behind" in seen.summary()
 
     def archived(self, lake: Lake, topics: tuple[str, ...], **options: str) -> Telling:
         """Copy what is there."""
@@ -332,24 +294,6 @@ class TestOnSpark:
         program += [f"--conf={one}" for one in conf] + [archive.__file__]
         return [*program, *self.arguments(lake)[len(PROGRAM) :]]
 
-    def test_spark_submit_runs_it(self, lake: Lake) -> None:
-        """With the jars named to spark-submit, whose settings win over ours."""
-        lake.produce(lake.orders, 30)
-        conf = ("spark.ui.enabled=true", "spark.ui.port=0", "spark.log.level=INFO")
-        done = subprocess.run(  # noqa: S603 - our own command line
-            self.submitted(lake, *conf),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        assert "copied 120 rows in 1 batch" in done.stdout
-        assert "first" not in done.stdout  # the table was not asked for
-        assert "'SparkUI'" in done.stderr
-        assert "INFO MicroBatchExecution" in done.stderr
-
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_it_ends_cleanly_when_it_is_told_to(
         self, lake: Lake, tmp_path: Path, number: signal.Signals
@@ -379,29 +323,6 @@ class TestOnSpark:
             assert (status, "interrupted" in log.read_text()) == (130, True)
         else:
             assert status == -number
-
-    def test_a_second_signal_ends_it_at_once(self, lake: Lake, tmp_path: Path) -> None:
-        """The first one has Spark wait for a broker that does not answer."""
-        with choice.start(choice.Kind.JAVA) as broker:  # others do not freeze with it
-            own = Lake(lake.spark, broker, tmp_path / "own")
-            own.produce(own.orders, 30)
-            log = tmp_path / "log"
-            command = [*self.arguments(own), "--trigger", "200ms"]
-            with logged(command, log, {"PYTHONUNBUFFERED": "1"}) as program:
-                self.await_rows(program, log)
-                broker.freeze()
-                try:
-                    program.send_signal(signal.SIGTERM)
-                    # Two of them at once are one; the first restores the default.
-                    wait_for(
-                        lambda: not catches(program.pid, signal.SIGTERM),
-                        "the first to be taken",
-                    )
-                    assert program.poll() is None, log.read_text()[-3000:]
-                    program.send_signal(signal.SIGTERM)
-                    assert program.wait(10) == -signal.SIGTERM
-                finally:
-                    broker.unfreeze()
 
     def test_what_spark_refuses_is_said_in_a_line(self, lake: Lake) -> None:
         """That the master or the folder is wrong is no defect of the command."""
@@ -451,8 +372,16 @@ class TestOnSpark:
     def test_it_ends_cleanly_where_the_signal_hits_the_jvm(
         self, lake: Lake, tmp_path: Path
     ) -> None:
-        """Under spark-submit that is who gets it, and the JVM would end with 143."""
-        self.end_by_signal(lake, tmp_path / "log", self.submitted(lake))
+        """
+        Under spark-submit that is who gets it, and the JVM would end with 143.
+
+        The jars are named to spark-submit, whose settings win over ours.
+        """
+        log = tmp_path / "log"
+        conf = ("spark.ui.enabled=true", "spark.ui.port=0", "spark.log.level=INFO")
+        self.end_by_signal(lake, log, self.submitted(lake, *conf))
+        assert "'SparkUI'" in log.read_text()
+        assert "INFO MicroBatchExecution" in log.read_text()
 
     def end_by_signal(
         self,

@@ -40,6 +40,9 @@ def test_spark_judges_as_the_reference_does(tmp_path: Path, spark: Any) -> None:
     folder = everything(tmp_path / "fleets")
     packed(folder, tmp_path / "pack")
     found = SparkPacks(spark, [str(tmp_path / "pack")])
+    for how in ("file:{}", "file://{}", "{}/"):
+        again = SparkPacks(spark, [how.format(tmp_path / "pack")])
+        assert again.partitions() == found.partitions()
     drained = Settings(is_drained=True)
     assert found.judged(drained) == papers([folder]).judged(drained)
     rows, troubles = found.judged(Settings())
@@ -74,38 +77,10 @@ def test_what_is_made_meanwhile_is_judged_with_the_packs(
     assert not any(row.unjudged for row in rows)
 
 
-@pytest.mark.parametrize("how", ["file:{}", "file://{}", "{}", "{}/"])
-def test_a_pack_is_read_by_any_path_of_spark(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-    how: str,
-) -> None:
-    packed(written(tmp_path / "fleet", bad.a1()), tmp_path / "pack")
-    found = SparkPacks(spark, [how.format(tmp_path / "pack")])
-    assert len(found) == 1
-    rows, _ = found.judged(Settings())
-    assert [row.check for row in rows if row.violations] == ["A1"]
-
-
 def run(monkeypatch: pytest.MonkeyPatch, spark: Any, *arguments: object) -> Result:  # noqa: ANN401 - pyspark's
     monkeypatch.setattr(spark, "stop", lambda: None)  # others work with it
     command = ["audit", "--master", "local[2]", *map(str, arguments)]
     return CliRunner().invoke(safeconsumer, command)
-
-
-def test_the_command_judges_on_spark(
-    tmp_path: Path,
-    spark: Any,  # noqa: ANN401 - pyspark's
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A relative path too; the same lines and the same status as without Spark."""
-    monkeypatch.setattr(sparking, "session", lambda *_: _lent(spark))
-    packed(written(tmp_path / "fleet", bad.a1()), tmp_path / "pack")
-    monkeypatch.chdir(tmp_path)
-    here = CliRunner().invoke(safeconsumer, ["audit", "pack"])
-    done = run(monkeypatch, spark, "file:" + str(tmp_path / "pack"))
-    assert (done.exit_code, done.stdout) == (here.exit_code, here.stdout)
-    assert done.exit_code == 1
 
 
 def _lent(spark: Any) -> Any:  # noqa: ANN401 - pyspark's

@@ -201,12 +201,3 @@ class TestOnSpark:
             operator.team.create(name, {"cleanup.policy": "compact"})
         until(lambda: lake.rows() == lake.produced(), query)
         query.stop()
-
-    def test_a_hold_of_another_group_is_not_ours(
-        self, lake: Lake, operator: Operator
-    ) -> None:
-        """Holds belong to the group that holds.group names."""
-        operator.hold("@all")
-        lake.produce(lake.orders, 5)
-        lake.run(**{**operator.options(), "holds.group": "another"})
-        assert lake.rows() == lake.produced()

@@ -13,7 +13,6 @@ import pytest
 from safeconsumer.spark import Controller
 from tests.harness.spark import connector
 from tests.harness.spark.lake import LIMIT, Lake
-from tests.harness.spark.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
@@ -108,30 +107,6 @@ def test_a_decision_that_hangs_fails_the_run(
         go.set()
     assert "no decision within 300 ms" in why
     assert not lake.rows()
-
-
-def test_what_is_held_is_a_decision(lake: Lake) -> None:
-    """The run ends well: whoever holds everything wants nothing to be read."""
-    lake.produce(lake.orders, 5)
-    lake.run(holds="@all")
-    assert not lake.rows()
-
-
-def test_a_query_that_goes_on_holds_until_it_can_be_told(
-    lake: Lake, tmp_path: Path
-) -> None:
-    """S4; the same trouble, under a trigger that does not end."""
-    file = tmp_path / "holds.json"
-    lake.produce(lake.orders, 5)
-    often = {"processingTime": "200 milliseconds"}
-    query = lake.start(trigger=often, holds_file=str(file))
-    until(lambda: "holds.json" in str(query.lastProgress), query)
-    assert not lake.rows()
-    beside = tmp_path / "new"
-    beside.write_text(NO_HOLDS)
-    beside.rename(file)
-    until(lambda: lake.rows() == lake.produced(), query)
-    query.stop()
 
 
 def test_archive_tells_of_it_with_status_1(lake: Lake, tmp_path: Path) -> None:

@@ -14,17 +14,6 @@ from tests.harness.spark.waiting import until
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
 
-def test_a_fixed_hold_and_its_end(lake: Lake) -> None:
-    """S1, S2: the others are read; what was held comes once, and only after the hold."""
-    lake.produce(lake.orders, 50)
-    lake.produce(lake.returns, 50)
-    said = metrics(lake.run(holds=lake.orders))[0]
-    assert lake.rows() == lake.produced(lake.returns)
-    assert (said["held"], said["heldLag"]) == (f"{lake.orders}:0-3", "200")
-    lake.run()
-    assert lake.rows() == lake.produced()
-
-
 def test_everything_held_ends_an_available_now_run(lake: Lake) -> None:
     """It writes nothing, and ends by itself."""
     lake.produce(lake.orders, 10)
@@ -85,16 +74,6 @@ def test_a_pattern_that_matches_nothing_yet_waits(
     assert lake.spark.table(table).count() == 0
     controller.resume(name)
     until(lambda: lake.spark.table(table).count() == 5 * lake.partitions, query)
-    query.stop()
-
-
-def test_a_hold_ends_at_its_time(lake: Lake, controller: Controller) -> None:
-    """Nobody has to lift it."""
-    lake.produce(lake.orders, 5)
-    controller.pause(lake.orders, for_=3)
-    query = lake.start(trigger={"processingTime": "100 milliseconds"})
-    until(lambda: lake.rows() == lake.produced(), query)
-    assert controller.holds() == ()
     query.stop()
 
 

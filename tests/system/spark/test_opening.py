@@ -23,23 +23,12 @@ from safeconsumer.spark.options import parse as options_of
 from safeconsumer.spark.reporting import StreamReport
 from safeconsumer.spark.stream import Stream
 from tests.harness.group.team import Team
-from tests.harness.spark.lake import LIMIT, Lake, progress
+from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
 
 
 def readers() -> int:
     return sum(one.name == "safeconsumer-control" for one in threading.enumerate())
-
-
-def opened(opening: Opening, team: Team, **more: str) -> Stream:
-    operator_topic, group_topic = team.settings.topics
-    options = {
-        "kafka.bootstrap.servers": team.broker.bootstrap,
-        "holds.control": f"{operator_topic},{group_topic}",
-        "holds.group": team.group,
-        **more,
-    }
-    return opening.stream("s", options_of(options))
 
 
 class Reading(Reader):
@@ -70,30 +59,6 @@ def test_a_stream_that_has_ended_is_woken_no_more(
         assert len(wakers) == 3 - streams.index(one)
     streams[0].close()
     assert not wakers
-
-
-@pytest.mark.real_broker
-class TestReaders:
-    """Of one session, on a broker."""
-
-    def test_streams_of_one_group_share_a_reader(self, kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-        """Until the last of them ends; another group has its own."""
-        with Team(kafka_broker, partitions=1, records=0) as team:
-            opening = Opening(PauseLedger())
-            before = readers()
-            streams = [opened(opening, team) for _ in range(3)]
-            assert readers() == before + 1
-            other = opened(opening, team, **{"holds.group": "another"})
-            assert readers() == before + 2
-            other.close()
-            for one in streams[:2]:
-                one.close()
-                one.close()  # once more does no harm to the others
-            until(lambda: readers() == before + 1)
-            (following,) = streams[2]._followers
-            assert following.fresh() is not None
-            streams[2].close()
-            until(lambda: readers() == before)
 
 
 class Recorded:
@@ -303,16 +268,6 @@ class TestOnSpark:
             assert not {one for one in left if one.startswith(("safe", "kafka"))}
             until(lambda: "safekafka-decision" not in java_threads(lake))
 
-    def test_with_nothing_held_the_official_source_is_asked_once(
-        self, lake: Lake, controller: Controller
-    ) -> None:
-        """As many requests per trigger as the official stream makes by itself."""
-        lake.produce(lake.orders, 5)
-        official = requests_per_trigger(lake, "kafka")
-        assert controller.holds() == ()
-        ours = requests_per_trigger(lake, "safekafka")
-        assert ours < 1.3 * official
-
     def test_a_stopped_session_leaves_no_stream_and_says_things_once(
         self, lake: Lake
     ) -> None:
@@ -345,54 +300,3 @@ class TestOnSpark:
 def java_threads(lake: Lake) -> set[str]:
     java = lake.spark.sparkContext._jvm.java.lang
     return {one.getName() for one in java.Thread.getAllStackTraces().keySet()}
-
-
-def requests_per_trigger(lake: Lake, format_: str) -> float:
-    """Count what the admin client of a stream sends, by its own metric, over 50 triggers."""
-    known = admins(lake)
-    kept = "spark.sql.streaming.numRecentProgressUpdates"
-    lake.spark.conf.set(kept, "10000")  # however far it gets between two looks
-    try:
-        query = lake.start(
-            format_=format_,
-            trigger={"processingTime": "50 milliseconds"},
-            maxOffsetsPerTrigger="1000",
-        )
-        until(lambda: len(query.recentProgress) > 10, query)
-        (admin,) = admins(lake) - known
-        first, sent = triggers(query), requests(lake, admin)
-        until(lambda: triggers(query) >= first + 50, query)
-        counted = triggers(query) - first, requests(lake, admin) - sent
-        query.stop()
-    finally:
-        lake.spark.conf.unset(kept)
-    return counted[1] / counted[0]
-
-
-def triggers(query: Any) -> int:  # noqa: ANN401 - a StreamingQuery
-    return len({one["timestamp"] for one in progress(query)})
-
-
-def admins(lake: Lake) -> set[str]:
-    name = "kafka.admin.client:type=admin-client-metrics,client-id=*"
-    return {str(one) for one in beans(lake, "queryNames", name, "QueryExp", None)}
-
-
-def requests(lake: Lake, admin: str) -> float:
-    kind, attribute = "java.lang.String", "request-total"
-    return float(beans(lake, "getAttribute", admin, kind, attribute))
-
-
-def beans(lake: Lake, what: str, name: str, kind: str, argument: str | None) -> Any:  # noqa: ANN401 - Java's
-    # By reflection: py4j looks for methods in the server's class, which Java hides.
-    gateway = lake.spark.sparkContext._gateway
-    java = gateway.jvm.java.lang
-    interface = java.Class.forName("javax.management.MBeanServer")
-    kinds = gateway.new_array(java.Class, 2)
-    kinds[0] = java.Class.forName("javax.management.ObjectName")
-    kinds[1] = java.Class.forName(kind if "." in kind else f"javax.management.{kind}")
-    given = gateway.new_array(java.Object, 2)
-    given[0] = gateway.jvm.javax.management.ObjectName(name)
-    given[1] = argument
-    server = java.management.ManagementFactory.getPlatformMBeanServer()
-    return interface.getMethod(what, kinds).invoke(server, given)

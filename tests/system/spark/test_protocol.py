@@ -144,17 +144,6 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake: Lake) -> None:
     again.close()
 
 
-def test_an_older_wheel_is_refused_by_this_shim(lake: Lake) -> None:
-    """
-    One of the first protocol calls what is not there; others ask for the protocol.
-
-    That one was never released.
-    """
-    gateway = lake.spark.sparkContext._gateway
-    with pytest.raises(Exception, match="decideBy does not exist"):
-        _static(gateway, _SHIM).decideBy(None)
-
-
 def test_an_older_shim_is_refused_by_this_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

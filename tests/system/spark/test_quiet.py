@@ -1,7 +1,6 @@
 """Whether a stream is quiet: told to operators by its reports, and to its own program."""
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,6 @@ from tests.harness.spark.lake import LIMIT, Lake
 from tests.harness.spark.waiting import until
 from tests.system.spark.driver import Pausing
 from tests.system.spark.test_control import Operator
-from tests.system.spark.test_exactly_once import Driven
 
 ZERO, ONE = ("orders", 0), ("orders", 1)
 BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
@@ -307,47 +305,6 @@ class TestOnSpark:
             assert look(lake.orders)[1] == "1 of 1 members quiet"
             query.stop()
             until(lambda: "no members" in look(lake.orders)[1])
-
-    def test_an_operator_is_told_of_a_batch_that_comes_again(
-        self,
-        lake: Lake,
-        kafka_broker: Any,  # noqa: ANN401 - any kind
-    ) -> None:
-        """Nothing reads any more; what is started again begins with that batch."""
-        operator = Operator(kafka_broker)
-        with operator.team, desk(operator) as look:
-            lake.produce(lake.orders, 20)
-            query = self.slow(lake, "nightly", **reporting(operator))
-            until((lake.data.parent / "in-the-middle").exists, query)
-            query.stop()
-            said = f"stopped in the middle of a batch of {lake.orders}, which"
-            until(lambda: said in look(lake.orders)[1])
-
-    def test_a_stream_that_was_killed_is_waited_for_and_then_named(
-        self,
-        lake: Lake,
-        kafka_broker: Any,  # noqa: ANN401 - any kind
-    ) -> None:
-        """While its last report counts nothing good is said; it does not block for ever."""
-        operator = Operator(kafka_broker)
-        with operator.team, desk(operator) as look:
-            lake.produce(lake.orders, 20)
-            driven = Driven(lake)
-            driven.hold()
-            driven.options(reporting(operator))
-            with driven.running() as driver:
-                driven.await_middle(driver)
-                until(lambda: "of 1 members" in look(lake.orders)[1])
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
-                operator.hold(lake.orders)
-                is_quiet, said = look(lake.orders)
-                assert not is_quiet, said
-                assert "1 record behind" in said or "records behind" in said
-                until(lambda: "not heard of any more" in look(lake.orders)[1])
-                is_quiet, said = look(lake.orders)
-                assert is_quiet
-                assert "and not counted" in said
 
     def test_a_hold_for_one_query_is_not_for_others(
         self, lake: Lake, controller: Controller, tmp_path: Path

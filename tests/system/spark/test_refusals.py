@@ -41,18 +41,6 @@ class TestOnSpark:
         with pytest.raises(Exception, match="no continuous mode"):
             query.start().awaitTermination(60)
 
-    def test_real_time_mode(self, lake: Lake) -> None:
-        """Nothing is planned there either; Spark names the source that cannot do it."""
-        frame = lake.stream({}).select("value")
-        query = frame.writeStream.format("kafka").option("topic", lake.returns)
-        query = query.option("kafka.bootstrap.servers", lake.broker.bootstrap)
-        query = query.option("checkpointLocation", str(lake.checkpoint))
-        query = query.outputMode("update")
-        # Before Spark 4.1 there is no such trigger.
-        refusals = r"REAL_TIME_MODE(.|\n)*(?i:safe)|unexpected keyword.*realTime"
-        with pytest.raises(Exception, match=refusals):
-            query.trigger(realTime="5 seconds").start().awaitTermination(60)
-
     def test_a_bad_option_is_refused_when_the_stream_is_described(
         self, lake: Lake
     ) -> None:
@@ -134,14 +122,6 @@ def test_a_folder_that_lacks_a_jar(tmp_path: Path) -> None:
     """It is named."""
     folder = folder_with(tmp_path, *COMPLETE[:3])
     with pytest.raises(SparkSetupError, match=r"no commons-pool2-\*\.jar"):
-        provision.connector_jars(folder)
-
-
-@pytest.mark.usefixtures("spark_420")
-def test_a_connector_of_another_spark(tmp_path: Path) -> None:
-    """Both versions are named."""
-    folder = folder_with(tmp_path, "spark-sql-kafka-0-10_2.13-4.1.1", *COMPLETE[1:])
-    with pytest.raises(SparkSetupError, match=r"is 4\.1\.1 .* Spark is 4\.2\.0"):
         provision.connector_jars(folder)
 
 

@@ -90,10 +90,6 @@ class Watched:
             producer.send(self.topic, b"x", timestamp_ms=at).get(10)
         producer.close()
 
-    def delete_records(self, before: int) -> None:
-        with KafkaAdminClient(**self.broker.client_config) as admin:
-            admin.delete_records({self.tp: before})
-
     def delete(self) -> None:
         with KafkaAdminClient(**self.broker.client_config) as admin:
             admin.delete_topics([self.topic])
@@ -113,16 +109,6 @@ def said(watched: Watched) -> Callable[[str], bool]:
 @pytest.mark.real_broker
 class TestOnABroker:
     """The watch alone, on a real broker."""
-
-    def test_retention_that_passes_a_frozen_offset(self, watched: Watched) -> None:
-        """Noticed while nobody reads; forgotten once nothing is held."""
-        watched.create()
-        watched.produce(10)
-        watched.watch.look_at({watched.tp: 5})
-        watched.delete_records(8)
-        until(lambda: said(watched)("deleted offsets 5 to 7"))
-        watched.watch.look_at({})
-        assert watched.watch.losses() == ()
 
     def test_a_topic_that_is_made_again(self, watched: Watched) -> None:
         """Even if it is longer than before: its identity tells."""
@@ -182,18 +168,6 @@ class TestOnSpark:
         with KafkaAdminClient(**lake.broker.client_config) as admin:
             admin.delete_records({TopicPartition(lake.orders, 0): 4})
         with pytest.raises(Exception, match=r"deleted offsets 0 to 3.*failOnDataLoss"):
-            query.awaitTermination(LIMIT)
-
-    def test_a_held_topic_that_is_deleted_is_noticed(
-        self, lake: Lake, controller: Controller
-    ) -> None:
-        """The query does not live on as if nothing had happened, whoever sees it first."""
-        lake.produce(lake.orders, 10)
-        controller.pause(lake.orders)
-        query = lake.start(trigger={"processingTime": "100 milliseconds"})
-        until(lambda: (lake.orders, 0) in controller.lag(), query)
-        lake.broker.delete_topic(lake.orders)
-        with pytest.raises(Exception, match=lake.orders):
             query.awaitTermination(LIMIT)
 
     def test_a_held_topic_that_is_deleted_while_a_batch_is_planned_is_named(

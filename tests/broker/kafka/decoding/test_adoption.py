@@ -1,7 +1,7 @@
 """Only this consumer receives so."""
 
 from kafka import KafkaConsumer
-from kafka.net import manager, transport
+from kafka.net import manager
 from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol import parser
 
@@ -51,6 +51,3 @@ def test_a_client_of_the_users_own_is_left_alone() -> None:
         stock._manager.__class__ = Theirs
         receiving.adopt_manager(stock._manager)
         assert type(stock._manager) is Theirs
-        own = type("Own", (transport.KafkaTCPTransport,), {})(None, None)
-        receiving.adopt_transport(own)
-        assert type(own).__name__ == "Own"

@@ -15,7 +15,7 @@ from kafka.net.connection import KafkaConnection
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-from safeconsumer._kafka.decoding.receiving import adopt_transport
+from safeconsumer._kafka.decoding.receiving import ReceivingManager
 
 _BOUND = 20.0
 _HOST = "broker.test"
@@ -76,19 +76,22 @@ def line(*, is_ours: bool, tls: bool, metrics: Metrics | None = None) -> Iterato
     )
     authority = trustme.CA()
     accepted: list[Any] = [far]
+    plain, encrypted = (
+        ReceivingManager.transports
+        if is_ours
+        else (KafkaTCPTransport, KafkaSSLTransport)
+    )
     if tls:
         accepting = threading.Thread(target=_accept, args=(authority, accepted))
         accepting.start()
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        transport: Any = KafkaSSLTransport(net, near, _HOST, ssl_context=context)
+        transport: Any = encrypted(net, near, _HOST, ssl_context=context)
     else:
-        transport = KafkaTCPTransport(net, near, _HOST)
+        transport = plain(net, near, _HOST)
 
     async def begin() -> None:
         await transport.handshake()
-        if is_ours:
-            adopt_transport(transport)
         connection.connection_made(transport)
         connection._init_complete()
 

@@ -1,0 +1,140 @@
+"""However a connection ends, its socket does not wait for the collector."""
+
+import gc
+import select
+import socket
+import ssl
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from kafka.errors import KafkaConnectionError
+from kafka.net.compat import KafkaNetClient
+
+from safeconsumer._kafka.decoding.receiving import adopt_manager
+from safeconsumer._kafka.fixes.unclosed import ClosingClient
+
+_BOUND = 20.0
+
+
+def receiving(**configs: object) -> KafkaNetClient:
+    """Return a client as consumers have it."""
+    client = KafkaNetClient(**configs)
+    adopt_manager(client._manager)
+    return client
+
+
+KINDS: dict[str, Callable[..., Any]] = {"ours": receiving, "control": ClosingClient}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def made(kind: Callable[..., Any], server: socket.socket, protocol: str) -> Any:  # noqa: ANN401 - kafka-python is untyped
+    return kind(
+        bootstrap_servers=[f"127.0.0.1:{server.getsockname()[1]}"],
+        security_protocol=protocol,
+        ssl_context=ssl.create_default_context(),
+    )
+
+
+def connecting(client: Any) -> Any:  # noqa: ANN401 - kafka-python is untyped
+    """Return the future of a transport to the client's broker."""
+    (broker,) = client.cluster.bootstrap_brokers()
+    until = time.monotonic() + _BOUND
+    build = client._manager._build_transport
+    return client._net.call_soon_with_future(build, broker, until)
+
+
+@contextmanager
+def told() -> Iterator[list[warnings.WarningMessage]]:
+    """Note what is told of sockets that nobody closed; the collector does not come."""
+    gc.collect()
+    gc.disable()
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always", ResourceWarning)
+            yield found
+    finally:
+        gc.enable()
+
+
+def fail_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> None:
+    """Answer what is no TLS."""
+    client = made(kind, server, "SSL")
+    transport = connecting(client)
+    client._net.poll(0)
+    far, _ = server.accept()
+    with far:
+        far.sendall(b"this is no handshake")
+        client._net.poll(future=transport)
+        client.close()
+    assert isinstance(transport.exception, KafkaConnectionError)
+
+
+def close_in_the_handshake(kind: Callable[..., Any], server: socket.socket) -> None:
+    """Answer nothing, and close the client."""
+    client = made(kind, server, "SSL")
+    transport = connecting(client)
+    client._net.poll(0)
+    far, _ = server.accept()
+    with far:
+        while not select.select([far], [], [], 0)[0]:
+            client._net.poll(0)
+        client.close()
+    assert not transport.succeeded()
+
+
+def close_unsent(kind: Callable[..., Any], server: socket.socket) -> None:
+    """Close a connection behind a request, and its client at once."""
+    client = made(kind, server, "PLAINTEXT")
+    transport = connecting(client)
+    client._net.poll(future=transport)
+    transport.value.write(b"unsent")
+    transport.value.close()
+    client.close()
+
+
+WAYS = [fail_in_the_handshake, close_in_the_handshake, close_unsent]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_socket_is_closed(
+    kind: Callable[..., Any],
+    server: socket.socket,
+    way: Callable[[Callable[..., Any], socket.socket], None],
+) -> None:
+    """The handshake fails, or is cut short; or the loop ends before all is sent."""
+    with told() as found:
+        way(kind, server)
+        gc.collect()
+    assert found == []
+
+
+def test_the_collector_finds_nothing_of_refused_connections(
+    kind: Callable[..., Any],
+) -> None:
+    """A client that tries again and again has no more sockets than one that tried once."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        client = made(kind, taken, "PLAINTEXT")
+        with told() as at_once:
+            futures = [connecting(client) for _ in range(3)]
+            for one in futures:
+                client._net.poll(future=one)
+        with told() as later:
+            client.close()
+            gc.collect()
+    assert all(isinstance(one.exception, KafkaConnectionError) for one in futures)
+    assert (len(at_once), later) == (3, [])
