@@ -14,6 +14,7 @@ from kafka.consumer.subscription_state import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer import events
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -252,6 +253,65 @@ class LedgerSubscription(SubscriptionState):
                     if is_added and state.is_missing_position():
                         state.reset(OffsetResetStrategy.EARLIEST)
         super().reset_missing_positions()
+
+    # ------------------------------------------------------------ out of range
+
+    def request_offset_reset(
+        self, partition: TopicPartition, offset_reset_strategy: int | None = None
+    ) -> None:
+        """
+        Drop a position until a broker has answered where to begin; as upstream's.
+
+        Without a strategy the position is out of range. A broker does not say whether
+        its records were deleted or it is beyond the end: of what was held it is asked
+        first where the log begins.
+        """
+        with self._lock:
+            state = self.assignment[partition]
+            position = state.position
+            if offset_reset_strategy is not None or position is None:
+                super().request_offset_reset(partition, offset_reset_strategy)
+                return
+            goes_on = self._first_counts is not None or self.ledger.was_held(partition)
+            asked = OffsetResetStrategy.EARLIEST if goes_on else None
+            super().request_offset_reset(partition, asked)
+            state.out_of_range = position.offset
+
+    def answer_out_of_range(self, partition: TopicPartition, offset: int) -> None:
+        """
+        Set a position that was out of range to what a broker has answered, and tell it.
+
+        If it was beyond the end, ``auto_offset_reset`` decides, as in upstream. Use it
+        under upstream's lock.
+        """
+        state = self.assignment[partition]
+        position, earliest = state.out_of_range, OffsetResetStrategy.EARLIEST
+        is_start = state.reset_strategy == earliest
+        is_below = is_start and position < offset
+        if (
+            is_start
+            and not is_below
+            and self._default_offset_reset_strategy != earliest
+        ):
+            super().request_offset_reset(partition)
+            state.out_of_range = position
+            return
+        self.seek(partition, offset)
+        if is_below:
+            self.ledger.emit(
+                events.UnreadRecordsDeleted,
+                partition=partition,
+                position=position,
+                start=offset,
+                gone=offset - position,
+            )
+        else:
+            self.ledger.emit(
+                events.PositionOutOfRange,
+                partition=partition,
+                position=position,
+                offset=offset,
+            )
 
     def unsubscribe(self) -> None:
         """Clear subscription and assignment; what was fetched for them is purged."""
