@@ -462,10 +462,10 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
         match event:
             case PartitionStarted(partition=partition, offset=offset):
                 why = "the group has no committed offset"
-                if event.is_reset:
-                    why = "the committed offset is out of range"
                 said = f"{why}, auto_offset_reset={reset}"
-                if reset == "latest" and offset and not event.is_reset:
+                if event.is_reset:
+                    said = f"the committed offset is out of range, {_reset(reset)}"
+                elif reset == "latest" and offset:
                     said += f"; {_READ_ALL}"
                 said = "committed" if event.is_committed else said
                 line = f"{partition} starts at {offset}: {said}"
@@ -480,12 +480,20 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
     return tell
 
 
+def _reset(policy: str) -> str:
+    chosen = f"auto_offset_reset={policy}"
+    if policy == "latest":
+        return f"records up to here were deleted, or it was beyond the end: {chosen}"
+    return chosen
+
+
 def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
     letters = counted(report.dead_letters, "dead letter")
+    gone = f", {counted(report.gone, 'offset')} deleted unread" if report.gone else ""
     return (
         f"safeconsumer: {handled} handled, {letters}, "
-        f"{report.skipped} skipped, {report.dropped} dropped; "
+        f"{report.skipped} skipped, {report.dropped} dropped{gone}; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"
     )

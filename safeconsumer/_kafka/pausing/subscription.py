@@ -214,11 +214,12 @@ class LedgerSubscription(SubscriptionState):
             at = offset if isinstance(offset, int) else offset.offset
             self.journal.begins_at(partition, at)
 
-    def begin_added_at_start(self) -> None:
+    def pass_over_nothing(self) -> None:
         """
         Read partitions that are added from now on from their start, ``latest`` or not.
 
-        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted.
+        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted,
+        but for what is deleted below a position: it counts as held, held or not.
         """
         if self._first_counts is None:
             self._first_counts = {}
@@ -243,7 +244,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Have positions that no commit gives set by ``auto_offset_reset``.
 
-        As upstream's, but for added partitions, see :meth:`begin_added_at_start`.
+        As upstream's, but for added partitions, see :meth:`pass_over_nothing`.
         """
         counts = self._first_counts
         if counts and self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:

@@ -222,6 +222,7 @@ class Interrupt:
             self.handler()
 
     def during(self, call: Callable[[], object]) -> None:
+        gc.disable()  # an exception in a callback of the collector reaches nobody
         sys.setprofile(self)
         try:
             call()
@@ -229,6 +230,7 @@ class Interrupt:
             assert self.has_come
         finally:
             sys.setprofile(None)
+            gc.enable()
 
 
 EDITION: Edition = {"orders": frozenset({A, B})}
@@ -300,7 +302,8 @@ class World:
         assert self.woken or view.quiet == self.quiet
         holds = {(hold.key, hold.lifetime) for hold in view.holds}
         gates = lab.ledger._gates
-        return holds, view.quiet, gates.is_gating, set(lab.told.events)
+        held = frozenset(lab.ledger.unconfirmed(lab.ledger.moves))
+        return holds, view.quiet, gates.is_gating, set(lab.told.events), held
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))
