@@ -31,6 +31,7 @@ from safeconsumer._kafka.pausing.buffers import (
     records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -628,16 +629,22 @@ class PauseSafeFetcher(Fetcher):
     def _handle_fetch_response(
         self,
         node_id: int,
-        fetch_offsets: Any,  # noqa: ANN401 - ours, or upstream's dictionary
+        fetch_offsets: Mapping[Any, int],
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
-        if self._ours is None or response.error_code:
-            return
-        ledger, moves = self._ours.ledger, fetch_offsets.moves
-        waiting = ledger.unconfirmed(moves)
-        if waiting:
+        if self._ours is not None and isinstance(fetch_offsets, StampedOffsets):
+            self._confirm(self._ours.ledger, fetch_offsets, response)
+
+    def _confirm(
+        self,
+        ledger: PauseLedger,
+        asked: StampedOffsets,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
+        waiting = ledger.unconfirmed(asked.moves)
+        if waiting and not response.error_code:
             # What an answer leaves out is valid: the broker has nothing new of it.
             refused = {
                 (topic.topic, one.partition_index)
@@ -645,8 +652,8 @@ class PauseSafeFetcher(Fetcher):
                 for one in topic.partitions
                 if one.error_code
             }
-            valid = (tp for tp in waiting if tp in fetch_offsets and tp not in refused)
-            ledger.confirm(frozenset(valid), moves)
+            valid = {tp for tp in waiting if tp in asked and tp not in refused}
+            ledger.confirm(valid, asked.moves)
 
     def _purge(self) -> None:
         """Throw away the data of ownerships that have ended."""
