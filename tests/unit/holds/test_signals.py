@@ -222,7 +222,8 @@ class Interrupt:
             self.handler()
 
     def during(self, call: Callable[[], object]) -> None:
-        gc.disable()  # an exception in a callback of the collector reaches nobody
+        # The collector calls back whom it likes, and what those raise is nobody's.
+        gc.disable()
         sys.setprofile(self)
         try:
             call()
