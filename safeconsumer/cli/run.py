@@ -456,15 +456,20 @@ _READ_ALL = (
     "a new group with --set auto_offset_reset=earliest reads what is there already"
 )
 
+# It passes over nothing that is left; beyond the end the policy decides.
+_DELETED = ", or records up to here were deleted"
+
 
 def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
         match event:
             case PartitionStarted(partition=partition, offset=offset):
                 why = "the group has no committed offset"
-                said = f"{why}, auto_offset_reset={reset}"
                 if event.is_reset:
-                    said = f"the committed offset is out of range, {_reset(reset)}"
+                    why = "the committed offset is out of range"
+                said = f"{why}, auto_offset_reset={reset}"
+                if reset == "latest" and event.is_reset:
+                    said += _DELETED
                 elif reset == "latest" and offset:
                     said += f"; {_READ_ALL}"
                 said = "committed" if event.is_committed else said
@@ -478,13 +483,6 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
         click.echo(f"safeconsumer: {line}", err=True)
 
     return tell
-
-
-def _reset(policy: str) -> str:
-    chosen = f"auto_offset_reset={policy}"
-    if policy == "latest":
-        return f"records up to here were deleted, or it was beyond the end: {chosen}"
-    return chosen
 
 
 def _sentence(report: Report) -> str:

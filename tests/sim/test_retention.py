@@ -206,6 +206,16 @@ def _away_and_back(reader: Late) -> None:
     reader.consumer.seek(reader.tp, POSITION)
 
 
+def _away_while_another_is_read(reader: Late) -> None:
+    (other,) = reader.lab.topic("u", 1)
+    reader.consumer.pause(reader.tp)
+    reader.consumer.assign([other])
+    reader.is_silent(seconds=2)
+    reader.loses()
+    reader.consumer.assign([reader.tp, other])
+    reader.consumer.seek(reader.tp, POSITION)
+
+
 HOLDS: dict[str, Callable[[Late], None]] = {
     "no poll between": _without_a_poll,
     "one that expires": _that_expires,
@@ -215,6 +225,7 @@ HOLDS: dict[str, Callable[[Late], None]] = {
     "a seek while held": _of_a_seek,
     "a seek after it": _before_a_seek,
     "away and back": _away_and_back,
+    "away while another is read": _away_while_another_is_read,
 }
 
 
