@@ -286,19 +286,9 @@ class LedgerSubscription(SubscriptionState):
         under upstream's lock.
         """
         state = self.assignment[partition]
-        position, earliest = state.out_of_range, OffsetResetStrategy.EARLIEST
-        is_start = state.reset_strategy == earliest
-        is_below = is_start and position < offset
-        if (
-            is_start
-            and not is_below
-            and self._default_offset_reset_strategy != earliest
-        ):
-            super().request_offset_reset(partition)
-            state.out_of_range = position
-            return
-        self.seek(partition, offset)
-        if is_below:
+        position, asked = state.out_of_range, state.reset_strategy
+        if asked == OffsetResetStrategy.EARLIEST and position < offset:
+            self.seek(partition, offset)
             self.ledger.emit(
                 events.UnreadRecordsDeleted,
                 partition=partition,
@@ -306,13 +296,17 @@ class LedgerSubscription(SubscriptionState):
                 start=offset,
                 gone=offset - position,
             )
-        else:
+        elif asked == self._default_offset_reset_strategy:
+            self.seek(partition, offset)
             self.ledger.emit(
                 events.PositionOutOfRange,
                 partition=partition,
                 position=position,
                 offset=offset,
             )
+        else:
+            super().request_offset_reset(partition)
+            state.out_of_range = position
 
     def unsubscribe(self) -> None:
         """Clear subscription and assignment; what was fetched for them is purged."""
