@@ -147,7 +147,6 @@ _READ: dict[str, Callable[[Figures], Value]] = {
         map(len, one._view().assigned.values())
     ),
     "consumer_quiet_partitions": lambda one: len(one._view().quiet),
-    "consumer_paused_partitions": lambda one: len(one._view().quiet),
     "consumer_last_poll_timestamp_seconds": lambda one: one._ledger.polled_at(),
     "parked_bytes": Figures._parked,
     "holds": Figures._holds,
@@ -157,6 +156,7 @@ _READ: dict[str, Callable[[Figures], Value]] = {
     "partition_moves_total": lambda one: one._counts().moves,
     "purged_bytes_total": lambda one: one._counts().purged_bytes,
     "parked_dropped_bytes_total": lambda one: one._counts().parked_dropped_bytes,
+    "deleted_unread_offsets_total": lambda one: one._counts().deleted_unread,
     "alarms_total": lambda one: one._counts().alarms,
     "hook_failures_total": Figures._hook_failures,
     "control_ready": Figures._caught_up,

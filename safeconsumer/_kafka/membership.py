@@ -123,14 +123,21 @@ class Membership:
         """
         self._subscription.refusal = refusal
 
-    def begin_added_at_start(self) -> None:
+    def pass_over_nothing(self) -> None:
         """
-        Read partitions that are added from now on from their start, ``latest`` or not.
+        Pass over no record that was not read yet, ``latest`` or not.
 
-        Whatever is written to them before this member notices them is new, too.
+        Partitions that are added from now on are read from their start: whatever is
+        written to them before this member notices them is new, too. Where records were
+        deleted before they were read, reading goes on at the first one left.
         """
-        self._subscription.begin_added_at_start()
+        self._subscription.pass_over_nothing()
         self._coordinator.note_partitions()
+
+    @property
+    def gone(self) -> int:
+        """The number of offsets whose records were deleted before they were read."""
+        return self.ledger.counts.deleted_unread
 
     def why_nothing(self) -> str | None:
         """

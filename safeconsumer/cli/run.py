@@ -456,6 +456,9 @@ _READ_ALL = (
     "a new group with --set auto_offset_reset=earliest reads what is there already"
 )
 
+# It passes over nothing that is left; beyond the end the policy decides.
+_DELETED = ", or records up to here were deleted"
+
 
 def _start_lines(reset: str) -> Callable[[Event], None]:
     def tell(event: Event) -> None:
@@ -465,7 +468,9 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
                 if event.is_reset:
                     why = "the committed offset is out of range"
                 said = f"{why}, auto_offset_reset={reset}"
-                if reset == "latest" and offset and not event.is_reset:
+                if reset == "latest" and event.is_reset:
+                    said += _DELETED
+                elif reset == "latest" and offset:
                     said += f"; {_READ_ALL}"
                 said = "committed" if event.is_committed else said
                 line = f"{partition} starts at {offset}: {said}"
@@ -483,9 +488,10 @@ def _start_lines(reset: str) -> Callable[[Event], None]:
 def _sentence(report: Report) -> str:
     handled = report.done - report.dead_letters - report.skipped
     letters = counted(report.dead_letters, "dead letter")
+    gone = f", {counted(report.gone, 'offset')} deleted unread" if report.gone else ""
     return (
         f"safeconsumer: {handled} handled, {letters}, "
-        f"{report.skipped} skipped, {report.dropped} dropped; "
+        f"{report.skipped} skipped, {report.dropped} dropped{gone}; "
         f"{'committed' if report.committed else 'NOT committed'}, "
         f"stopped in {report.seconds:.1f} s"
     )

@@ -363,6 +363,51 @@ class HeldPartitionUncommitted(Event):
     partitions: Partitions
 
 
+@event
+class UnreadRecordsDeleted(Event):
+    """
+    Records were deleted before they were read; reading goes on at the first one left.
+
+    Attributes:
+        partition: their partition.
+        position: where it would have gone on.
+        start: where it goes on, the start of the log.
+        gone: how many offsets are between the two.
+    """
+
+    __match_args__ = ("partition", "position", "start", "gone")
+    name: ClassVar[str] = "unread_records_deleted"
+    level: ClassVar[str] = "warning"
+
+    partition: TopicPartition
+    position: int
+    start: int
+    gone: int
+
+
+@event
+class PositionOutOfRange(Event):
+    """
+    A position was out of range, and ``auto_offset_reset`` has chosen another one.
+
+    It was beyond the end; or records below it were deleted, it was not held, and
+    ``latest`` passes over those that are left.
+
+    Attributes:
+        partition: the partition.
+        position: where it would have gone on.
+        offset: where it goes on.
+    """
+
+    __match_args__ = ("partition", "position", "offset")
+    name: ClassVar[str] = "position_out_of_range"
+    level: ClassVar[str] = "warning"
+
+    partition: TopicPartition
+    position: int
+    offset: int
+
+
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
     """Return partitions sorted by topic and number."""
     return tuple(sorted(partitions))

@@ -12,6 +12,7 @@ from safeconsumer.events.consumer import (
     HoldsRemoved,
     ParkedDataDropped,
     RebalanceCompleted,
+    UnreadRecordsDeleted,
 )
 from safeconsumer.events.group import (
     ControlRecordsSkipped,
@@ -33,6 +34,7 @@ ALARMS = (
     "pattern_covers_nothing",
     "pattern_failed",
     "pause_not_handed_over",
+    "position_out_of_range",
 )
 """
 Names of a consumer's events of level warning and error that no other counter has.
@@ -62,6 +64,7 @@ class Counts:
         moves: partitions in them, by whether they were kept, gained, revoked or lost.
         purged_bytes: bytes of ended ownerships.
         parked_dropped_bytes: bytes beyond ``parked_max_bytes``.
+        deleted_unread: offsets whose records were deleted before they were read.
         alarms: how often each event happened, by its name; only of ``alarms``.
         control_skipped: control records that could not be read.
         control_resets: control topics that were created again.
@@ -80,6 +83,7 @@ class Counts:
         self.moves = dict.fromkeys(MOVES, 0)
         self.purged_bytes = 0
         self.parked_dropped_bytes = 0
+        self.deleted_unread = 0
         self.alarms = dict.fromkeys(alarms, 0)
         self.control_skipped = 0
         self.control_resets = 0
@@ -100,6 +104,13 @@ class Counts:
                 self.purged_bytes += event.bytes
             case ParkedDataDropped():
                 self.parked_dropped_bytes += event.bytes
+            case UnreadRecordsDeleted():
+                self.deleted_unread += event.gone
+            case _:
+                self._count_control(event)
+
+    def _count_control(self, event: Event) -> None:
+        match event:
             case ControlRecordsSkipped():
                 self.control_skipped += event.records
             case ControlTopicReset():

@@ -129,6 +129,9 @@ class PauseLedger:
         self._bites = Bites()
         # What has left, while no completed join says whether it is given back.
         self._undecided: frozenset[TopicPartition] = frozenset()
+        # What was quiet, by the number of moves at which it was so no longer, until
+        # a broker has its position.
+        self._unconfirmed: dict[TopicPartition, int] = {}
         # In which ownership the application last spoke of a partition by itself.
         self._spoken: dict[TopicPartition, int] = {}
         self._watcher: Watcher | None = None
@@ -180,6 +183,31 @@ class PauseLedger:
     def now(self) -> tuple[float, float]:
         """Return the time now in seconds, on the monotonic clock and since the epoch."""
         return self._clock(), self._wall()
+
+    # ------------------------------------------------------------ valid positions
+
+    @property
+    def moves(self) -> int:
+        """How often partitions have become quiet or begun to flow."""
+        return self._moves
+
+    def was_held(self, tp: TopicPartition) -> bool:
+        """Tell whether a partition was quiet at any time since its last valid position."""
+        return tp in self.quiet() or tp in self._unconfirmed
+
+    def unconfirmed(self, moves: int) -> list[TopicPartition]:
+        """Return what was held before so many moves, and has had no valid position since."""
+        since = self._unconfirmed
+        return [tp for tp, at in tuple(since.items()) if at <= moves] if since else []
+
+    def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
+        """
+        Note that brokers had the positions that partitions had after so many moves.
+
+        What has been quiet since then counts as held until it is confirmed again.
+        """
+        if partitions:
+            self._change(lambda it: self._confirm(it, partitions, moves))
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -560,6 +588,9 @@ class PauseLedger:
         is_moved: bool = False,
         is_seen: bool = True,
     ) -> None:
+        told = tuple(told)
+        for event in told:
+            self._was_quiet(getattr(event, "flowing", ()))
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
@@ -583,6 +614,18 @@ class PauseLedger:
         self._moves += is_moved
         change.is_applied = True
         put(told)
+
+    def _was_quiet(self, partitions: Iterable[TopicPartition]) -> None:
+        # They are, until the change under way is in place; to note it twice is harmless.
+        self._unconfirmed.update(dict.fromkeys(partitions, self._moves + 1))
+
+    def _confirm(
+        self, change: _Change, valid: Collection[TopicPartition], moves: int
+    ) -> None:
+        for tp in valid:
+            if self._unconfirmed.get(tp, _NEVER) <= moves:  # else quiet meanwhile
+                del self._unconfirmed[tp]
+        change.is_applied = True
 
     def _show(self) -> None:
         self._view, self._is_stale = self.peek(), False
@@ -880,7 +923,8 @@ class PauseLedger:
         gates = self._gates.reassigned(
             what.gained, what.departed, is_watched=is_watched
         )
-        left = filter(self._is_quiet, what.departed)
+        left = tuple(filter(self._is_quiet, what.departed))
+        self._was_quiet(left)
         bites, bite = self._bites.after(
             what, holds, assigned, left=left, is_passing=is_passing
         )

@@ -127,6 +127,19 @@ ALERTS = (
         "defect with its log, and the delivery journal if there is one.",
     ),
     Alert(
+        name="RecordsDeletedUnread",
+        expr="increase({p}deleted_unread_offsets_total[1h]) > 0",
+        for_="0m",
+        severity="critical",
+        summary="Records were deleted before {{ $labels.instance }} read them",
+        meaning="The topic's retention, or somebody, deleted records that the consumer "
+        "had not read, often while their partition was held. They are never delivered; "
+        "reading goes on at the first record that is left.",
+        action="`unread_records_deleted` in the log names the partition, and the first "
+        "and the last offset. Restore them from elsewhere if they are needed; raise "
+        "`retention.ms` of the topic, or let holds end earlier.",
+    ),
+    Alert(
         name="ControlTopicReset",
         expr="increase({p}control_resets_total[1h]) > 0",
         for_="0m",

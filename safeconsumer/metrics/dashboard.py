@@ -214,6 +214,7 @@ ROWS = (
                         ("control_resets_total", "control topics recreated"),
                         ("control_skipped_records_total", "unreadable control records"),
                         ("worker_leaked_total", "records in spite of a hold"),
+                        ("deleted_unread_offsets_total", "offsets deleted unread"),
                     )
                 ],
                 is_alarming=True,

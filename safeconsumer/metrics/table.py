@@ -132,13 +132,6 @@ def _consumer() -> Iterator[Metric]:
         kafka="quiet-partitions",
     )
     yield metric(
-        "consumer_paused_partitions",
-        "gauge",
-        "What paused() returns: the same number as consumer_quiet_partitions.",
-        unit="partitions",
-        kafka="paused-partitions",
-    )
-    yield metric(
         "consumer_last_poll_timestamp_seconds",
         "gauge",
         "When the consumer last began a poll(), or continued to wait in one, since the "
@@ -203,6 +196,14 @@ def _consumer() -> Iterator[Metric]:
         "Parked data beyond parked_max_bytes, which was dropped and is fetched again.",
         unit="bytes",
         kafka="parked-dropped-bytes-total",
+    )
+    yield metric(
+        "deleted_unread_offsets_total",
+        "counter",
+        "Offsets whose records were deleted before they were read, by retention for "
+        "example.",
+        unit="offsets",
+        kafka="deleted-unread-offsets-total",
     )
     yield metric(
         "alarms_total",

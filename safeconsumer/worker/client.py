@@ -154,8 +154,12 @@ class Group(Protocol):
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """Have ``ask`` called whenever a join would begin."""
 
-    def begin_added_at_start(self) -> None:
-        """Read partitions that are added from now on from their start, ``latest`` or not."""
+    def pass_over_nothing(self) -> None:
+        """Pass over no record that was not read yet, ``latest`` or not."""
+
+    @property
+    def gone(self) -> int:
+        """The number of offsets whose records were deleted before they were read."""
 
 
 class Client(Protocol):

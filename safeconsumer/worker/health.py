@@ -27,6 +27,8 @@ class Report:
         given_up: the dropped records on which a handler still worked when it stopped.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
+        gone: offsets whose records were deleted before the worker read them, by
+            retention for example.
         committed: whether the last commit succeeded, and every completed record since
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
@@ -37,6 +39,7 @@ class Report:
     given_up: int
     dead_letters: int
     skipped: int
+    gone: int
     committed: bool
     seconds: float
 
@@ -60,6 +63,8 @@ class Stats:
         skipped: records that failed for good and were passed over.
         dropped: records given up on a rebalance or stop; their next owner gets them
             again.
+        gone: offsets whose records were deleted before the worker read them, by
+            retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
             defect.
         commits: commits that succeeded.
@@ -102,6 +107,7 @@ class Stats:
     dead_letters: int
     skipped: int
     dropped: int
+    gone: int
     leaked: int
     commits: int
     commits_failed: int
@@ -167,6 +173,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         dead_letters=schedule.dead_letters,
         skipped=schedule.skipped,
         dropped=engine.departures.dropped,
+        gone=engine.gone,
         leaked=engine.leaked,
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,

@@ -293,6 +293,7 @@ class Engine:
         self.poll_timeout = CALM_POLL
         self.gap = 0.0
         self.leaked = 0
+        self._gone_before = 0
         self.why_nothing: str | None = None
 
     # ------------------------------------------------------------ its life
@@ -301,8 +302,14 @@ class Engine:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         self._group.ask_before_join(self._before_join)
-        self._group.begin_added_at_start()
+        self._group.pass_over_nothing()
+        self._gone_before = self._group.gone
         self.polled_at = self._clock()
+
+    @property
+    def gone(self) -> int:
+        """The number of offsets whose records were deleted before it read them."""
+        return self._group.gone - self._gone_before
 
     def last_poll_at(self) -> float:
         """Return when it last turned, in seconds since the epoch; any thread."""

@@ -557,6 +557,7 @@ class Worker:
             given_up=self._given_up,
             dead_letters=schedule.dead_letters,
             skipped=schedule.skipped,
+            gone=engine.gone,
             committed=committed,
             seconds=time.monotonic() - since,
         )

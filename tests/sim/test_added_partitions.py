@@ -14,7 +14,7 @@ def reading(lab: Lab, *topics: str, **settings: object) -> Reader:
     """Make a member that reads added partitions from their start, as a worker's does."""
     more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
     reader = Reader(lab, SafeConsumer, *topics, **more)
-    Membership(reader.consumer).begin_added_at_start()
+    Membership(reader.consumer).pass_over_nothing()
     return reader
 
 

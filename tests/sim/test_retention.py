@@ -1,55 +1,591 @@
-"""Retention passes the position of a partition, held or not."""
+"""Records are deleted below the position of a partition, held or not."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
 from kafka.admin import KafkaAdminClient
+from kafka.errors import OffsetOutOfRangeError, TopicAuthorizationFailedError
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
-from tests.sim.lab import Lab
+from safeconsumer.events.consumer import (
+    Event,
+    PositionOutOfRange,
+    UnreadRecordsDeleted,
+)
+from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_protocols, both_ways
+from tests.sim.test_group import CONTROL, Operator
+from tests.sim.test_membership import ILLEGAL_GENERATION
+
+NOT_LEADER_OR_FOLLOWER, TOPIC_AUTHORIZATION_FAILED = 6, 29
+POSITION, START, END = 10, 60, 100
+LEFT = list(range(START, END))
+GONE = (POSITION, START, START - POSITION)
+
+both_resets = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 
-def passed(lab: Lab, kind: type[KafkaConsumer], **settings: object) -> list[int]:
-    """Delete half of a topic below a held position; return what is delivered after."""
-    (tp,) = lab.topic("t")
-    for number in range(100):
-        lab.append(tp, first=number)  # a batch each
-    consumer = kind(
-        **lab.settings(group_id=None, max_partition_fetch_bytes=200, **settings)
-    )
-    consumer.assign([tp])
-    consumer.seek(tp, 10)
-    consumer.pause(tp)
-    for _ in range(3):
-        consumer.poll(200)
-    admin = KafkaAdminClient(**lab.connection)
-    admin.delete_records({tp: 60})
-    admin.close()
-    consumer.resume(tp)
-    found: list[int] = []
-    while len(found) < 40:
-        batches = consumer.poll(500).values()
-        found += [record.offset for batch in batches for record in batch]
-    consumer.close()
-    return found
+class Late(Reader):
+    """
+    Reads ``t-0``, which has a hundred batches, from its tenth record on.
+
+    Attributes:
+        tp: the partition.
+        told: the events of its consumer.
+    """
+
+    def __init__(self, lab: Lab, *, is_member: bool = False, **settings: Any) -> None:  # noqa: ANN401 - Kafka's own
+        (self.tp,) = lab.topic("t")
+        self.told: list[Event] = []
+        self.fill(lab, END)
+        if is_member:
+            asking = KafkaConsumer(**lab.settings(group_id=GROUP))
+            asking.assign([self.tp])
+            asking.commit({self.tp: OffsetAndMetadata(POSITION, "", -1)})
+            asking.close(autocommit=False)
+        small = {"max_partition_fetch_bytes": 200, "hooks": [self.told.append]}
+        chosen = {"auto_offset_reset": "latest", **small, **settings}
+        if is_member:
+            super().__init__(lab, SafeConsumer, "t", **chosen)
+            if not settings.get("control"):
+                self.consumer.pause(self.tp)  # it reads nothing before the test begins
+                self.owns([self.tp])
+        else:
+            super().__init__(lab, SafeConsumer, tps=[self.tp], **chosen)
+            self.consumer.seek(self.tp, POSITION)
+
+    def fill(self, lab: Lab, count: int, first: int = 0) -> None:
+        """Append so many records, a batch each."""
+        for number in range(first, first + count):
+            lab.append(self.tp, first=number)
+
+    def loses(self, before: int = START) -> None:
+        """Let retention delete what is below an offset."""
+        self.lab.cluster.delete_before("t", 0, before)
+
+    def goes_on_at(self, offset: int, end: int = END) -> None:
+        """Read to the end, and assert that what came begins there; once, in order."""
+        self.until(lambda: len(self.log) >= end - offset)
+        self.is_silent(seconds=1)
+        assert self.offsets(self.tp) == list(range(offset, end))
+
+    def of_gone(self) -> list[tuple[int, int, int]]:
+        """Return what was told of deleted records: old and new position, and how many."""
+        return [
+            (one.position, one.start, one.gone)
+            for one in self.told
+            if isinstance(one, UnreadRecordsDeleted) and one.partition == self.tp
+        ]
+
+    def of_resets(self) -> list[tuple[int, int]]:
+        """Return what was told of other resets: old and new position."""
+        return [
+            (one.position, one.offset)
+            for one in self.told
+            if isinstance(one, PositionOutOfRange) and one.partition == self.tp
+        ]
+
+    def held_past_retention(self) -> None:
+        """Pause, let retention pass, and resume."""
+        self.consumer.pause(self.tp)
+        self.is_silent(seconds=2)
+        self.loses()
+        self.is_silent(seconds=2)
+        self.consumer.resume(self.tp)
 
 
-@pytest.mark.contract("P8")
+# ------------------------------------------------------------ held
+
+
+@pytest.mark.contract("P16")
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @simulated()
-def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
+def test_what_an_admin_deletes_under_a_pause(
     lab: Lab, kind: type[KafkaConsumer]
 ) -> None:
-    """P8: what is left comes once, in order; stock does so with `earliest`."""
-    assert passed(lab, kind) == list(range(60, 100))
+    """P16: what is left comes once, in order; stock does so with ``earliest``."""
+    (tp,) = lab.topic("t")
+    for number in range(END):
+        lab.append(tp, first=number)
+    reader = Reader(lab, kind, tps=[tp], max_partition_fetch_bytes=200)
+    reader.consumer.seek(tp, POSITION)
+    reader.consumer.pause(tp)
+    reader.is_silent(seconds=1)
+    admin = KafkaAdminClient(**lab.connection)
+    admin.delete_records({tp: START})
+    admin.close()
+    reader.consumer.resume(tp)
+    reader.reads(tp, LEFT)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="retention past a hold is told by nobody"
-)
-@simulated()
-def test_what_retention_took_from_a_held_partition_is_an_event(lab: Lab) -> None:
-    """An event names the old position, the new one and how many are gone."""
-    told: list[str] = []
-    passed(lab, SafeConsumer, hooks=[lambda event: told.append(repr(event))])
-    assert [one for one in told if "10" in one and "60" in one and "50" in one]
+@pytest.mark.contract("P16", "P14")
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+@both_ways
+@both_resets
+@simulated(seeds=1)
+def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
+    lab: Lab, reset: str, how: str, level: str
+) -> None:
+    """P16: whatever the policy says; one event has both positions and what is gone."""
+    reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
+    reader.held_past_retention()
+    reader.goes_on_at(START)
+    assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_what_is_gone_is_a_warning(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    """P16: the line names the partition, both positions and how many offsets are gone."""
+    reader = Late(lab)
+    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
+        reader.held_past_retention()
+        reader.goes_on_at(START)
+    (line,) = [one for one in caplog.records if one.name == "safeconsumer"]
+    assert line.levelno == logging.WARNING
+    for part in ("unread_records_deleted", "t:0", "=10", "=60", "=50"):
+        assert part in line.getMessage()
+
+
+def _without_a_poll(reader: Late) -> None:
+    reader.consumer.pause(reader.tp)
+    reader.loses()
+    reader.consumer.resume(reader.tp)
+
+
+def _that_expires(reader: Late) -> None:
+    reader.consumer.pause("t", owner="ops", for_=3)
+    reader.loses()
+
+
+def _for_a_block(reader: Late) -> None:
+    with reader.consumer.held("re:t+", reason="an import"):
+        reader.loses()
+        reader.is_silent(seconds=1)
+
+
+def _of_everything(reader: Late) -> None:
+    reader.consumer.pause_all()
+    reader.is_silent(seconds=1)
+    reader.loses()
+    reader.consumer.resume_all()
+
+
+def _of_two_owners(reader: Late) -> None:
+    reader.consumer.pause(*reader.consumer.assignment())
+    reader.consumer.pause("t", owner="ops")
+    reader.consumer.resume(*reader.consumer.assignment())
+    reader.loses()
+    reader.consumer.resume("t", owner="ops")
+
+
+def _of_a_seek(reader: Late) -> None:
+    reader.consumer.pause(reader.tp)
+    reader.loses()
+    reader.consumer.seek(reader.tp, POSITION)
+    reader.consumer.resume(reader.tp)
+
+
+def _before_a_seek(reader: Late) -> None:
+    reader.consumer.pause(reader.tp)
+    reader.loses()
+    reader.consumer.resume(reader.tp)
+    reader.consumer.seek(reader.tp, POSITION)
+
+
+def _away_and_back(reader: Late) -> None:
+    reader.consumer.pause(reader.tp)
+    reader.consumer.assign([])
+    reader.loses()
+    reader.consumer.assign([reader.tp])
+    reader.consumer.seek(reader.tp, POSITION)
+
+
+def _away_while_another_is_read(reader: Late) -> None:
+    (other,) = reader.lab.topic("u", 1)
+    reader.consumer.pause(reader.tp)
+    reader.consumer.assign([other])
+    reader.is_silent(seconds=2)
+    reader.loses()
+    reader.consumer.assign([reader.tp, other])
+    reader.consumer.seek(reader.tp, POSITION)
+
+
+HOLDS: dict[str, Callable[[Late], None]] = {
+    "no poll between": _without_a_poll,
+    "one that expires": _that_expires,
+    "a block": _for_a_block,
+    "everything": _of_everything,
+    "two owners": _of_two_owners,
+    "a seek while held": _of_a_seek,
+    "a seek after it": _before_a_seek,
+    "away and back": _away_and_back,
+    "away while another is read": _away_while_another_is_read,
+}
+
+
+@pytest.mark.contract("P16")
+@pytest.mark.parametrize("name", HOLDS)
+@simulated(seeds=1)
+def test_any_hold_since_the_last_valid_position_counts(lab: Lab, name: str) -> None:
+    """P16: however it was placed and ended; also if nobody looked meanwhile."""
+    reader = Late(lab)
+    HOLDS[name](reader)
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_a_closed_gate_counts_as_a_hold(lab: Lab) -> None:
+    """P16: the gate at an assignment, while the control topics are read."""
+    Operator(lab)
+    reader = Late(lab, is_member=True, control=CONTROL)
+    reader.loses()
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16", "P8")
+@both_ways
+@simulated(seeds=1)
+def test_what_is_parked_comes_though_it_was_deleted(lab: Lab, how: str) -> None:
+    """P16, P8: parked records are delivered; what follows them and is gone is told."""
+    reader = Late(lab, how=how, max_partition_fetch_bytes=500)
+    late = lab.cluster.fail("Fetch", is_held=True)
+    reader.until(lambda: late.kept)
+    reader.consumer.pause(reader.tp)
+    late.end()
+    reader.is_silent(seconds=1)
+    reader.loses()
+    reader.consumer.resume(reader.tp)
+    reader.until(lambda: reader.offsets(reader.tp)[-1:] == [END - 1])
+    found = reader.offsets(reader.tp)
+    parked = found[: -len(LEFT)]
+    assert parked == list(range(POSITION, POSITION + len(parked)))
+    assert parked
+    assert found[-len(LEFT) :] == LEFT
+    begun = parked[-1] + 1  # nothing of it was parked
+    assert reader.of_gone() == [(begun, START, START - begun)]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_others_read_on(lab: Lab) -> None:
+    """P16: of several topics only what was passed is reset, and told."""
+    reader = Late(lab)
+    others = lab.topic("u", 2, records=5)
+    reader.consumer.assign([reader.tp, *others])
+    for tp in others:
+        reader.consumer.seek(tp, 0)
+    reader.consumer.pause(reader.tp)
+    reader.until(lambda: len(reader.log) == 10)
+    reader.loses()
+    reader.consumer.resume(reader.tp)
+    for tp in others:
+        lab.append(tp, 2, first=5)
+    reader.until(lambda: len(reader.log) >= 14 + len(LEFT))
+    assert [reader.offsets(tp) for tp in others] == [list(range(7))] * 2
+    assert reader.offsets(reader.tp) == LEFT
+    assert [type(one) for one in reader.told if hasattr(one, "gone")] == [
+        UnreadRecordsDeleted
+    ]
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@both_resets
+@simulated(seeds=1)
+def test_nothing_is_left(lab: Lab, reset: str) -> None:
+    """P16: everything was deleted; what is written next comes."""
+    reader = Late(lab, auto_offset_reset=reset)
+    reader.consumer.pause(reader.tp)
+    reader.loses(END)
+    reader.consumer.resume(reader.tp)
+    reader.until(reader.of_gone)
+    reader.fill(lab, 5, first=END)
+    reader.goes_on_at(END, END + 5)
+    assert reader.of_gone() == [(POSITION, END, END - POSITION)]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_where_it_goes_on_is_what_is_committed(lab: Lab) -> None:
+    """P16: the new position is the partition's, so that lag and commits are right."""
+    reader = Late(lab, is_member=True)
+    reader.held_past_retention()
+    reader.until(lambda: len(reader.log) > 5)
+    position = reader.consumer.position(reader.tp)
+    assert position == START + len(reader.log)
+    reader.consumer.commit()
+    assert lab.committed(reader.tp) == position
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_without_a_policy_it_raises(lab: Lab) -> None:
+    """P16: ``none`` raises as in kafka-python, until the program seeks."""
+    reader = Late(lab, auto_offset_reset="none")
+    reader.consumer.pause(reader.tp)
+    reader.loses()
+    reader.consumer.resume(reader.tp)
+    for _ in range(2):
+        with pytest.raises(OffsetOutOfRangeError) as raised:
+            reader.is_silent()
+        assert raised.value.args[0] == {reader.tp: POSITION}
+    assert reader.consumer.position(reader.tp) == POSITION
+    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+    reader.consumer.seek_to_beginning(reader.tp)
+    reader.goes_on_at(START)
+
+
+# ------------------------------------------------------------ ownerships
+
+
+@pytest.mark.contract("P16", "P6")
+@both_protocols
+@simulated(seeds=1)
+def test_held_through_a_lost_membership(lab: Lab, assignor: type) -> None:
+    """P16: the next ownership begins at a committed offset that is gone meanwhile."""
+    reader = Late(lab, is_member=True, assignor=assignor)
+    generation = lab.generation()
+    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+    reader.until(lambda: lab.generation() > generation, each=5)
+    reader.owns([reader.tp])
+    reader.loses()
+    reader.is_silent()
+    reader.consumer.resume(reader.tp)
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_resumed_while_it_is_away(lab: Lab) -> None:
+    """P16: it was held here, and no position of it has been valid since."""
+    reader = Late(lab, is_member=True)
+    reader.consumer.pause(*reader.consumer.assignment())
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+    reader.until(lambda: not reader.consumer.assignment(), each=5)
+    reader.consumer.resume(*reader.consumer.assignment())
+    reader.loses()
+    late.end()
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_taken_away_while_its_start_is_asked_for(lab: Lab) -> None:
+    """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
+    reader = Late(lab, is_member=True)
+    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
+    reader.held_past_retention()
+    reader.until(lambda: asked.kept)
+    generation = lab.generation()
+    lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
+    reader.until(lambda: lab.generation() > generation, each=5)
+    reader.owns([reader.tp])
+    reader.until(lambda: reader.log)
+    asked.end()
+    reader.until(lambda: len(reader.log) >= len(LEFT))
+    assert reader.offsets(reader.tp) == LEFT
+    assert reader.of_gone() == [GONE]
+
+
+# ------------------------------------------------------------ while it is asked for
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_a_refusal_to_say_where_the_log_begins(lab: Lab) -> None:
+    """P16: it is asked again, and told once; what is raised does not end it."""
+    reader = Late(lab)
+    lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER, count=3)
+    reader.held_past_retention()
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_an_error_where_the_log_begins_is_raised_once(lab: Lab) -> None:
+    """P16: then it goes on where it must."""
+    reader = Late(lab)
+    lab.cluster.fail("ListOffsets", error=TOPIC_AUTHORIZATION_FAILED, count=1)
+    reader.held_past_retention()
+    with pytest.raises(TopicAuthorizationFailedError):
+        reader.is_silent()
+    reader.goes_on_at(START)
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_a_seek_while_it_is_asked_for(lab: Lab) -> None:
+    """P16: the seek counts, and nothing is told."""
+    reader = Late(lab)
+    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
+    reader.held_past_retention()
+    reader.until(lambda: asked.kept)
+    reader.consumer.seek(reader.tp, 80)
+    asked.end()
+    reader.goes_on_at(80)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_to_the_end_while_it_is_asked_for(lab: Lab) -> None:
+    """P16: what the program asks for is no reset of ours."""
+    reader = Late(lab)
+    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
+    reader.held_past_retention()
+    reader.until(lambda: asked.kept)
+    reader.consumer.seek_to_end(reader.tp)
+    asked.end()
+    assert reader.consumer.position(reader.tp) == END
+    reader.fill(lab, 2, first=END)
+    reader.goes_on_at(END, END + 2)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_paused_again_while_it_is_asked_for(lab: Lab) -> None:
+    """P16: the position is right when it is resumed; nothing comes before."""
+    reader = Late(lab)
+    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
+    reader.held_past_retention()
+    reader.until(lambda: asked.kept)
+    reader.consumer.pause(reader.tp)
+    asked.end()
+    reader.is_silent()
+    assert reader.consumer.position(reader.tp) == START
+    assert reader.of_gone() == [GONE]
+    reader.loses(70)
+    reader.consumer.resume(reader.tp)
+    reader.goes_on_at(70)
+    assert reader.of_gone() == [GONE, (START, 70, 10)]
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_retention_is_quicker_than_the_answer(lab: Lab) -> None:
+    """P16: what is deleted between answer and fetch is told, too."""
+    reader = Late(lab)
+    asked = lab.cluster.fail("ListOffsets", is_held=True, count=1)
+    reader.held_past_retention()
+    reader.until(lambda: asked.kept)
+    reader.loses(70)
+    asked.end()
+    reader.goes_on_at(70)
+    assert reader.of_gone() == [GONE, (START, 70, 10)]
+
+
+# ------------------------------------------------------------ not held
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_never_held_to_the_latest(lab: Lab) -> None:
+    """P16: as kafka-python does, which passes over what is left; and told."""
+    reader = Late(lab)
+    reader.loses()
+    reader.until(reader.of_resets)
+    reader.fill(lab, 2, first=END)
+    reader.goes_on_at(END, END + 2)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, END)])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_never_held_to_the_earliest(lab: Lab) -> None:
+    """P16: as kafka-python does; what is gone is told all the same."""
+    reader = Late(lab, auto_offset_reset="earliest")
+    reader.loses()
+    reader.goes_on_at(START)
+    assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
+
+
+def _read_a_record(reader: Late) -> None:
+    reader.take(1)
+
+
+def _had_no_news(reader: Late) -> None:
+    reader.consumer.seek_to_end(reader.tp)
+    reader.is_silent(seconds=2)
+    reader.consumer.pause(reader.tp)
+    reader.consumer.resume(reader.tp)
+    reader.is_silent(seconds=2)  # the answers to its fetches leave it out
+
+
+@pytest.mark.contract("P16")
+@pytest.mark.parametrize("reads", [_read_a_record, _had_no_news])
+@simulated(seeds=1)
+def test_a_hold_counts_until_a_position_is_valid(
+    lab: Lab, reads: Callable[[Late], None]
+) -> None:
+    """P16: what retention passes long after it is as if it had never been held."""
+    reader = Late(lab)
+    reader.consumer.pause(reader.tp)
+    reader.is_silent(seconds=1)
+    reader.consumer.resume(reader.tp)
+    reads(reader)
+    lab.sleep(3600)  # it does something else; no fetch is under way
+    reader.loses()
+    reader.consumer.seek(reader.tp, 2 * POSITION)
+    reader.until(reader.of_resets)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [(2 * POSITION, END)])
+
+
+@pytest.mark.contract("P16")
+@both_resets
+@pytest.mark.parametrize("is_held", [True, False])
+@simulated(seeds=1)
+def test_beyond_the_end(lab: Lab, reset: str, *, is_held: bool) -> None:
+    """P16: the policy decides, held or not; one event has both positions."""
+    reader = Late(lab, auto_offset_reset=reset)
+    reader.consumer.seek(reader.tp, 1000)
+    if is_held:
+        reader.consumer.pause(reader.tp)
+        reader.is_silent(seconds=1)
+        reader.consumer.resume(reader.tp)
+    reader.until(reader.of_resets)
+    reader.fill(lab, 2, first=END)
+    begins = {"earliest": 0, "latest": END}[reset]
+    reader.goes_on_at(begins, END + 2)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [(1000, begins)])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_a_topic_that_is_made_again_while_held(lab: Lab) -> None:
+    """P16: its position is beyond the new end, so the policy decides."""
+    reader = Late(lab, auto_offset_reset="earliest", metadata_max_age_ms=1000)
+    reader.consumer.pause(reader.tp)
+    lab.cluster.delete_topic("t")
+    lab.topic("t", 1, records=5)
+    reader.is_silent()
+    reader.consumer.resume(reader.tp)
+    reader.goes_on_at(0, 5)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [(POSITION, 0)])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_a_seek_below_the_start_that_was_never_held(lab: Lab) -> None:
+    """P16: kafka-python's policy decides."""
+    reader = Late(lab)
+    reader.loses()
+    reader.consumer.seek(reader.tp, START)
+    reader.take(5)
+    reader.consumer.seek(reader.tp, 3)
+    reader.until(reader.of_resets)
+    assert (reader.of_gone(), reader.of_resets()) == ([], [(3, END)])

@@ -44,13 +44,20 @@ class StampedOffsets(dict[tuple[str, int], int]):
     The offsets of one request, stamped when the answer is matched with them.
 
     Most partitions of a request are not in its answer; they cost nothing here.
+
+    Attributes:
+        moves: how often partitions had become quiet, or begun to flow, before it.
     """
 
     def __init__(
-        self, offsets: Mapping[Any, int], epochs: Mapping[tuple[str, int], int]
+        self,
+        offsets: Mapping[Any, int],
+        epochs: Mapping[tuple[str, int], int],
+        moves: int,
     ) -> None:
         super().__init__(offsets)
         self._epochs = epochs
+        self.moves = moves
 
     def __getitem__(self, tp: tuple[str, int]) -> StampedOffset:
         return StampedOffset.of(super().__getitem__(tp), self._epochs.get(tp, NO_EPOCH))

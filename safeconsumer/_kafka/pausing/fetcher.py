@@ -31,6 +31,7 @@ from safeconsumer._kafka.pausing.buffers import (
     records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -573,8 +574,12 @@ class PauseSafeFetcher(Fetcher):
             asked, reset = getattr(timestamp, "reset", None), None
             if state is not None:
                 reset = getattr(state, "reset_number", None)
-            if asked == reset:
+            if asked != reset:
+                return
+            if getattr(state, "out_of_range", None) is None or self._ours is None:
                 super()._reset_offset_if_needed(partition, timestamp, offset)
+            else:
+                self._ours.answer_out_of_range(partition, offset)
 
     # ------------------------------------------------------------ ownership
 
@@ -607,17 +612,48 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # Epochs first: what is gained while the request is built is not in it.
+        # Epochs first: what is gained while the request is built is not in it. So is
+        # the number of moves: what is paused meanwhile counts as held after it.
         epochs = self._epochs()
+        moves = 0 if self._ours is None else self._ours.ledger.moves
         requests: dict[int, tuple[object, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
         if self._ours is None:
             return requests
         return {
-            node: (request, StampedOffsets(offsets, epochs))
+            node: (request, StampedOffsets(offsets, epochs, moves))
             for node, (request, offsets) in requests.items()
         }
+
+    def _handle_fetch_response(
+        self,
+        node_id: int,
+        fetch_offsets: Mapping[Any, int],
+        send_time: float,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
+        super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
+        if self._ours is not None and isinstance(fetch_offsets, StampedOffsets):
+            self._confirm(self._ours.ledger, fetch_offsets, response)
+
+    def _confirm(
+        self,
+        ledger: PauseLedger,
+        asked: StampedOffsets,
+        response: Any,  # noqa: ANN401 - upstream's
+    ) -> None:
+        waiting = ledger.unconfirmed(asked.moves)
+        if waiting and not response.error_code:
+            # What an answer leaves out is valid: the broker has nothing new of it.
+            refused = {
+                (topic.topic, one.partition_index)
+                for topic in response.responses
+                for one in topic.partitions
+                if one.error_code
+            }
+            valid = {tp for tp in waiting if tp in asked and tp not in refused}
+            ledger.confirm(valid, asked.moves)
 
     def _purge(self) -> None:
         """Throw away the data of ownerships that have ended."""

@@ -14,6 +14,7 @@ from kafka.consumer.subscription_state import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer import events
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState, Undelivered
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
@@ -213,11 +214,12 @@ class LedgerSubscription(SubscriptionState):
             at = offset if isinstance(offset, int) else offset.offset
             self.journal.begins_at(partition, at)
 
-    def begin_added_at_start(self) -> None:
+    def pass_over_nothing(self) -> None:
         """
         Read partitions that are added from now on from their start, ``latest`` or not.
 
-        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted.
+        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted,
+        but for what is deleted below a position: it counts as held, held or not.
         """
         if self._first_counts is None:
             self._first_counts = {}
@@ -242,7 +244,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Have positions that no commit gives set by ``auto_offset_reset``.
 
-        As upstream's, but for added partitions, see :meth:`begin_added_at_start`.
+        As upstream's, but for added partitions, see :meth:`pass_over_nothing`.
         """
         counts = self._first_counts
         if counts and self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:
@@ -252,6 +254,59 @@ class LedgerSubscription(SubscriptionState):
                     if is_added and state.is_missing_position():
                         state.reset(OffsetResetStrategy.EARLIEST)
         super().reset_missing_positions()
+
+    # ------------------------------------------------------------ out of range
+
+    def request_offset_reset(
+        self, partition: TopicPartition, offset_reset_strategy: int | None = None
+    ) -> None:
+        """
+        Drop a position until a broker has answered where to begin; as upstream's.
+
+        Without a strategy the position is out of range. A broker does not say whether
+        its records were deleted or it is beyond the end: of what was held it is asked
+        first where the log begins.
+        """
+        with self._lock:
+            state = self.assignment[partition]
+            position = state.position
+            if offset_reset_strategy is not None or position is None:
+                super().request_offset_reset(partition, offset_reset_strategy)
+                return
+            goes_on = self._first_counts is not None or self.ledger.was_held(partition)
+            asked = OffsetResetStrategy.EARLIEST if goes_on else None
+            super().request_offset_reset(partition, asked)
+            state.out_of_range = position.offset
+
+    def answer_out_of_range(self, partition: TopicPartition, offset: int) -> None:
+        """
+        Set a position that was out of range to what a broker has answered, and tell it.
+
+        If it was beyond the end, ``auto_offset_reset`` decides, as in upstream. Use it
+        under upstream's lock.
+        """
+        state = self.assignment[partition]
+        position, asked = state.out_of_range, state.reset_strategy
+        if asked == OffsetResetStrategy.EARLIEST and position < offset:
+            self.seek(partition, offset)
+            self.ledger.emit(
+                events.UnreadRecordsDeleted,
+                partition=partition,
+                position=position,
+                start=offset,
+                gone=offset - position,
+            )
+        elif asked == self._default_offset_reset_strategy:
+            self.seek(partition, offset)
+            self.ledger.emit(
+                events.PositionOutOfRange,
+                partition=partition,
+                position=position,
+                offset=offset,
+            )
+        else:
+            super().request_offset_reset(partition)
+            state.out_of_range = position
 
     def unsubscribe(self) -> None:
         """Clear subscription and assignment; what was fetched for them is purged."""

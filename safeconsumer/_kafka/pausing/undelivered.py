@@ -46,6 +46,11 @@ class OwnedPartitionState(TopicPartitionState):
     The number of its last reset, among all resets of this process.
     """
 
+    out_of_range: int | None = None
+    """
+    The offset of the position, out of range, in place of which another one is asked for.
+    """
+
     def prepare(self, lock: AbstractContextManager[object]) -> None:
         """
         Make the attributes that this class needs beyond upstream's.
@@ -61,6 +66,7 @@ class OwnedPartitionState(TopicPartitionState):
             self.moves += 1
             super().seek(offset)
             self.moved_to, self.before = self._position, None
+            self.out_of_range = None
 
     def reset(self, strategy: int) -> None:
         """
@@ -73,7 +79,7 @@ class OwnedPartitionState(TopicPartitionState):
                 self.reset_number = next(_resets)
             self.moves += 1
             super().reset(strategy)
-            self.moved_to = self.before = None
+            self.moved_to = self.before = self.out_of_range = None
 
     def settle(self) -> None:
         """

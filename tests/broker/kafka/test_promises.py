@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events import consumer as events
@@ -120,6 +121,27 @@ def test_a_topic_is_held_for_the_length_of_a_block(
         held_and_raised()
     assert consumer.paused() == set()
     one.until(lambda: all(got == [*range(6)] for got in one.got.values()))
+
+
+@pytest.mark.contract("P16")
+def test_what_was_deleted_under_a_hold_is_told(
+    reading: Callable[..., Reading],
+    kafka_broker: Any,  # noqa: ANN401 - whichever is asked for
+) -> None:
+    """P16: under ``latest`` it goes on at what is left, and an event says what is gone."""
+    told = Told()
+    one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
+    consumer, first, second = one.consumer, one.first, one.second
+    one.until(lambda: consumer.paused() == {first, second})
+    consumer.seek(first, 0)
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    admin.delete_records({first: 3})
+    admin.close()
+    consumer.resume_all()
+    one.until_read(first, 2)
+    assert one.got[first] == [3, 4]
+    (gone,) = told.of(events.UnreadRecordsDeleted)
+    assert (gone.partition, gone.position, gone.start, gone.gone) == (first, 0, 3, 3)
 
 
 @pytest.mark.contract("P10", "P12")

@@ -45,7 +45,6 @@ def test_partitions_and_holds(safe: Maker) -> None:
     found = values(consumer)
     assert found["consumer_assigned_partitions"] == 2
     assert found["consumer_quiet_partitions"] == 1
-    assert found["consumer_paused_partitions"] == 1
     assert found['holds{kind="local"}'] == 1
     assert found['holds{kind="operator"}'] == 0
     assert (

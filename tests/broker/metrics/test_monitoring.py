@@ -79,6 +79,7 @@ MEMBERS = "group_members"
 AGE = of_console("console_snapshot_age_seconds")
 OMITTED = of_console("console_omitted_series")
 LEAKED = of_member("worker_leaked_total")
+DELETED = of_member("deleted_unread_offsets_total")
 RESETS = of_member("control_resets_total")
 LOUD = of_group("group_partitions", ',state="held_flowing"')
 QUIET = of_group("group_quiet")
@@ -146,6 +147,13 @@ SCENARIOS = {
         at="8m",
         labels=MEMBER,
         summary="The worker of i got records in spite of a hold",
+    ),
+    "RecordsDeletedUnread": Scenario(
+        fires={DELETED: "0x5 40x5"},
+        silent=({DELETED: "0x10"}, {DELETED: "40x10"}),
+        at="8m",
+        labels=MEMBER,
+        summary="Records were deleted before i read them",
     ),
     "ControlTopicReset": Scenario(
         fires={RESETS: "0x5 1x5"},

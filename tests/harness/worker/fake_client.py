@@ -103,8 +103,12 @@ class FakeClient:
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         self._ask = ask
 
-    def begin_added_at_start(self) -> None:
+    def pass_over_nothing(self) -> None:
         pass
+
+    @property
+    def gone(self) -> int:
+        return 0
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
         return frozenset(self.positions)

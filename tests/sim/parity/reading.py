@@ -5,7 +5,8 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from tests.sim.parity.catalogue import both
+from safeconsumer.events import Event, UnreadRecordsDeleted
+from tests.sim.parity.catalogue import both, ours
 from tests.sim.parity.stages import Reader, Stage
 
 
@@ -194,7 +195,11 @@ def beyond_the_end_to_the_latest(s: Stage) -> None:
 @both
 def beyond_the_end_to_none(s: Stage) -> None:
     """A position that is out of range is raised, with the offset."""
-    one = _beyond(s, "none")
+    s.facts["offsets"] = _out_of_range(_beyond(s, "none"))
+
+
+def _out_of_range(one: Reader) -> list[int]:
+    """Poll until it is raised; return the offsets that it names."""
     found: list[OffsetOutOfRangeError] = []
 
     def is_raised() -> bool:
@@ -204,15 +209,16 @@ def beyond_the_end_to_none(s: Stage) -> None:
             found.append(error)
         return bool(found)
 
-    s.until(is_raised, "an error")
-    s.facts["offsets"] = sorted(found[0].args[0].values())
+    one.stage.until(is_raised, "an error")
+    return sorted(found[0].args[0].values())
 
 
-def _retained(s: Stage, reset: str, *, is_held: bool) -> Reader:
+def _retained(s: Stage, reset: str, *, is_held: bool, **settings: Any) -> Reader:  # noqa: ANN401 - Kafka's own, and ours
     (tp,) = s.topic()
     for _ in range(20):
         s.append(1, tp)
-    one = assigned(s, tp, auto_offset_reset=reset, max_partition_fetch_bytes=100)
+    small = {"max_partition_fetch_bytes": 100, **settings}
+    one = assigned(s, tp, auto_offset_reset=reset, **small)
     one.consumer.seek(tp, 2)
     if is_held:
         one.consumer.pause(tp)
@@ -235,6 +241,40 @@ def retention_passes_a_held_position_to_the_latest(s: Stage) -> None:
     one = _retained(s, "latest", is_held=True)
     (tp,) = one.consumer.assignment()
     one.settle()
+    s.append(2, tp)
+    one.settle()
+    s.facts["values"] = one.values(tp)
+
+
+@both
+def retention_passes_a_held_position_and_there_is_no_policy(s: Stage) -> None:
+    """It is raised, with the offset; a seek to the beginning goes on."""
+    one = _retained(s, "none", is_held=True)
+    s.facts["offsets"] = _out_of_range(one)
+    (tp,) = one.consumer.assignment()
+    one.consumer.seek_to_beginning(tp)
+    s.facts["values"] = one.read(8)
+
+
+@ours
+def retention_under_a_hold_is_told(s: Stage) -> None:
+    """Both positions, and how many offsets are gone; once."""
+    told: list[Event] = []
+    one = _retained(s, "latest", is_held=True, hooks=[told.append])
+    s.facts["values"] = one.read(8)
+    s.facts["told"] = [
+        (event.position, event.start, event.gone)
+        for event in told
+        if isinstance(event, UnreadRecordsDeleted)
+    ]
+
+
+@both
+def retention_passes_a_position_that_was_never_held_to_the_latest(s: Stage) -> None:
+    """It goes on at the end."""
+    one = _retained(s, "latest", is_held=False)
+    one.settle()
+    (tp,) = one.consumer.assignment()
     s.append(2, tp)
     one.settle()
     s.facts["values"] = one.values(tp)

@@ -21,6 +21,7 @@ from safeconsumer import (
 )
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
+from tests.sim.test_asked_positions import NOT_LEADER_OR_FOLLOWER
 from tests.sim.worker.working import (
     UNAVAILABLE,
     Handler,
@@ -328,14 +329,35 @@ def test_what_was_deleted_before_it_was_read_makes_a_new_floor(lab: Lab) -> None
     (tp,) = filled(lab, 1, "slow", "")
     run = Working(lab, Handler(lab, slow=4), settings=how(), commit=OFTEN)
     lab.until(lambda: run.worker.stats().running)
-    stuck = lab.cluster.fail("Fetch", is_held=True)
+    stuck = lab.cluster.fail("Fetch", error=NOT_LEADER_OR_FOLLOWER)
+    lab.sleep(1)  # the fetch that waits at the broker ends without a record
     put(lab, tp, *[""] * 8)
     lab.cluster.delete_before("t", 0, 7)
     stuck.end()
     lab.sleep(1)
     assert committed(lab) == [0]
     lab.until(lambda: lab.committed(tp) == 10)
-    assert run.stop().committed
+    assert run.worker.stats().gone == 5
+    report = run.stop()
+    assert (report.committed, report.done, report.gone) == (True, 5, 5)
+
+
+@pytest.mark.contract("W12", "P16")
+@simulated(seeds=1)
+def test_a_floor_that_was_deleted_passes_over_nothing(lab: Lab) -> None:
+    """W12, P16: under ``latest`` too it goes on at what is left, held or not; counted."""
+    (tp,) = lab.topic("t", 1, records=10)
+    asking = consumer(lab)
+    asking.assign([tp])
+    asking.commit({tp: OffsetAndMetadata(1, "", -1)})
+    asking.close(autocommit=False)
+    lab.cluster.delete_before("t", 0, 7)
+    handler = Handler(lab)
+    run = Working(lab, handler, settings=how(auto_offset_reset="latest"), commit=OFTEN)
+    run.done(3)
+    assert handler.offsets(0) == [7, 8, 9]
+    report = run.stop()
+    assert (report.done, report.gone, committed(lab)) == (3, 6, [10])
 
 
 @pytest.mark.contract("W12", "W9")

@@ -67,7 +67,7 @@ def given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Given]:
 
     def ran(_: Worker, **__: object) -> Report:
         counts = {"done": 1, "dropped": 0, "given_up": 0, "dead_letters": 0}
-        return Report(**counts, skipped=0, committed=True, seconds=0.0)
+        return Report(**counts, skipped=0, gone=0, committed=True, seconds=0.0)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

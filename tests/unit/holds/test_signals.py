@@ -298,7 +298,8 @@ class World:
         assert self.woken or view.quiet == self.quiet
         holds = {(hold.key, hold.lifetime) for hold in view.holds}
         gates = lab.ledger._gates
-        return holds, view.quiet, gates.is_gating, set(lab.told.events)
+        held = frozenset(lab.ledger.unconfirmed(lab.ledger.moves))
+        return holds, view.quiet, gates.is_gating, set(lab.told.events), held
 
 
 @pytest.mark.parametrize(("before", "call"), CALLS.values(), ids=list(CALLS))

@@ -85,7 +85,9 @@ def test_changes_are_reported_once(parked: ParkedData) -> None:
 
 def test_a_stamped_offset_is_its_number() -> None:
     """Upstream carries it like any other; only we look at the stamp."""
-    offsets = StampedOffsets({("orders", 0): 7, ("orders", 1): 8}, {("orders", 0): 3})
+    offsets = StampedOffsets(
+        {("orders", 0): 7, ("orders", 1): 8}, {("orders", 0): 3}, 0
+    )
     assert (offsets["orders", 0], epoch_of(offsets["orders", 0])) == (7, 3)
     assert epoch_of(offsets["orders", 1]) == -1
     assert epoch_of(7) is None

@@ -108,7 +108,7 @@ def test_without_a_ledger_nothing_is_compared() -> None:
 def test_a_topic_that_is_not_known_for_a_while_keeps_its_count() -> None:
     """Metadata without its partitions says nothing about them: what comes is added (W12)."""
     subscription = LedgerSubscription(offset_reset_strategy="latest")
-    subscription.begin_added_at_start()
+    subscription.pass_over_nothing()
     for partitions in ([0], [], [0, 1]):
         subscription.note_partitions({"orders": partitions})
     subscription.assign_from_user([A, B])
