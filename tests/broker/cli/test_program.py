@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
@@ -217,13 +216,6 @@ def test_help_that_nobody_reads() -> None:
             check=False,
         )
     assert (ended.returncode, ended.stderr) == (Status.CLOSED, b"")
-
-
-def test_version() -> None:
-    """The program and its number."""
-    ended = run("--version")
-
-    assert re.fullmatch(r"safeconsumer, version \d+\.\d+\.\d+\S*\n", ended.stdout)
 
 
 def test_without_a_broker_it_brings_its_own() -> None:

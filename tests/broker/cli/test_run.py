@@ -16,16 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from kafka import TopicPartition
-from kafka.errors import KafkaTimeoutError
 from kafka.net.selector import NetworkSelector
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import login
-from safeconsumer.cli import cluster
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.run import run
 from tests.broker.cli.test_program import command
 from tests.harness.waiting import wait_for
 
@@ -134,6 +130,19 @@ class Program:
         return path.read_text().splitlines() if path.exists() else []
 
 
+def ended(process: subprocess.Popen[str], status: Status) -> str:
+    """Wait for the end of a worker, and return what it said."""
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == status, told
+    return told
+
+
+def stopped(process: subprocess.Popen[str], status: Status = Status.DONE) -> str:
+    """Stop a worker, and return what it said."""
+    process.send_signal(signal.SIGTERM)
+    return ended(process, status)
+
+
 @pytest.fixture
 def program(
     tmp_path: Path,
@@ -170,9 +179,7 @@ def test_sigterm_drains_and_commits(
     produce(b"a", b"b", b"c")
     process = program.start()
     program.wait_seen(3)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    told = stopped(process)
     assert "3 handled" in told
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     assert asking.committed(TopicPartition(program.topic, 0)) == 3
@@ -190,9 +197,7 @@ def test_a_second_sigterm_stops_at_once(
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
     assert any(line.startswith("draining") for line in process.stderr)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.GIVEN_UP, told
+    stopped(process, Status.GIVEN_UP)
 
 
 @pytest.mark.embedded_suffices
@@ -202,8 +207,7 @@ def test_a_bad_record_ends_it_with_a_status(
     """And one line that names the record."""
     produce(b"a", b"bad")
     process = program.start("handlers:wait", "--attempts=1")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.FAILED, told
+    told = ended(process, Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in told
 
 
@@ -234,9 +238,7 @@ def test_probes_say_that_the_loop_turns(
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
     os.utime(file, (0, 0))
     wait_for(lambda: file.stat().st_mtime > 0, "the file to be touched", SECONDS)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.GIVEN_UP, told
+    told = stopped(process, Status.GIVEN_UP)
     assert "/s lag=" in told
     assert not file.exists()
 
@@ -259,26 +261,7 @@ def test_what_was_skipped_was_not_handled(
     produce(b"bad", b"a")
     process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
     program.wait_seen(2)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert "1 handled, 0 dead letters, 1 skipped" in told
-
-
-@pytest.mark.embedded_suffices
-def test_a_free_port_for_probes_is_told(
-    program: Program, produce: Callable[..., None]
-) -> None:
-    """Nobody could ask it otherwise."""
-    process = program.start("handlers:note", "--probe-port=0")
-    assert process.stderr is not None
-    said = next(line for line in process.stderr if "probes at" in line)
-    port = int(said.rpartition(":")[2])
-    wait_for(lambda: probed(port, "live?now=1")[1]["alive"], "it to be alive", SECONDS)
-    produce(b"a")
-    program.wait_seen(1)  # a signal before it begins ends it as any program
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE
+    assert "1 handled, 0 dead letters, 1 skipped" in stopped(process)
 
 
 @pytest.mark.embedded_suffices
@@ -288,26 +271,8 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
         process = program.start(
             "handlers:note", f"--probe-port={taken.getsockname()[1]}"
         )
-        _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.USAGE, told
+        told = ended(process, Status.USAGE)
     assert "a probe cannot be set up: " in told
-
-
-@pytest.mark.embedded_suffices
-def test_the_cluster_may_stand_in_a_file(
-    program: Program, produce: Callable[..., None]
-) -> None:
-    """As for the other commands: a password does not belong in ``ps``."""
-    produce(b"v")
-    (program.folder / "client.properties").write_text(
-        f"bootstrap.servers={program.bootstrap}\n"
-    )
-    program.connection = ("--config", "client.properties")
-    process = program.start()
-    program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
 
 
 @pytest.mark.embedded_suffices
@@ -318,9 +283,7 @@ def test_a_hook_gets_every_event(
     produce(b"v")
     process = program.start("handlers:note", "--hook=handlers:hook")
     program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    stopped(process)
     assert {"rebalance_completed", "worker_stopped"} <= set(program.events())
 
 
@@ -334,9 +297,7 @@ def test_it_says_where_each_partition_starts(
         produce(b"v")
         process = program.start()
         program.wait_seen(count)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.DONE, told
+        told = stopped(process)
         said.append([line for line in told.splitlines() if " starts at " in line])
     reset = "the group has no committed offset, auto_offset_reset=earliest"
     assert [sorted(lines) for lines in said] == [
@@ -361,8 +322,7 @@ def test_it_says_how_to_read_what_it_leaves_out(
         line = process.stderr.readline()
         if found := re.search(rf"{program.topic}:(\d) starts at", line):
             said[int(found[1])] = line.rstrip()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
+    stopped(process)
     reset = "the group has no committed offset, auto_offset_reset=latest"
     more = (
         "; a new group with --set auto_offset_reset=earliest "
@@ -372,8 +332,7 @@ def test_it_says_how_to_read_what_it_leaves_out(
     assert said[1].endswith(f":1 starts at 0: {reset}")
     new = program.start("handlers:note", f"--group=new-{program.topic}")
     program.wait_seen(1)
-    new.send_signal(signal.SIGTERM)
-    new.communicate(timeout=SECONDS)
+    stopped(new)
 
 
 @pytest.mark.any_broker
@@ -393,9 +352,7 @@ def test_it_says_so_when_what_is_committed_is_out_of_range(
     asking.close(autocommit=False)
     process = program.start()
     program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    told = stopped(process)
     lines = [line for line in told.splitlines() if f"{tp.topic}:0 starts" in line]
     assert lines[-1].endswith(
         ":0 starts at 0: the committed offset is out of range, "
@@ -409,8 +366,7 @@ def test_a_topic_that_does_not_exist(program: Program) -> None:
     program.topic = missing = f"{program.topic}-missing"
     for _ in range(2):
         process = program.start()
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.MISSING, told
+        told = ended(process, Status.MISSING)
         assert f"topic does not exist: {missing};" in told
 
 
@@ -419,8 +375,7 @@ def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
     """Rather than with the first record that fails."""
     missing = f"{program.topic}-missing"
     process = program.start("handlers:note", f"--dead-letter={missing}")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.MISSING, told
+    told = ended(process, Status.MISSING)
     assert f"topic does not exist: {missing};" in told
 
 
@@ -457,8 +412,7 @@ def test_a_handler_that_exits_has_no_status_of_its_own(
     """3 would say that no broker answers, and nothing was committed."""
     produce(b"a")
     process = program.start("handlers:leave")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.FAILED, told
+    told = ended(process, Status.FAILED)
     assert "safeconsumer: a handler ended the worker: SystemExit(3)" in told
 
 
@@ -575,43 +529,21 @@ def test_no_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded_suffices
-def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    """Status 3, too: the worker has not begun."""
-
-    def silent(*_: object) -> None:
-        error = "no answer in 30 s"
-        raise KafkaTimeoutError(error)
-
-    (tmp_path / "quietly.py").write_text(HANDLERS)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(cluster, "existing", silent)
-    where = f"--bootstrap={kafka_broker.bootstrap}"
-    ended = CliRunner().invoke(run, ["quietly:note", "t", where, "--group=g"])
-    assert ended.exit_code == Status.UNREACHABLE, ended.output
-    assert "no answer in 30 s" in ended.stderr
-
-
-@pytest.mark.embedded_suffices
 def test_metrics_without_their_package(
     program: Program, produce: Callable[..., None], tmp_path: Path
 ) -> None:
-    """The probes answer; the metrics say what to install."""
-    from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
-
+    """The probes answer, at a free port that is told; the metrics say what to install."""
     (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")
     produce(b"a")
-    port = free_port()
-    process = program.start("handlers:note", f"--probe-port={port}")
+    process = program.start("handlers:note", "--probe-port=0")
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "probes at" in line)
+    port = int(said.rpartition(":")[2])
     program.wait_seen(1)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
     with refused.value as answer:
         assert answer.code == 501
         assert b"pip install 'safeconsumer[metrics]'" in answer.read()
-    wait_for(lambda: probed(port, "live")[0] == 200, "it to be alive", SECONDS)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
+    wait_for(lambda: probed(port, "live?now=1")[1]["alive"], "it to be alive", SECONDS)
+    stopped(process)

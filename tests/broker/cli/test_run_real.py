@@ -1,7 +1,6 @@
 """``safeconsumer run`` at a broker: a login that is refused, a group that obeys."""
 
 import os
-import signal
 import subprocess
 import uuid
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.test_program import command
-from tests.broker.cli.test_run import SECONDS, Program
+from tests.broker.cli.test_run import SECONDS, Program, stopped
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker
 
@@ -81,9 +80,7 @@ def test_an_operators_hold_is_obeyed(
     assert paused.returncode == 0, paused.stderr
     quiet = run(tmp_path, "wait", "--quiet", "--timeout=30s", *of)
     assert quiet.returncode == 0, quiet.stdout + quiet.stderr
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    stopped(process)
 
 
 def test_what_an_added_partition_has_already_is_read(
@@ -106,7 +103,5 @@ def test_what_an_added_partition_has_already_is_read(
             kafka_broker.add_partitions(program.topic, 2)
             make_producer().send(program.topic, b"new", partition=1).get(SECONDS)
             program.wait_seen(1)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.DONE, told
+        stopped(process)
     assert program.seen() == ["1 0"]

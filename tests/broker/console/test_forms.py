@@ -140,18 +140,6 @@ def test_what_was_agreed_to_is_what_was_shown(team: Team, served: Served) -> Non
         assert reasons(served) == ["restart"]
 
 
-def test_what_stays_as_it_is_is_not_written(team: Team, served: Served) -> None:
-    """Beside a hold that is replaced."""
-    hold(team, f"{team.topic}:1", "x")
-    hold(team, f"{team.topic}:2", "y")
-    until_known(served, "x", "y")
-    scopes = f"{team.topic}:1 {team.topic}:2 {team.topic}:3"
-    wish = {"group": team.group, "scopes": scopes, "reason": "x"}
-    done = served.pause(**wish)
-    written = [one["scope"] for one in done.json()["acknowledged"]]
-    assert written == [f"{team.topic}:2", f"{team.topic}:3"]
-
-
 def test_an_agreement_is_for_one_wish(team: Team, served: Served) -> None:
     """Not for another group or scope or end; and yes is none."""
     wish = {"group": team.group, "scopes": "@all", "reason": "x", "for": "1h"}
@@ -229,17 +217,6 @@ def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
     assert reasons(served) == []
 
 
-def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
-    """Its answer was lost: with its key it is the same answer, else unchanged."""
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-    told = served.post("preview", **wish).json()["agreement"]
-    call = {**wish, "agreed": told, "key": "k"}
-    first, again = served.post("pause", **call), served.post("pause", **call)
-    assert first.json()["acknowledged"] == again.json()["acknowledged"] != []
-    other = served.pause(**wish)
-    assert (other.status_code, other.json()["acknowledged"]) == (200, [])
-
-
 # ---------------------------------------------------------------- too late
 
 
@@ -282,19 +259,6 @@ def give_up(served: Served, path: str, **body: str) -> None:
     """Ask for something, and go before the answer comes."""
     with served.client() as client, pytest.raises(httpx.ReadTimeout):
         client.post(f"/api/v1/{path}", json=body, timeout=0.5)
-
-
-def test_nobody_waits_for_a_pause_any_more(
-    team: Team, served: Served, refused: threading.Event
-) -> None:
-    """Clicks that were given up were all written once the broker answered."""
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-    told = served.post("preview", **wish).json()["agreement"]
-    with taken(served):
-        give_up(served, "pause", **wish, agreed=told)
-    assert refused.wait(LIMIT)
-    assert reasons(served) == []
-    assert served.get("history")["records"] == []
 
 
 def test_nobody_waits_for_a_lift_any_more(

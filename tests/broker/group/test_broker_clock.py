@@ -70,7 +70,6 @@ def test_what_was_over_long_ago_ends_with_the_first_report() -> None:
     assert lab.quiet() == set()
 
 
-@pytest.mark.contract("G6")
 def test_a_slow_acknowledgement_makes_it_late_and_never_early() -> None:
     """The next one, which is quicker, puts it right."""
     lab = ClockLab(1.0)
@@ -127,6 +126,7 @@ def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
         yield made
 
 
+@pytest.mark.contract("G6")
 @pytest.mark.any_broker
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_a_member_with_a_wrong_clock(

@@ -114,26 +114,6 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(
     assert logged(team) == []  # the embedded broker does not append it
 
 
-@pytest.mark.parametrize("is_placing", [True, False])
-def test_what_may_be_written_late_is_said_so(
-    team: Team, monkeypatch: pytest.MonkeyPatch, *, is_placing: bool
-) -> None:
-    """A broker that was frozen may take up what it was sent."""
-    wanted = (placing if is_placing else lifting)(team, "orders")
-    would = "hold then" if is_placing else "lift what is placed again meanwhile"
-    said = f"it may still be written later, and would {would}: check status"
-    with operator(team) as here:
-        here.write(OPERATOR, lifting(team, "warm"))
-        monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
-        monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
-        team.broker.freeze()
-        try:
-            with pytest.raises(ControlWriteError, match=said):
-                here.write(OPERATOR, wanted)
-        finally:
-            team.broker.unfreeze()  # others use it after this
-
-
 def test_an_interrupt_says_what_was_written(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,6 +192,7 @@ def test_no_topic_is_made_by_a_member(
         assert name not in admin.list_topics()
 
 
+@pytest.mark.contract("G4")
 def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
     """10,000 records a second; the hold among them is obeyed while they come."""
     consumer = team.subscribed()

@@ -2,7 +2,6 @@
 
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,18 +110,3 @@ def test_where_it_answers_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert found is not None
         assert "demo_" in scrape(int(found[1]))
-
-
-def test_a_port_that_is_taken() -> None:
-    """A sentence, and the status of wrong use."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(  # noqa: S603 - ours
-            [*command(), "demo", f"--metrics={port}"],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert re.search(rf"port {port}: .*choose one with --metrics", done.stderr)

@@ -77,50 +77,6 @@ def test_every_codec(
         assert stock["offsets"] == [*range(600)]
 
 
-@pytest.mark.parametrize("codec", [None, "lz4"])
-def test_transactions(
-    make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None
-) -> None:
-    """Committed, aborted and none, one after the other and side by side."""
-    topic = kafka_topic(partitions=1)
-    plain = make_producer(compression_type=codec)
-    both = [
-        make_producer(compression_type=codec, transactional_id=uuid4().hex)
-        for _ in range(2)
-    ]
-    kept = set()
-    for producer in both:
-        producer.init_transactions()
-    for number in range(8):
-        kept |= _transactions(topic, plain, both, number)
-    committed = _alike(make_consumer, topic, isolation_level="read_committed")
-    everything = _alike(make_consumer, topic, isolation_level="read_uncommitted")
-    values = {fields[7][1] for fields in committed["records"]}
-    assert values == kept
-    assert len(committed["records"]) == len(kept) < len(everything["records"])
-    assert committed["positions"] == everything["positions"]
-
-
-def _transactions(topic: str, plain: Any, both: list[Any], number: int) -> set[bytes]:  # noqa: ANN401 - upstream's
-    for producer in both:
-        producer.begin_transaction()
-    kept = set()
-    for count in range(20):
-        for who, producer in enumerate((*both, plain)):
-            value = b"%d-%d-%d" % (number, who, count)
-            producer.send(topic, partition=0, value=value, headers=HEADERS)
-            if producer is plain or (number + who) % 2:
-                kept.add(value)
-        for producer in (*both, plain):
-            producer.flush(LIMIT)
-    for who, producer in enumerate(both):
-        if (number + who) % 2:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-    return kept
-
-
 @pytest.mark.timeout(COMPACTED_WITHIN + 4 * LIMIT)
 def test_a_compacted_topic(
     kafka_broker: Any,  # noqa: ANN401 - any kind of broker
