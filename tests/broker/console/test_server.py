@@ -334,6 +334,24 @@ def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
         assert hold["expires_at"] is not None
 
 
+def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
+    """With what was perhaps meant; held before it exists only if that is said."""
+    members = settled(team, "a")
+    with Polled(*members):
+        until_settled(served, team.group, members=1, reporting=1)
+        group = f"{team.group}x"
+        wish = {"group": group, "scopes": "@all", "reason": "x"}
+        refused = served.post("pause", **wish)
+        assert refused.status_code == 409
+        said = f"no group '{group}' here; did you mean {team.group}"
+        assert said in refused.json()["detail"]
+        assert served.pause(**wish).status_code == 200
+        # That it is held does not make it one, once it was asked about.
+        agreed = f"Hold {group} before it exists"
+        wait_for(lambda: agreed in _preview(served, wish)["to_agree"], "the group")
+        assert f"did you mean {group}?" not in str(_preview(served, wish)["points"])
+
+
 @pytest.mark.embedded_broker
 def test_a_preview_that_waits_for_the_broker_holds_nobody_up(
     team: Team, served: Served

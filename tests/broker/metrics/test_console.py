@@ -203,6 +203,15 @@ def test_a_group_with_more_held_topics_than_there_is_room_for() -> None:
     assert omitted.value == 1501 + 1500 - names["group_topic_held"]
 
 
+def test_groups_that_are_gone_are_forgotten() -> None:
+    """Also by a console that nobody looks at but Prometheus."""
+    with served_still(alone(picture(0, is_held=True))) as (still, served):
+        list(_all(served.desk, still.snapshot()))
+        still.known = evolve(still.known, pictures={})
+        list(_all(served.desk, still.snapshot()))
+        assert not served.desk._views
+
+
 def test_every_figure_is_in_the_table() -> None:
     """With its labels, and the values that these may have."""
     with served_still(big()) as (still, served):

@@ -294,10 +294,6 @@ def test_a_process_that_does_not_start(lab: Lab) -> None:
     assert lab.committed() == {0: 0}
 
 
-def work(_record: Any, _context: Any) -> None:  # noqa: ANN401
-    """Do nothing."""
-
-
 def test_a_sigterm_for_all_processes_at_once(lab: Lab, recording: Recording) -> None:
     """As systemd sends it: what the processes are at is finished, as in a drain."""
     lab.new_topic(partitions=1)

@@ -14,7 +14,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
@@ -699,6 +699,7 @@ def as_header(span: ReadableSpan) -> str:
     return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
 
 
+NOTHING = nullcontext()
 FULL = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "a=b"}
 
 
@@ -708,22 +709,24 @@ def buried(
     sent: Mapping[str, str] = MappingProxyType({}),
     producer: Any = None,  # noqa: ANN401 - kafka-python is untyped
     letters: int = 1,
+    during: AbstractContextManager[None] = NOTHING,
     **settings: Any,  # noqa: ANN401 - a worker's own
 ) -> tuple[Worker, list[Any]]:
     """Have a record with these headers fail for good; return its worker and letters."""
     lab.new_topic(partitions=1)
     send(lab, "bad", **sent)
     dead = lab.other_topic()
-    running = lab.run(
-        settings.pop("handle", obey),
-        retry=settings.pop("retry", ONCE),
-        dead_letter=DeadLetter(producer or lab.producer, dead, max_ratio=None),
-        on_exhausted="skip",
-        **settings,
-    )
-    running.wait_done(1)
-    running.end()
-    return running.worker, read_all(lab, dead, letters)
+    with during:
+        running = lab.run(
+            settings.pop("handle", obey),
+            retry=settings.pop("retry", ONCE),
+            dead_letter=DeadLetter(producer or lab.producer, dead, max_ratio=None),
+            on_exhausted="skip",
+            **settings,
+        )
+        running.wait_done(1)
+        running.end()
+        return running.worker, read_all(lab, dead, letters)
 
 
 @pytest.mark.any_broker
@@ -754,8 +757,8 @@ def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
         "no sdk": {"trace": True},
         "untraced": {},
     }[how]
-    with instrumented(spans) if how == "untraced" else nullcontext():
-        _, (letter,) = buried(lab, sent=FULL, **settings)
+    during = instrumented(spans) if how == "untraced" else NOTHING
+    _, (letter,) = buried(lab, sent=FULL, during=during, **settings)
     is_recorded = how in ("parent", "batch")
     assert contexts_of(letter) == [as_header(spans.all[-1]) if is_recorded else SENT]
     assert contexts_of(letter, "tracestate") == (["vendor=1"] if how != "batch" else [])
@@ -783,8 +786,8 @@ def test_a_letter_that_an_instrumentor_sends_has_one_context(
     lab: Lab, spans: Spans
 ) -> None:
     """The send's own, a child of the attempt: it appends, and takes the other's place."""
-    with instrumented(spans):
-        _, (letter,) = buried(lab, sent=FULL, trace=spans.tracing())
+    how = {"during": instrumented(spans), "trace": spans.tracing()}
+    _, (letter,) = buried(lab, sent=FULL, **how)
     attempt, sent = spans.all[-2:]
     assert sent.name.endswith(" send")
     assert sent.parent is not None
@@ -937,8 +940,8 @@ def test_a_tracer_that_fails_in_send_loses_no_letter(
 ) -> None:
     """It says nothing about the record: the letter is sent again."""
     spans = Spans(Refusing(kind()))
-    with instrumented(spans):
-        _, (letter,) = buried(lab, trace=spans.tracing() if traced else False)
+    how = {"trace": spans.tracing()} if traced else {}
+    _, (letter,) = buried(lab, during=instrumented(spans), **how)
     assert letter.value == b"bad"
 
 
@@ -948,8 +951,8 @@ def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
     """It is current for the instrumentor only since we have made it so."""
     propagating(House())
     sent = {"house": HALF_AN_EMOJI, "traceparent": SENT}
-    with instrumented(spans):
-        _, (letter,) = buried(lab, sent=sent, trace=spans.tracing())
+    how = {"during": instrumented(spans), "trace": spans.tracing()}
+    _, (letter,) = buried(lab, sent=sent, **how)
     assert contexts_of(letter) == [SENT]
 
 
@@ -961,8 +964,8 @@ def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
     """The instrumentor asks for servers that JSON can write, once upstream has sent."""
     producer = make_producer()
     producer.config["bootstrap_servers"] = set(producer.config["bootstrap_servers"])
-    with instrumented(spans):
-        worker, letters = buried(lab, producer=producer, letters=2)
+    how = {"producer": producer, "during": instrumented(spans)}
+    worker, letters = buried(lab, letters=2, **how)
     stats = worker.stats()
     assert (stats.skipped, stats.dead_letters, len(letters)) == (0, 1, 2)
 
@@ -974,8 +977,8 @@ def test_what_upstream_cannot_write_stays_final(
 ) -> None:
     """Also where an instrumentor has wrapped what refuses it."""
     producer = make_producer(partitioner=RefusesAll())
-    with instrumented(spans):
-        worker, _ = buried(lab, producer=producer, letters=0, trace=spans.tracing())
+    how = {"producer": producer, "during": instrumented(spans)}
+    worker, _ = buried(lab, letters=0, trace=spans.tracing(), **how)
     stats = worker.stats()
     assert (stats.skipped, stats.dead_letters) == (1, 0)
 
