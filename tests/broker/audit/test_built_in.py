@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -27,13 +27,6 @@ from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.testing.clients import Clients
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
-
-
-@pytest.fixture
-def clients(kafka_broker: Any) -> Iterator[Clients]:  # noqa: ANN401 - any kind
-    made = Clients(kafka_broker)
-    yield made
-    made.close()
 
 
 def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:

@@ -32,13 +32,6 @@ from tests.harness.polling import collect, poll_until
 from tests.harness.waiting import LIMIT
 
 
-@pytest.fixture
-def clients(kafka_broker: Any) -> Any:  # noqa: ANN401 - any kind
-    made = Clients(kafka_broker)
-    yield made
-    made.close()
-
-
 def produced(broker: Any, topic: str, journal: JournalWriter) -> None:  # noqa: ANN401 - any kind
     producer = KafkaProducer(**broker.client_config)
     for partition in range(2):

@@ -1,9 +1,7 @@
 """Dead letters at a broker: from a worker, and back to it; a replay that dies."""
 
-import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 from safeconsumer.cli.errors import Status
 from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
-from tests.broker.cli.test_program import command
+from tests.broker.cli.test_program import launched
 from tests.broker.cli.test_run import Program, stopped
 from tests.harness.waiting import wait_for
 
@@ -84,13 +82,14 @@ def test_from_a_worker_and_back_to_it(
     stopped(failing)
     assert post.run("list", "--error=Invalid").stdout.endswith(f"{count} letters\n")
 
-    first = replay(post, "--rate=2/s")
+    asking = ("dead-letters", "replay", post.dead, "--bootstrap", post.bootstrap)
+    first = launched(tmp_path, *asking, "--rate=2/s")
     wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
     first.send_signal(number)
     _, told = first.communicate(timeout=SECONDS)
     ended = Status.INTERRUPTED if number == signal.SIGINT else -number
     assert first.returncode == ended, told
-    second = replay(post)
+    second = launched(tmp_path, *asking)
     output, _ = second.communicate(timeout=SECONDS)
     sent, before = map(int, re.findall(r"(\d+) sent", output))
     assert (sent + before, second.returncode) == (count, Status.DONE), output
@@ -104,15 +103,3 @@ def test_from_a_worker_and_back_to_it(
     program.wait_seen(count)
     told = stopped(handling)
     assert f"{count} handled" in told
-
-
-def replay(post: Post, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own code
-        command(
-            "dead-letters", "replay", post.dead, *options, "--bootstrap", post.bootstrap
-        ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -34,13 +35,27 @@ def command(*arguments: str, first: str = "") -> list[str]:
     return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
-def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, first: str = "", stdout: IO[str] | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603 - our own code
         command(*arguments, first=first),
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=SECONDS,
         check=False,
+    )
+
+
+def launched(folder: Path, *arguments: str, **streams: int) -> subprocess.Popen[str]:
+    """Start the program in a folder that may have handlers."""
+    return subprocess.Popen(  # noqa: S603 - our own code
+        command(*arguments),
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
 
 
@@ -190,14 +205,7 @@ def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
 def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
     """One line, no traceback."""
     with FULL.open("w") as disk:
-        ended = subprocess.run(  # noqa: S603 - our own code
-            command(*arguments),
-            stdout=disk,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN
     assert ended.stderr.count("\n") == 1
     assert "No space left on device" in ended.stderr
@@ -208,14 +216,8 @@ def test_help_that_nobody_reads() -> None:
     ours, its = os.pipe()
     os.close(ours)
     with os.fdopen(its, "w") as out:
-        ended = subprocess.run(  # noqa: S603 - our own code
-            command("--help"),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            timeout=SECONDS,
-            check=False,
-        )
-    assert (ended.returncode, ended.stderr) == (Status.CLOSED, b"")
+        ended = run("--help", stdout=out)
+    assert (ended.returncode, ended.stderr) == (Status.CLOSED, "")
 
 
 def test_without_a_broker_it_brings_its_own() -> None:

@@ -22,7 +22,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import login
 from safeconsumer.cli.errors import Status
-from tests.broker.cli.test_program import command
+from tests.broker.cli.test_program import launched
 from tests.harness.waiting import wait_for
 
 SECONDS = 60
@@ -95,14 +95,7 @@ class Program:
             *self._settings,
             *more,
         ]
-        process = subprocess.Popen(  # noqa: S603 - our own code
-            command(*arguments),
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )
+        process = launched(self.folder, *arguments, stdout=stdout, stderr=stderr)
         self.started.append(process)
         return process
 
@@ -422,21 +415,12 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        process = subprocess.Popen(  # noqa: S603 - our own code
-            command("run", "handlers:note", "t", "--group=g", "--bootstrap", server),
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )
+        asking = ("run", "handlers:note", "t", "--group=g", "--bootstrap", server)
+        process = launched(tmp_path, *asking)
         asked, _ = silent.accept()
         with asked:
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=SECONDS)
-    assert (process.returncode, told) == (
-        Status.INTERRUPTED,
-        "safeconsumer: interrupted\n",
-    )
+            assert ended(process, Status.INTERRUPTED) == "safeconsumer: interrupted\n"
 
 
 def test_ctrl_c_in_the_lines_that_lock_the_loop(
@@ -515,17 +499,9 @@ class Drain:
 def test_no_broker(tmp_path: Path) -> None:
     """Status 3."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
-    done = subprocess.run(  # noqa: S603 - our own code
-        command("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    assert done.returncode == Status.UNREACHABLE
-    assert "no Kafka broker answers" in done.stderr
+    asking = ("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g")
+    told = ended(launched(tmp_path, *asking), Status.UNREACHABLE)
+    assert "no Kafka broker answers" in told
 
 
 @pytest.mark.embedded_suffices

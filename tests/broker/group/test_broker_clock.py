@@ -1,8 +1,6 @@
 """A hold ends by the broker's clock, whatever the member's own is: never early."""
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -118,12 +116,6 @@ def test_where_nobody_can_tell_its_own_clock_has_to_do() -> None:
 
 
 # ---------------------------------------------------------------- on a real broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.mark.contract("G6")

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +23,6 @@ from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.any_broker, pytest.mark.usefixtures("time_to_look")]
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def test_an_operators_day(team: Team) -> None:

@@ -1,7 +1,7 @@
 """The follower: what it publishes is what a command would see, whatever happens."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,12 +30,6 @@ from tests.unit.group.test_judging import report
 pytestmark = pytest.mark.any_broker
 
 CONSOLE = "safeconsumer-console"
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def follower(team: Team, settings: Control | None = None) -> Follower:

@@ -1,7 +1,6 @@
 """Operators' commands keep a journal, so that an audit can judge what a group did (G2)."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,6 @@ from tests.harness.polling import poll_until
 
 any_broker = pytest.mark.any_broker
 embedded_broker = pytest.mark.embedded_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,6 @@ from tests.harness.polling import poll_until
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.mark.contract("G1")

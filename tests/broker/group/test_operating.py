@@ -27,12 +27,6 @@ pytestmark = pytest.mark.usefixtures("time_to_look")
 
 
 @pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
-
-
-@pytest.fixture
 def working(team: Team) -> Iterator[Team]:
     """Make a team with one member at work, which has committed everything."""
     consumer = team.subscribed("billing-1")

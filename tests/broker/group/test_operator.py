@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -28,12 +27,6 @@ from tests.harness.waiting import wait_for
 HOUR_MS = 3_600_000
 # Of clients whose requests do not end before a test's time does.
 PATIENT = {"request_timeout_ms": HOUR_MS, "connections_max_idle_ms": 2 * HOUR_MS}
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.mark.embedded_broker

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +25,6 @@ from tests.harness.polling import poll_until
 any_broker = pytest.mark.any_broker
 SEEN_LATE = "overwritten before it was seen, and put back: "
 FOR_GOOD = ("--reason", "data corrupt")
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Writing holds where answers are lost, refused or not waited for."""
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,12 +15,6 @@ from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from tests.harness.group.team import LIMIT, Team
 
 pytestmark = pytest.mark.embedded_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def operator(team: Team, name: str = "safeconsumer-cli") -> Operator:
