@@ -89,6 +89,8 @@ def test_a_consumers_life_is_written_down_and_clean(
     consumer.seek(first, 15)
     poll_until(consumer, has(got, 45), got=got)
     consumer.commit({first: OffsetAndMetadata(17, "", -1)})
+    with pytest.raises(ValueError, match="Unassigned"):
+        consumer.seek(TopicPartition(topic, 9), 0)
     consumer.close()
     journal = journal_of(tmp_path)
     delivered = of(journal, "deliver")
@@ -101,6 +103,8 @@ def test_a_consumers_life_is_written_down_and_clean(
     assert gone["partitions"] == assigned["partitions"]
     calls = [one["op"] for one in of(journal, "call") if one["op"] != "poll"]
     assert calls[:5] == ["pause", "resume", "commit", "seek", "commit"]
+    failed = [one["op"] for one in of(journal, "return") if one["ok"] is False]
+    assert failed == ["seek"]
     assert violations(tmp_path) == []
 
 

@@ -55,8 +55,7 @@ def test_a_broker_that_restarts_during_commits(
     seen: dict[tuple[int, int], int] = {}
     lock, killed = threading.Lock(), threading.Event()
 
-    def handle(record: Any, context: Any) -> None:  # noqa: ANN401
-        context.revoked.wait(0.01)
+    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
         if record.offset >= 100:
             killed.wait(60)
         with lock:
