@@ -388,7 +388,7 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
             auto_commit_interval_ms=50,
             max_poll_records=1,
         )
-        ends = ends_of(consumer, topic)
+        ends = consumer.end_offsets([TopicPartition(topic, n) for n in range(2)])
         poll_until(
             consumer,
             lambda: all(
@@ -402,13 +402,6 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
     assert len(moved) >= 1
     assert sum(one["count"] for j in journals for one in of(j, "deliver")) == 18
     assert violations(tmp_path) == []
-
-
-def ends_of(consumer: SafeConsumer, topic: str) -> dict[TopicPartition, int]:
-    ends: dict[TopicPartition, int] = consumer.end_offsets(
-        [TopicPartition(topic, number) for number in range(2)]
-    )
-    return ends
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)

@@ -32,8 +32,8 @@ from tests.harness.polling import collect, poll_until
 from tests.harness.waiting import LIMIT
 
 
-def produced(broker: Any, topic: str, journal: JournalWriter) -> None:  # noqa: ANN401 - any kind
-    producer = KafkaProducer(**broker.client_config)
+def produced(clients: Clients, topic: str, journal: JournalWriter) -> None:
+    producer = KafkaProducer(**clients._broker.client_config)
     for partition in range(2):
         sent = [producer.send(topic, b"x", partition=partition) for _ in range(20)]
         offsets = [one.get(10).offset for one in sent]
@@ -58,14 +58,12 @@ def judged(journals: list[Journal]) -> set[str]:
 
 @pytest.mark.any_broker
 def test_a_seek_to_the_beginning_or_the_end_is_written_down(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """Back is no fault; what a seek passes over is missing, and told without producers."""
     topic = clients.topic(2)
     with_acks = JournalWriter(tmp_path, member="producer")
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     own = JournalWriter(tmp_path, member="reader", group="g")
     raw = clients.consumer(SafeConsumer, group_id=f"g-{topic}")
     consumer = Recorded(raw, own)
@@ -78,11 +76,11 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
     consumer.commit()
     came(consumer, 20)
     assert judged([read(own.path)]) == set()
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     consumer.seek_to_end(one)
     consumer.position(one)  # by now it knows where the end is
     consumer.commit()
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     came(consumer, 20)
     found = findings_of(check([read(own.path)]))
     (missing,) = found[topic, 0]
@@ -90,15 +88,11 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
 
 
 @pytest.mark.any_broker
-def test_a_real_consumer_keeps_its_promises(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
+def test_a_real_consumer_keeps_its_promises(clients: Clients, tmp_path: Path) -> None:
     """Paused, resumed, sought back, committed: nothing to find; and a planted fault is."""
     topic = clients.topic(2)
     writer = JournalWriter(tmp_path, member="producer")
-    produced(kafka_broker, topic, writer)
+    produced(clients, topic, writer)
     own = JournalWriter(tmp_path, member="reader", group="g")
     consumer = Recorded(clients.consumer(SafeConsumer, max_poll_records=7), own)
     tps = [TopicPartition(topic, number) for number in range(2)]
@@ -120,13 +114,11 @@ def test_a_real_consumer_keeps_its_promises(
 
 @pytest.mark.any_broker
 def test_every_way_to_hold_and_to_commit_is_written_down(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """The whole consumer too, when a hold ends by itself, and what came of a commit."""
     topic = clients.topic(2)
-    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    produced(clients, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader", group="g")
     raw = clients.consumer(SafeConsumer, group=f"g-{topic}")
     consumer = Recorded(raw, own, generation=lambda: 7)
@@ -156,13 +148,11 @@ def test_every_way_to_hold_and_to_commit_is_written_down(
 
 @pytest.mark.any_broker
 def test_what_a_client_commits_by_itself_is_not_called_right(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """A4, A5, A6: kafka-python commits unseen unless it is told not to; status 2."""
     topic, group = clients.topic(2), uuid4().hex
-    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    produced(clients, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader")
     raw = clients.consumer(KafkaConsumer, group=group, enable_auto_commit=True)
     consumer = Recorded(raw, own)

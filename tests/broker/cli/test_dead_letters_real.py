@@ -69,8 +69,8 @@ def test_from_a_worker_and_back_to_it(
 ) -> None:
     """Every record that failed is handled again, once, though the replay is interrupted."""
     count = 30
-    program = Program(tmp_path, post.broker, post.topic)
     producer = make_producer()
+    program = Program(tmp_path, post.broker, post.topic, producer)
     for n in range(count):
         producer.send(post.topic, b"%d" % n, key=b"%d" % (n % 3)).get(SECONDS)
     failing = program.start(

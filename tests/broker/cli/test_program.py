@@ -1,13 +1,13 @@
 """The program as a user starts it: in a process of its own."""
 
+import contextlib
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
@@ -270,24 +270,29 @@ def on_a_terminal(arguments: Sequence[str]) -> tuple[int, str]:
         arguments, stdin=its, stdout=its, stderr=its, env=environment
     ) as process:
         os.close(its)
-        written = read_all(ours)
+        drawn = Drain(ours)
         status = process.wait(SECONDS)
-    os.close(ours)
-    return status, written
+    return status, drawn.text()
 
 
-def read_all(terminal: int) -> str:
-    written, deadline = b"", time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        select.select([terminal], [], [], 1.0)
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not chunk:
-            break
-        written += chunk
-    return written.decode()
+class Drain:
+    """Reads a terminal until nobody writes to it any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # what Linux says when the other end closes
+            while part := os.read(self._descriptor, 65536):
+                self._parts.append(part)
+
+    def text(self) -> str:
+        self._thread.join(SECONDS)
+        os.close(self._descriptor)
+        return b"".join(self._parts).decode()
 
 
 def test_it_runs_as_a_module() -> None:

@@ -1,6 +1,5 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
-import contextlib
 import json
 import os
 import pty
@@ -8,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
 from kafka.net.selector import NetworkSelector
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka import login
+from safeconsumer.cli import cluster
 from safeconsumer.cli.errors import Status
-from tests.broker.cli.test_program import launched
+from safeconsumer.cli.run import run
+from tests.broker.cli.test_program import Drain, launched
 from tests.harness.waiting import wait_for
 
 SECONDS = 60
@@ -63,8 +65,8 @@ def leave(record, context):
 class Program:
     """The command in a folder with handlers, on a topic of its own."""
 
-    def __init__(self, folder: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
-        self.folder, self.topic = folder, topic
+    def __init__(self, folder: Path, broker: Any, topic: str, producer: Any) -> None:  # noqa: ANN401
+        self.folder, self.topic, self._producer = folder, topic, producer
         self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
         self.connection = ("--bootstrap", broker.bootstrap)
@@ -104,6 +106,11 @@ class Program:
             with process:  # closes its pipes, too
                 process.kill()
 
+    def produce(self, *values: bytes) -> None:
+        """Write values to the first partition."""
+        for value in values:
+            self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
+
     def wait_seen(self, count: int) -> None:
         wait_for(
             lambda: len(self.seen()) >= count,
@@ -141,35 +148,23 @@ def program(
     tmp_path: Path,
     kafka_broker: Any,  # noqa: ANN401
     kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
 ) -> Iterator[Program]:
     """Prepare the command; what a failed test left of it is killed."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    topic = kafka_topic(partitions=2)
+    program = Program(tmp_path, kafka_broker, topic, make_producer())
     yield program
     program.kill()
 
 
-@pytest.fixture
-def produce(program: Program, make_producer: Callable[..., Any]) -> Callable[..., None]:
-    """Write values to the first partition."""
-    producer = make_producer()
-
-    def write(*values: bytes) -> None:
-        for value in values:
-            producer.send(program.topic, value=value, partition=0).get(SECONDS)
-
-    return write
-
-
 @pytest.mark.any_broker
 def test_sigterm_drains_and_commits(
-    program: Program,
-    produce: Callable[..., None],
-    make_consumer: Callable[..., Any],
+    program: Program, make_consumer: Callable[..., Any]
 ) -> None:
     """Status 0, and what was done is committed."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    produce(b"a", b"b", b"c")
+    program.produce(b"a", b"b", b"c")
     process = program.start()
     program.wait_seen(3)
     told = stopped(process)
@@ -179,11 +174,9 @@ def test_sigterm_drains_and_commits(
 
 
 @pytest.mark.any_broker
-def test_a_second_sigterm_stops_at_once(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     """With the status that says so, however long the handler sleeps."""
-    produce(b"a", b"slow")
+    program.produce(b"a", b"slow")
     process = program.start("handlers:note", "--watch", "--drain=3600")
     assert process.stderr is not None
     program.wait_seen(2)
@@ -194,24 +187,20 @@ def test_a_second_sigterm_stops_at_once(
 
 
 @pytest.mark.embedded_suffices
-def test_a_bad_record_ends_it_with_a_status(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
     """And one line that names the record."""
-    produce(b"a", b"bad")
+    program.produce(b"a", b"bad")
     process = program.start("handlers:wait", "--attempts=1")
     told = ended(process, Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in told
 
 
 @pytest.mark.embedded_suffices
-def test_probes_say_that_the_loop_turns(
-    program: Program, produce: Callable[..., None], tmp_path: Path
-) -> None:
+def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> None:
     """The file is there and fresh, both paths answer, and the file goes at the end."""
     from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
 
-    produce(b"a", b"slow")
+    program.produce(b"a", b"slow")
     port, file = free_port(), tmp_path / "alive"
     process = program.start(
         "handlers:note",
@@ -247,11 +236,9 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.embedded_suffices
-def test_what_was_skipped_was_not_handled(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_what_was_skipped_was_not_handled(program: Program) -> None:
     """The last line counts each record once."""
-    produce(b"bad", b"a")
+    program.produce(b"bad", b"a")
     process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
     program.wait_seen(2)
     assert "1 handled, 0 dead letters, 1 skipped" in stopped(process)
@@ -269,11 +256,9 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
 
 
 @pytest.mark.embedded_suffices
-def test_a_hook_gets_every_event(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_hook_gets_every_event(program: Program) -> None:
     """Those of the worker and those of its consumer."""
-    produce(b"v")
+    program.produce(b"v")
     process = program.start("handlers:note", "--hook=handlers:hook")
     program.wait_seen(1)
     stopped(process)
@@ -281,13 +266,11 @@ def test_a_hook_gets_every_event(
 
 
 @pytest.mark.any_broker
-def test_it_says_where_each_partition_starts(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_it_says_where_each_partition_starts(program: Program) -> None:
     """A committed offset, or where ``auto_offset_reset`` has put it."""
     said = []
     for count in (1, 2):
-        produce(b"v")
+        program.produce(b"v")
         process = program.start()
         program.wait_seen(count)
         told = stopped(process)
@@ -303,11 +286,9 @@ def test_it_says_where_each_partition_starts(
 
 
 @pytest.mark.any_broker
-def test_it_says_how_to_read_what_it_leaves_out(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_it_says_how_to_read_what_it_leaves_out(program: Program) -> None:
     """A new group begins behind what is there already, unless told otherwise."""
-    produce(b"v")
+    program.produce(b"v")
     process = program.start("handlers:note", "--set=auto_offset_reset=latest")
     assert process.stderr is not None
     said: dict[int, str] = {}
@@ -330,14 +311,12 @@ def test_it_says_how_to_read_what_it_leaves_out(
 
 @pytest.mark.any_broker
 def test_it_says_so_when_what_is_committed_is_out_of_range(
-    program: Program,
-    produce: Callable[..., None],
-    make_consumer: Callable[..., Any],
+    program: Program, make_consumer: Callable[..., Any]
 ) -> None:
     """Where it really starts is the last that it says."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    produce(b"v")
+    program.produce(b"v")
     tp = TopicPartition(program.topic, 0)
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     asking.assign([tp])
@@ -375,12 +354,11 @@ def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
 @pytest.mark.embedded_broker
 def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     program: Program,
-    produce: Callable[..., None],
     kafka_topic: Callable[..., str],
     kafka_broker: Any,  # noqa: ANN401 - any kind
 ) -> None:
     """Nor does it take the place of the report, and of its status."""
-    produce(b"bad")
+    program.produce(b"bad")
     dead = kafka_topic(partitions=1)
     with kafka_broker.hold("Produce") as hold:
         process = program.start(
@@ -399,11 +377,9 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
 
 
 @pytest.mark.embedded_suffices
-def test_a_handler_that_exits_has_no_status_of_its_own(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_handler_that_exits_has_no_status_of_its_own(program: Program) -> None:
     """3 would say that no broker answers, and nothing was committed."""
-    produce(b"a")
+    program.produce(b"a")
     process = program.start("handlers:leave")
     told = ended(process, Status.FAILED)
     assert "safeconsumer: a handler ended the worker: SystemExit(3)" in told
@@ -442,10 +418,10 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
 @pytest.mark.embedded_suffices
 @pytest.mark.parametrize("options", [(), ("--watch",)])
 def test_a_handlers_output_goes_to_stdout(
-    program: Program, produce: Callable[..., None], options: tuple[str, ...]
+    program: Program, options: tuple[str, ...]
 ) -> None:
     """Also while the screen is drawn on."""
-    produce(b"a", b"b")
+    program.produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", *options, stderr=its)
     os.close(its)
@@ -460,11 +436,9 @@ def test_a_handlers_output_goes_to_stdout(
 
 
 @pytest.mark.embedded_suffices
-def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_handlers_output_on_the_terminal_that_is_drawn_on(program: Program) -> None:
     """Above the drawing, where it stays to be read."""
-    produce(b"a", b"b")
+    program.produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", "--watch", stdout=its, stderr=its)
     os.close(its)
@@ -476,26 +450,6 @@ def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
     assert (process.returncode, lines.count("handled")) == (Status.DONE, 2)
 
 
-class Drain:
-    """Reads a terminal until nobody writes to it any more."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parts: list[bytes] = []
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # what Linux says when the other end closes
-            while part := os.read(self._descriptor, 65536):
-                self._parts.append(part)
-
-    def text(self) -> str:
-        self._thread.join(SECONDS)
-        os.close(self._descriptor)
-        return b"".join(self._parts).decode()
-
-
 def test_no_broker(tmp_path: Path) -> None:
     """Status 3."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
@@ -505,12 +459,31 @@ def test_no_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded_suffices
-def test_metrics_without_their_package(
-    program: Program, produce: Callable[..., None], tmp_path: Path
+def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
+    kafka_broker: Any,  # noqa: ANN401 - any kind
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
+    """Status 3, too: the worker has not begun."""
+
+    def silent(*_: object) -> None:
+        error = "no answer in 30 s"
+        raise KafkaTimeoutError(error)
+
+    (tmp_path / "quietly.py").write_text(HANDLERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cluster, "existing", silent)
+    where = f"--bootstrap={kafka_broker.bootstrap}"
+    ended = CliRunner().invoke(run, ["quietly:note", "t", where, "--group=g"])
+    assert ended.exit_code == Status.UNREACHABLE, ended.output
+    assert "no answer in 30 s" in ended.stderr
+
+
+@pytest.mark.embedded_suffices
+def test_metrics_without_their_package(program: Program, tmp_path: Path) -> None:
     """The probes answer, at a free port that is told; the metrics say what to install."""
     (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")
-    produce(b"a")
+    program.produce(b"a")
     process = program.start("handlers:note", "--probe-port=0")
     assert process.stderr is not None
     said = next(line for line in process.stderr if "probes at" in line)

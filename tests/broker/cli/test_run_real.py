@@ -43,7 +43,9 @@ def test_an_operators_hold_is_obeyed(
     make_producer: Callable[..., Any],
 ) -> None:
     """``run --control`` takes part: ``wait --quiet`` hears from it that it obeys."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    program = Program(
+        tmp_path, kafka_broker, kafka_topic(partitions=2), make_producer()
+    )
     suffix = uuid.uuid4().hex[:8]
     where = (
         f"--bootstrap={program.bootstrap}",
@@ -58,7 +60,7 @@ def test_an_operators_hold_is_obeyed(
 
     done("control", "init")
     program.connection = where
-    make_producer().send(program.topic, b"v", partition=0).get(SECONDS)
+    program.produce(b"v")
     process = program.start("handlers:note", "--control")
     program.wait_seen(1)
     group = f"--group=g-{program.topic}"
@@ -74,8 +76,10 @@ def test_what_an_added_partition_has_already_is_read(
     make_producer: Callable[..., Any],
 ) -> None:
     """By a group that began at the end and gets ``earliest`` later: it reads nothing else."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=1))
-    make_producer().send(program.topic, b"old", partition=0).get(SECONDS)
+    program = Program(
+        tmp_path, kafka_broker, kafka_topic(partitions=1), make_producer()
+    )
+    program.produce(b"old")
     for settings in (["--set=auto_offset_reset=latest"], []):
         process = program.start(
             "handlers:note", "--set=metadata_max_age_ms=1000", *settings

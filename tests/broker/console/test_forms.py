@@ -3,9 +3,9 @@
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from html import unescape
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,16 +13,17 @@ import pytest
 from attrs import evolve
 from kafka import OffsetAndMetadata
 
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console import changing, lending
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
-from safeconsumer.errors import ControlWriteError
+from safeconsumer.errors import JournalError
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.publisher import Change, changes, new_hold, publish
+from safeconsumer.group.publisher import Change, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.harness.console.harness import Served, row_of
+from tests.harness.console.harness import Served, console, row_of, until_complete
 from tests.harness.group.team import LIMIT, Team
 from tests.harness.waiting import wait_for
 
@@ -261,6 +262,19 @@ def give_up(served: Served, path: str, **body: str) -> None:
         client.post(f"/api/v1/{path}", json=body, timeout=0.5)
 
 
+def test_nobody_waits_for_a_pause_any_more(
+    team: Team, served: Served, refused: threading.Event
+) -> None:
+    """Clicks that were given up were all written once the broker answered."""
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    told = served.post("preview", **wish).json()["agreement"]
+    with taken(served):
+        give_up(served, "pause", **wish, agreed=told)
+    assert refused.wait(LIMIT)
+    assert reasons(served) == []
+    assert served.get("history")["records"] == []
+
+
 def test_nobody_waits_for_a_lift_any_more(
     team: Team, served: Served, refused: threading.Event
 ) -> None:
@@ -302,57 +316,43 @@ def test_only_the_last_keys_are_remembered() -> None:
     assert once.outcome({"scope": "orders"}) is None
 
 
-class Unjournaled:
-    """An operator whose journal cannot be written; it counts what it writes."""
+@pytest.fixture
+def unjournaled(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    """Serve a console whose disk is full once it has journaled what is asked for."""
+    write = SharedJournal.write
 
-    unwritten = ""
-    writes = 0
+    def full(self: SharedJournal, entries: Any, cluster: str | None = None) -> None:  # noqa: ANN401 - lines
+        if entries[0][0] != "group-asked":
+            message = "the disk is full"
+            raise JournalError(message)
+        write(self, entries, cluster)
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
-
-    def check(self) -> None:
-        pass
-
-    def topic_of(self, source: str) -> str:
-        return source
-
-    def write(self, *_: object) -> tuple[()]:
-        self.writes += 1
-        self.unwritten = "the disk is full"
-        if self._error is not None:
-            raise self._error
-        return ()
+    monkeypatch.setattr(SharedJournal, "write", full)
+    with console(team, journal=SharedJournal(tmp_path / "ops.journal")) as made:
+        until_complete(made)
+        yield made
 
 
-def carried_out(here: Unjournaled, times: int) -> list[Problem]:
-    """Send the same form so often; return how each was answered."""
-    desk: Any = SimpleNamespace(
-        commands=SimpleNamespace(lend=lambda: nullcontext(here)),
-        follower=SimpleNamespace(wait_for=lambda *_: None),
-        once=Once(),
-    )
-    decided = changing._Decided(
-        source="operator", todo=changes("g", "eve", ["orders"], None), plan={}
-    )
-    given = {"key": "k", "group": "g"}
-    answers = []
-    for _ in range(times):
-        with pytest.raises(Problem) as told:
-            changing._carry_out(desk, given, lambda: True, lambda _: decided)
-        answers.append(told.value)
-    return answers
-
-
-def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again() -> None:
+def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again(
+    team: Team, unjournaled: Served
+) -> None:
     """It is written once; that it was not written down is so the second time, too."""
-    here = Unjournaled()
-    first, second = carried_out(here, 2)
-    assert (first.document, here.writes) == (second.document, 1)
-    assert (first.status, first.detail) == (500, "the disk is full")
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    told = unjournaled.post("preview", **wish).json()["agreement"]
+    call = {**wish, "agreed": told, "key": "k"}
+    first, second = (unjournaled.post("pause", **call) for _ in "ab")
+    assert (first.status_code, second.status_code) == (500, 500)
+    assert first.json()["detail"] == second.json()["detail"] == "the disk is full"
+    assert [one["is_held"] for one in unjournaled.get("history")["records"]] == [True]
 
 
-def test_what_is_not_journaled_is_said_of_a_write_that_failed() -> None:
-    (told,) = carried_out(Unjournaled(ControlWriteError("acknowledged: a")), 1)
-    assert told.title == "acknowledged: a"
-    assert told.detail == "It could not be journaled: the disk is full"
+@pytest.mark.embedded_broker
+def test_what_is_not_journaled_is_said_of_a_write_that_failed(
+    team: Team, unjournaled: Served
+) -> None:
+    team.broker.fail("Produce", "POLICY_VIOLATION")
+    told = unjournaled.pause(group=team.group, scopes="@all", reason="x").json()
+    assert "acknowledged: nothing" in told["title"]
+    assert told["detail"] == "It could not be journaled: the disk is full"

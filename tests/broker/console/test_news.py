@@ -251,6 +251,19 @@ def test_a_doctor_whose_asker_has_gone_asks_no_more(served: Served, slow: Slow) 
     assert slow.told == ["first"]
 
 
+def test_a_doctor_keeps_nobody_from_placing_a_hold(
+    team: Team, quiet: Served, slow: Slow
+) -> None:
+    """It has a connection of its own: what is clicked is not done much later."""
+    with ThreadPoolExecutor(1) as pool:
+        looks = pool.submit(asked, quiet, "doctor")
+        assert slow.is_asked.wait(20)
+        wish = {"group": team.group, "scopes": f"{team.topic}:1", "reason": "x"}
+        assert quiet.post("pause", **wish).status_code == 200
+        slow.go_on.set()
+        assert len(looks.result(20).json()["findings"]) == 2
+
+
 def test_the_console_closes_while_a_doctor_waits(
     team: Team, slow: Slow, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +15,14 @@ from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console.api import CALLS
 from safeconsumer.console.serve import Setup
-from safeconsumer.group import wire
+from safeconsumer.group import operator, wire
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.report_wire import (
+    STREAM,
+    Report,
+    encode_report,
+    encode_report_key,
+)
 from safeconsumer.group.settings import Control
 from safeconsumer.group.wire import ControlHold
 from tests.harness.console.harness import (
@@ -574,6 +581,45 @@ def test_a_table_says_since_when_and_not_when_it_was_extended(
 
 
 HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_stream_that_ended_badly_is_named(
+    team: Team, served: Served, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    """Killed, or stopped in a batch: that is run again when it is started again."""
+    monkeypatch.setattr(operator, "SILENT_AFTER", 1.0)
+    report = Report(
+        group=team.group,
+        member="s",
+        client_id="stream nightly",
+        host="h",
+        kind=STREAM,
+        state="ready" if is_killed else "stopped",
+        busy={team.topic: ((0, 0),)},
+        member_id="",
+        generation=-1,
+        at_ms=int(time.time() * 1000),
+        applied={},
+        assigned={},
+        quiet={},
+    )
+    assert team.settings.status_topic is not None
+    team.operator_holds(team.topic)
+    team.writer.send(
+        team.settings.status_topic,
+        key=encode_report_key(team.group, "s"),
+        value=encode_report(report),
+        partition=0,
+    ).get(10)
+    said = "is not heard of any more" if is_killed else "in the middle of a batch"
+    with served.client() as client:
+
+        def is_named() -> bool:
+            page = client.get("/group", params={"group": team.group}).text
+            return f"stream nightly on h {said}" in page.replace("was stopped ", "")
+
+        wait_for(is_named, "the stream")
 
 
 def test_names_full_of_markup_are_text(served: Served) -> None:

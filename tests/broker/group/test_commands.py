@@ -101,6 +101,21 @@ def told(team: Team, *more: str) -> str:
     return run(team, "status", "--group", team.group, *more).stdout
 
 
+def test_resume_names_what_still_holds(team: Team) -> None:
+    """Two owners never touch each other's holds."""
+    consumer = team.subscribed()
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
+    consumer.commit()
+    team.operator_holds(team.topic, owner="bob")
+    group = ("--group", team.group)
+    run(team, "pause", "@all", *group, "--reason", "x", "--owner", "alice")
+    ended = run(team, "resume", "@all", *group, "--owner", "alice")
+    assert "still held" in ended.stdout
+    assert f"{team.topic}  operator:bob" in ended.stdout
+    assert "operator:alice  since" not in ended.stdout
+
+
 def test_lifting_a_members_own_group_hold(team: Team) -> None:
     """The member that placed it may be gone for good."""
     consumer = team.subscribed()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner, Result
 from kafka.producer.producer_batch import ProducerBatch
 
@@ -17,6 +18,7 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.errors import JournalError, ScopeSyntaxError
 from safeconsumer.group import publisher
 from safeconsumer.group.operator import OPERATOR, Operator
+from safeconsumer.group.overtaking import timed
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.group.operating import run
@@ -227,6 +229,11 @@ def test_of_what_was_refused_and_what_was_not(team: Team, path: Path) -> None:
     assert {scope for event, scope in said if event == "group-hold"} == done
     refused = {scope for event, scope in said if event == "group-refused"}
     assert (done | refused, done & refused) == (set(scopes), set())
+    assert 0 < len(done) == len(standing(team)) < 300
+    named, kept = str(failed.value).split(" could not be written")
+    assert {*named.split(", ")} == refused
+    kept = kept.partition("acknowledged: ")[2]
+    assert {*kept.removesuffix(". Running it again is safe").split(", ")} == done
 
 
 @embedded_broker
@@ -272,6 +279,21 @@ def standing(team: Team) -> list[tuple[str, int | None]]:
     with Operator(team.broker.client_config, team.settings) as here:
         found = [one.hold for one in here.standing() if one.hold is not None]
     return [(str(one.reason), one.ttl_ms) for one in found]
+
+
+@embedded_broker
+def test_an_end_is_set_right_though_that_cannot_be_journaled(team: Team) -> None:
+    """What it is then: said, and not that nothing was changed."""
+    wanted = changes(team.group, "eve", ["orders"], new_hold("x", 300.0))
+    journal = Full(2)
+    with Operator(team.broker.client_config, team.settings, journal=journal) as here:
+        (first,) = here.write(OPERATOR, wanted)
+        first = evolve(first, at_ms=1_700_000_000_000)
+        (done,) = timed(here, OPERATOR, [first], 1_700_000_100.0)
+        assert standing(team) == [("x", 100_000)]
+        assert done.change.hold is not None
+        assert done.change.hold.ttl_ms == 100_000
+        assert "the disk is full" in here.unwritten
 
 
 @embedded_broker

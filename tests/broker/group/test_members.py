@@ -213,6 +213,17 @@ def test_unreachable_keeps_the_last_state_and_gates_what_is_new(team: Team) -> N
 
 
 @embedded
+def test_a_failed_group_hold_is_not_held_here(team: Team) -> None:
+    """The error says what was acknowledged; nothing half-done stays."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(ControlWriteError, match="acknowledged: nothing"):
+        consumer.pause_group("orders")
+    assert consumer.holds() == ()
+
+
+@embedded
 def test_a_failed_group_hold_leaves_what_stood_before(team: Team) -> None:
     """A hold for good does not turn into one that ends."""
     consumer = team.subscribed(control=team.with_settings(status_topic=None))
@@ -280,3 +291,19 @@ def test_a_shorter_group_hold_is_obeyed_when_it_is_written(
 def _tried(consumer: SafeConsumer, topic: str) -> None:
     with pytest.raises(ControlWriteError, match="NotEnoughReplicas"):
         consumer.pause_group(topic, reason="for a moment", for_=0.05)
+
+
+@embedded
+def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands on the topic, and every other member obeys it."""
+    consumer = team.subscribed(control=team.with_settings(status_topic=None))
+    team.settled(consumer)
+    consumer.resume_group("other")  # its client is made
+    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
+    late = team.broker.hold("Produce", client_id="a-control")
+    consumer.pause_group(team.topic)
+    poll_until(consumer, team.is_quiet(consumer))
+    late.release()
+    assert [hold.owner for hold in consumer.holds()] == ["group:app"]

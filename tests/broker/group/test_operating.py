@@ -120,6 +120,23 @@ def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
 
 
 @pytest.mark.any_broker
+def test_until_a_time_run_again(working: Team) -> None:
+    """What one run did not get to, the next one does."""
+    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
+    first, second = f"{working.topic}:0", f"{working.topic}:1"
+    assert pause(working, first, "--until", until).exit_code == Status.DONE
+    ended = pause(working, first, second, "--until", until, "--json")
+    document = json.loads(ended.stdout)
+    assert ended.exit_code == Status.DONE
+    assert [one["scope"] for one in document["held"]] == [second]
+    assert [one["scope"] for one in document["unchanged"]] == [first]
+    whose = ("--group", working.group, "--owner", "alice")
+    again = run(working, "extend", first, "--until", until, *whose)
+    assert again.exit_code == Status.DONE
+    assert len(json.loads(run(working, "history", "--json").stdout)) == 2
+
+
+@pytest.mark.any_broker
 def test_extend_never_shortens(working: Team) -> None:
     def extend(*arguments: str) -> Any:  # noqa: ANN401 - click's
         group = ("--group", working.group, "--owner", "alice")

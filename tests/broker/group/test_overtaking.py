@@ -92,6 +92,17 @@ def test_the_same_pause_twice_at_once(
 
 
 @any_broker
+def test_what_is_replaced_meanwhile_is_told(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --replace that is what was asked for."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    ended = asked(idle, "pause", "@all", "--reason", "x", "--replace")
+    assert ended.exit_code == Status.DONE
+    assert "until resumed  data corrupt" in ended.stdout.partition("instead of")[2]
+
+
+@any_broker
 def test_what_is_lifted_while_it_is_extended_does_not_come_back(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +149,17 @@ def test_the_hold_of_another_id_is_not_lifted(
 
 
 @any_broker
+def test_what_is_placed_while_it_is_lifted_is_lifted_too(
+    idle: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By scope that is what was asked for."""
+    before_the_write(monkeypatch, lambda: asked(idle, "pause", "@all", *FOR_GOOD))
+    ended = asked(idle, "resume", "@all", "--future", "--json")
+    assert ended.exit_code == Status.DONE
+    assert [one["was_held"] for one in json.loads(ended.stdout)["resumed"]] == [True]
+
+
+@any_broker
 def test_what_is_placed_while_somebody_thinks_is_seen(
     idle: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +196,16 @@ def test_until_where_our_clock_is_wrong_and_nobody_reports(
     last = past(idle)[-1]
     assert abs(last["expires_at"] - until.timestamp()) < 1.5
     assert f"until {until:%Y-%m-%d %H:%M:%S}" in ended.stdout
+
+
+@any_broker
+def test_extend_does_not_shorten_where_nobody_reports(idle: Team) -> None:
+    asked(idle, "pause", "@all", "--reason", "x", "--for", "2h")
+    ended = asked(idle, "extend", "@all", "--for", "90m")
+    assert ended.exit_code == Status.FAILED
+    assert "which is later" in ended.stderr
+    first, *_, last = past(idle)
+    assert 0 <= last["expires_at"] - first["expires_at"] < 1
 
 
 @any_broker

@@ -65,28 +65,6 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(
     assert logged(team)[2:] == [("orders", is_placing), ("orders", not is_placing)]
 
 
-def test_what_was_acknowledged_is_not_named_as_refused(team: Team) -> None:
-    """Several batches, of which the first is refused."""
-    scopes = [f"orders:{number}" for number in range(300)]
-    name = team.settings.operator_topic
-    team.writer.partitions_for(name)
-    team.broker.fail("Produce", "POLICY_VIOLATION")
-    wanted = placing(team, *scopes)
-    with pytest.raises(ControlWriteError, match="PolicyViolation") as failed:
-        publish(lambda: team.writer, name, wanted, LIMIT)
-    there = [scope for scope, _ in logged(team)]
-    assert 0 < len(there) < 300
-    said = str(failed.value)
-    refused, kept = said.split(" could not be written")
-    assert refused.split(", ") == [one for one in scopes if one not in there]
-    kept = kept.partition("acknowledged: ")[2].removesuffix(
-        ". Running it again is safe"
-    )
-    assert kept.split(", ") == there
-    acknowledged = [one.change.key.scope for one in failed.value.acknowledged]
-    assert acknowledged == there
-
-
 def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
     """A leader that has moved has written nothing."""
     with operator(team) as here:

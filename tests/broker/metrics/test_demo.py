@@ -2,12 +2,14 @@
 
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.watched import watching
 from safeconsumer.testing._ports import free_port
 from tests.broker.cli.test_program import command
@@ -100,6 +102,16 @@ def test_the_leak_and_the_silence_can_be_watched() -> None:
     assert value(text, "demo_delivered_records", client="safe") > 0
     assert value(text, "demo_partitions", client="stock", state="pause_lost") >= 0
     assert not promtool("check", "metrics", given=text).strip()
+
+
+def test_a_port_that_is_taken() -> None:
+    """A sentence, and the status of wrong use."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = f"port {port}: .*choose one with --metrics"
+        with pytest.raises(CommandError, match=said) as told, watching(port):
+            pass
+    assert told.value.status == Status.USAGE
 
 
 def test_where_it_answers_is_said(capsys: pytest.CaptureFixture[str]) -> None:

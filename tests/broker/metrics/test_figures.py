@@ -402,6 +402,14 @@ def test_a_fork_has_nothing_of_its_parents(safe: Maker) -> None:
     assert shown.placed() == {"a": 1}
 
 
+def test_a_registry_takes_one_collector(safe: Maker) -> None:
+    """Two would give the same names; it says so at once."""
+    registry = CollectorRegistry()
+    registry.register(Collector(safe()))
+    with pytest.raises(ValueError, match="safeconsumer_"):
+        registry.register(Collector(safe()))
+
+
 @pytest.mark.parametrize("source", [None, "consumer", SafeConsumer])
 def test_other_sources_are_refused(source: object) -> None:
     """By a typed error that says what would do."""

@@ -30,6 +30,17 @@ def test_an_injected_error_is_met_and_survived(
     assert len(broker.requests("Fetch")) >= 3
 
 
+def test_a_connection_is_cut_instead_of_an_answer(
+    broker: EmbeddedBroker, clients: Clients
+) -> None:
+    """DISCONNECT closes the connection; the client comes back and reads on."""
+    topic = clients.topic(partitions=1)
+    produce(clients.producer(), topic, 1)
+    broker.fail("Fetch", "DISCONNECT", times=2)
+    assert len(read(clients.consumer(KafkaConsumer, topic), 1)) == 1
+    assert len(broker.requests("Fetch")) >= 3
+
+
 @pytest.mark.parametrize(
     ("api", "error", "named"),
     [("Fecth", "NOT_COORDINATOR", "Fecth"), ("Fetch", "NO_SUCH", "NO_SUCH")],

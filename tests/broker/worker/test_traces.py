@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (
+    Executor,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
@@ -167,6 +168,9 @@ def handled(
     running.wait_end()
     return running
 
+
+# Where handlers run: the name of an executor, or one of somebody's.
+Place = str | Executor
 
 _asked: set[tuple[str, int]] = set()
 
@@ -345,7 +349,7 @@ def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -
 # ------------------------------------------------------------ one for each attempt
 
 
-def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Place) -> None:
     """
     One that failed says so with its class, status and exception, wherever it ran.
 
@@ -559,10 +563,7 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
 
 @pytest.mark.parametrize("order", ["partition", "key"])
 def test_what_a_hold_puts_back_has_no_span(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
-    order: Any,  # noqa: ANN401 - a name
+    lab: Lab, spans: Spans, place: Place, order: str
 ) -> None:
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
@@ -615,9 +616,7 @@ async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - up
 
 
 def test_the_span_is_current_in_the_handler(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
+    lab: Lab, spans: Spans, place: Place
 ) -> None:
     """Wherever it runs, with the baggage of its record."""
     failed: list[BaseException] = []
@@ -730,7 +729,9 @@ def buried(
 
 
 @pytest.mark.any_broker
-def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+def test_a_letter_carries_its_last_attempt(
+    lab: Lab, spans: Spans, place: Place
+) -> None:
     """Once, instead of its record's own context, whose state goes with it."""
     how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
     _, (letter,) = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
@@ -861,10 +862,7 @@ def propagating() -> Iterator[Callable[..., None]]:
 
 
 def test_baggage_that_cannot_be_written_is_no_records_fault(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
-    propagating: Callable[..., None],
+    lab: Lab, spans: Spans, place: Place, propagating: Callable[..., None]
 ) -> None:
     """Its handler is called once, in its trace, wherever it runs."""
     propagating(House())
@@ -957,9 +955,7 @@ def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
 
 
 def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
-    lab: Lab,
-    spans: Spans,
-    make_producer: Any,  # noqa: ANN401 - a fixture
+    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
 ) -> None:
     """The instrumentor asks for servers that JSON can write, once upstream has sent."""
     producer = make_producer()
@@ -971,9 +967,7 @@ def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
 
 
 def test_what_upstream_cannot_write_stays_final(
-    lab: Lab,
-    spans: Spans,
-    make_producer: Any,  # noqa: ANN401 - a fixture
+    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
 ) -> None:
     """Also where an instrumentor has wrapped what refuses it."""
     producer = make_producer(partitioner=RefusesAll())
