@@ -22,7 +22,6 @@ from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.spark import options as spark_options
-from tests.harness.worker import options as worker_options
 
 pytest_plugins = ["safeconsumer.testing.fixtures"]
 
@@ -62,7 +61,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests.harness.brokers.merge_results",
     )
     spark_options.pytest_addoption(parser)
-    worker_options.pytest_addoption(parser)
     chance.pytest_addoption(parser)
 
 

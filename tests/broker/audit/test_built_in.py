@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartitio
 from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
-from safeconsumer import ConcurrentPollError, JournalError, SafeConsumer
+from safeconsumer import JournalError, SafeConsumer
 from safeconsumer.audit.checker import Settings, check, findings_of
 from safeconsumer.audit.journal import Entry, Journal, read
 from safeconsumer.audit.writer import JournalWriter
@@ -25,16 +25,8 @@ from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, SafeConsumerError
 from safeconsumer.testing.clients import Clients
-from safeconsumer.testing.polling import poll_until as poll_all
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
-
-
-@pytest.fixture
-def clients(kafka_broker: Any) -> Iterator[Clients]:  # noqa: ANN401 - any kind
-    made = Clients(kafka_broker)
-    yield made
-    made.close()
 
 
 def filled(clients: Clients, partitions: int = 2, records: int = 20) -> str:
@@ -97,6 +89,8 @@ def test_a_consumers_life_is_written_down_and_clean(
     consumer.seek(first, 15)
     poll_until(consumer, has(got, 45), got=got)
     consumer.commit({first: OffsetAndMetadata(17, "", -1)})
+    with pytest.raises(ValueError, match="Unassigned"):
+        consumer.seek(TopicPartition(topic, 9), 0)
     consumer.close()
     journal = journal_of(tmp_path)
     delivered = of(journal, "deliver")
@@ -109,6 +103,8 @@ def test_a_consumers_life_is_written_down_and_clean(
     assert gone["partitions"] == assigned["partitions"]
     calls = [one["op"] for one in of(journal, "call") if one["op"] != "poll"]
     assert calls[:5] == ["pause", "resume", "commit", "seek", "commit"]
+    failed = [one["op"] for one in of(journal, "return") if one["ok"] is False]
+    assert failed == ["seek"]
     assert violations(tmp_path) == []
 
 
@@ -116,7 +112,11 @@ def test_a_consumers_life_is_written_down_and_clean(
 def test_iteration_is_written_record_by_record(
     clients: Clients, tmp_path: Path
 ) -> None:
-    """What a hold keeps back does not stand there as delivered; the rest does."""
+    """
+    What a hold keeps back does not stand there as delivered; the rest does.
+
+    A step says when it began, so a resume that brings nothing for long is found (L1).
+    """
     topic = filled(clients, 1)
     tp = TopicPartition(topic, 0)
     consumer = clients.consumer(SafeConsumer, journal=tmp_path)
@@ -130,26 +130,13 @@ def test_iteration_is_written_record_by_record(
     got: dict[Any, list[int]] = {}
     poll_until(consumer, has(got, 10), got=got)
     assert got[tp] == list(range(10, 20))
-    runs = [(one["from"], one["next"]) for one in of(journal_of(tmp_path), "deliver")]
+    steps = of(journal_of(tmp_path), "deliver")
+    assert steps[0].at <= steps[1]["asked"] <= steps[1].at
+    assert steps[0]["created"] <= steps[0].at
+    assert steps[0]["written"] is None
+    runs = [(one["from"], one["next"]) for one in steps]
     assert runs == [(n, n + 1) for n in range(10)] + [(10, 20)]
     assert violations(tmp_path) == []
-
-
-@pytest.mark.any_broker
-def test_a_record_delivered_while_held_is_found(
-    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tests above can fail: without the final check iteration leaks."""
-    topic = filled(clients, 1)
-    tp = TopicPartition(topic, 0)
-    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
-    consumer.assign([tp])
-    next(consumer)
-    ledger = consumer._subscription.ledger
-    monkeypatch.setattr(ledger, "quiet", frozenset)
-    consumer.pause(tp)
-    next(consumer)
-    assert {name for name, _ in violations(tmp_path)} == {"A1"}
 
 
 @pytest.mark.contract("S5")
@@ -210,53 +197,6 @@ def test_what_paused_returns_is_written_and_judged(
     monkeypatch.setattr(consumer._safe_ledger, "view", lambda: wrong)
     consumer.pause(second, owner="c")
     assert {name for name, _ in violations(tmp_path)} == {"A7"}
-
-
-@pytest.mark.any_broker
-def test_a_step_of_an_iteration_says_when_it_began(
-    clients: Clients, tmp_path: Path
-) -> None:
-    """So a resume that brings nothing for long is found there too (L1)."""
-    topic = filled(clients, 1)
-    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
-    consumer.assign([TopicPartition(topic, 0)])
-    next(consumer)
-    next(consumer)
-    journal = journal_of(tmp_path)
-    one, two = of(journal, "deliver")
-    assert one.at <= two["asked"] <= two.at
-    assert one["created"] <= one.at
-    assert one["written"] is None
-
-
-@pytest.mark.any_broker
-def test_a_fleet_of_members_in_one_process(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
-    """A writer each: what moves between them is neither lost nor twice."""
-    topic, group = filled(clients, 4), uuid4().hex
-    writers = [JournalWriter(tmp_path, member=f"m{n}", group=group) for n in range(3)]
-    made = [
-        clients.consumer(SafeConsumer, group=group, journal=one) for one in writers[:2]
-    ]
-    for one in made:
-        one.subscribe([topic])
-    poll_all(made, lambda: all(len(one.assignment()) == 2 for one in made))
-    made[0].close()
-    third = clients.consumer(SafeConsumer, group=group, journal=writers[2])
-    third.subscribe([topic])
-    both = [made[1], third]
-    poll_all(both, lambda: all(len(one.assignment()) == 2 for one in both))
-    for one in both:
-        one.close()
-    assert len(list(tmp_path.glob("*.journal"))) == 3
-    writers[1].write("note", {"what": "still open: it is the caller's"})
-    found = violations(tmp_path)
-    # The embedded broker refuses commits during a rebalance.
-    allowed = {"A6"} if is_embedded(kafka_broker) else set()
-    assert {name for name, _ in found} <= allowed
 
 
 @pytest.mark.any_broker
@@ -365,11 +305,16 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(
     assert len(journal_of(tmp_path).entries) == entries
 
 
-def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
+)
+def test_a_consumer_that_cannot_be_made_leaves_no_file_open(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
     """A program that tries until a broker is there does not run out of them."""
-    for _ in range(3):
-        with pytest.raises(Exception, match="no_such"):
-            SafeConsumer(journal=tmp_path, no_such=1)
+    where = {"bootstrap_servers": "127.0.0.1:1", "journal": tmp_path}
+    with pytest.raises((HookTypeError, AssertionError, KafkaError)):
+        SafeConsumer(**where, **wrong)
     opened = {os.path.realpath(one) for one in Path("/dev/fd").iterdir()}
     folder = str(tmp_path.resolve())
     assert not [one for one in opened if one.startswith(folder)]  # removed or not
@@ -392,31 +337,6 @@ def test_a_subclass_stays_one(clients: Clients, tmp_path: Path) -> None:
     poll_until(consumer, has(got, 20), got=got)
     assert counted
     assert sum(one["count"] for one in of(journal_of(tmp_path), "deliver")) == 20
-
-
-@pytest.mark.any_broker
-def test_a_second_poll_is_refused_as_ever(
-    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The refused call is written as one that failed."""
-    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
-    consumer.assign([TopicPartition(clients.topic(1), 0)])
-    inside, go_on, real = threading.Event(), threading.Event(), consumer._poll_once
-
-    def held(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - upstream's
-        inside.set()
-        go_on.wait(30)
-        return real(*args, **more)
-
-    monkeypatch.setattr(consumer, "_poll_once", held)
-    thread = threading.Thread(target=consumer.poll)
-    thread.start()
-    assert inside.wait(30)
-    with pytest.raises(ConcurrentPollError):
-        consumer.poll()
-    go_on.set()
-    thread.join()
-    assert any(one["ok"] is False for one in of(journal_of(tmp_path), "return"))
 
 
 @pytest.mark.any_broker
@@ -468,7 +388,7 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
             auto_commit_interval_ms=50,
             max_poll_records=1,
         )
-        ends = ends_of(consumer, topic)
+        ends = consumer.end_offsets([TopicPartition(topic, n) for n in range(2)])
         poll_until(
             consumer,
             lambda: all(
@@ -482,42 +402,6 @@ def test_transactions_and_commits_by_themselves_are_no_gaps(
     assert len(moved) >= 1
     assert sum(one["count"] for j in journals for one in of(j, "deliver")) == 18
     assert violations(tmp_path) == []
-
-
-def ends_of(consumer: SafeConsumer, topic: str) -> dict[TopicPartition, int]:
-    ends: dict[TopicPartition, int] = consumer.end_offsets(
-        [TopicPartition(topic, number) for number in range(2)]
-    )
-    return ends
-
-
-def is_embedded(broker: Any) -> bool:  # noqa: ANN401 - any kind
-    return bool(broker.kind == "embedded")
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
-)
-def test_a_constructor_that_fails_leaves_no_journal_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
-    """As many are closed as were made."""
-    made, closed = [], []
-    begin, close = JournalWriter.__init__, JournalWriter.close
-
-    def beginning(self: JournalWriter, *args: Any, **more: Any) -> None:  # noqa: ANN401 - as the original
-        begin(self, *args, **more)
-        made.append(self)
-
-    def closing(self: JournalWriter) -> None:
-        close(self)
-        closed.append(self)
-
-    monkeypatch.setattr(JournalWriter, "__init__", beginning)
-    monkeypatch.setattr(JournalWriter, "close", closing)
-    with pytest.raises((HookTypeError, AssertionError, KafkaError)):
-        SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=tmp_path, **wrong)
-    assert closed == made
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)

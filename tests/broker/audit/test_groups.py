@@ -1,6 +1,5 @@
 """Whose a journal is: the group of the consumer that writes it, whatever its head says."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,13 +20,6 @@ from tests.broker.audit.test_built_in import filled, has
 from tests.harness.audit.bad import TP
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import poll_until
-
-
-@pytest.fixture
-def clients(kafka_broker: Any) -> Iterator[Clients]:  # noqa: ANN401 - any kind
-    made = Clients(kafka_broker)
-    yield made
-    made.close()
 
 
 @pytest.mark.any_broker

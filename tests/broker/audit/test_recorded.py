@@ -3,8 +3,6 @@
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
@@ -23,26 +21,19 @@ from safeconsumer.audit.recorded import Recorded, holds_hook, purges_hook
 from safeconsumer.audit.writer import JournalWriter
 from safeconsumer.cli import against
 from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.errors import JournalError
 from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.testing.clients import Clients
+from tests.broker.audit.test_built_in import filled
 from tests.harness.audit.telling import Telling
 from tests.harness.polling import collect, poll_until
 from tests.harness.waiting import LIMIT
 
 
-@pytest.fixture
-def clients(kafka_broker: Any) -> Any:  # noqa: ANN401 - any kind
-    made = Clients(kafka_broker)
-    yield made
-    made.close()
-
-
-def produced(broker: Any, topic: str, journal: JournalWriter) -> None:  # noqa: ANN401 - any kind
-    producer = KafkaProducer(**broker.client_config)
+def produced(clients: Clients, topic: str, journal: JournalWriter) -> None:
+    producer = KafkaProducer(**clients._broker.client_config)
     for partition in range(2):
         sent = [producer.send(topic, b"x", partition=partition) for _ in range(20)]
         offsets = [one.get(10).offset for one in sent]
@@ -67,14 +58,12 @@ def judged(journals: list[Journal]) -> set[str]:
 
 @pytest.mark.any_broker
 def test_a_seek_to_the_beginning_or_the_end_is_written_down(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """Back is no fault; what a seek passes over is missing, and told without producers."""
     topic = clients.topic(2)
     with_acks = JournalWriter(tmp_path, member="producer")
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     own = JournalWriter(tmp_path, member="reader", group="g")
     raw = clients.consumer(SafeConsumer, group_id=f"g-{topic}")
     consumer = Recorded(raw, own)
@@ -87,11 +76,11 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
     consumer.commit()
     came(consumer, 20)
     assert judged([read(own.path)]) == set()
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     consumer.seek_to_end(one)
     consumer.position(one)  # by now it knows where the end is
     consumer.commit()
-    produced(kafka_broker, topic, with_acks)
+    produced(clients, topic, with_acks)
     came(consumer, 20)
     found = findings_of(check([read(own.path)]))
     (missing,) = found[topic, 0]
@@ -99,15 +88,11 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
 
 
 @pytest.mark.any_broker
-def test_a_real_consumer_keeps_its_promises(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
+def test_a_real_consumer_keeps_its_promises(clients: Clients, tmp_path: Path) -> None:
     """Paused, resumed, sought back, committed: nothing to find; and a planted fault is."""
     topic = clients.topic(2)
     writer = JournalWriter(tmp_path, member="producer")
-    produced(kafka_broker, topic, writer)
+    produced(clients, topic, writer)
     own = JournalWriter(tmp_path, member="reader", group="g")
     consumer = Recorded(clients.consumer(SafeConsumer, max_poll_records=7), own)
     tps = [TopicPartition(topic, number) for number in range(2)]
@@ -129,13 +114,11 @@ def test_a_real_consumer_keeps_its_promises(
 
 @pytest.mark.any_broker
 def test_every_way_to_hold_and_to_commit_is_written_down(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """The whole consumer too, when a hold ends by itself, and what came of a commit."""
     topic = clients.topic(2)
-    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    produced(clients, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader", group="g")
     raw = clients.consumer(SafeConsumer, group=f"g-{topic}")
     consumer = Recorded(raw, own, generation=lambda: 7)
@@ -165,13 +148,11 @@ def test_every_way_to_hold_and_to_commit_is_written_down(
 
 @pytest.mark.any_broker
 def test_what_a_client_commits_by_itself_is_not_called_right(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path
 ) -> None:
     """A4, A5, A6: kafka-python commits unseen unless it is told not to; status 2."""
     topic, group = clients.topic(2), uuid4().hex
-    produced(kafka_broker, topic, JournalWriter(tmp_path / "producer"))
+    produced(clients, topic, JournalWriter(tmp_path / "producer"))
     own = JournalWriter(tmp_path, member="reader")
     raw = clients.consumer(KafkaConsumer, group=group, enable_auto_commit=True)
     consumer = Recorded(raw, own)
@@ -185,66 +166,43 @@ def test_what_a_client_commits_by_itself_is_not_called_right(
     assert "commits by itself, and its journal does not tell what" in done.stdout
 
 
+def told_in(folder: Path, told: Telling) -> None:
+    (folder / "a.journal").write_text(told.text())
+
+
+def against_topic(clients: Clients, folder: Path) -> Result:
+    where = ["--against-topic", "--bootstrap", clients._broker.bootstrap]
+    return CliRunner().invoke(safeconsumer, ["audit", str(folder), *where])
+
+
 @pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("deleted", "read", "said"),
+    [
+        (0, 4, "acknowledged offsets 4 to 5"),
+        # What was deleted before anybody read it came to nobody, too.
+        (6, 3, "nobody delivered offsets 3 to 5"),
+    ],
+)
 def test_what_a_client_lost_is_found_in_the_topic(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
+    clients: Clients, tmp_path: Path, deleted: int, read: int, said: str
 ) -> None:
-    """--against-topic: a run that hides a record looks whole, but the topic has it."""
-    topic = clients.topic(1)
-    producer = KafkaProducer(**kafka_broker.client_config)
-    for _ in range(10):
-        producer.send(topic, b"x").get(10)
-    producer.close()
-    own = JournalWriter(tmp_path, member="reader", group="g")
-    own.write("assigned", {"partitions": [f"{topic}:0"]})
-    run = {"from": 0, "next": 4, "first": 0, "last": 3, "count": 4}
-    own.write("deliver", {"tp": f"{topic}:0", **run})
-    run = {"from": 6, "next": 10, "first": 6, "last": 9, "count": 4}
-    own.write("revoked", {"partitions": [f"{topic}:0"]})
-    own.write("assigned", {"partitions": [f"{topic}:0"]})
-    own.write("deliver", {"tp": f"{topic}:0", **run})
-    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
-    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
-    assert done.exit_code == 1, done.output
-    assert f"A2  {topic}:0" in done.output
-    assert "acknowledged offsets 4 to 5" in done.output
-
-
-@pytest.mark.any_broker
-def test_what_a_topic_has_deleted_is_missing_all_the_same(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-) -> None:
-    """--against-topic: records that were deleted before anybody read them came to nobody."""
-    topic = clients.topic(1)
-    producer = KafkaProducer(**kafka_broker.client_config)
-    for _ in range(10):
-        producer.send(topic, b"x").get(10)
-    producer.close()
-    admin = KafkaAdminClient(**kafka_broker.client_config)
-    admin.delete_records({TopicPartition(topic, 0): 6})
-    admin.close()
-    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 3)
+    """A run that hides a record looks whole, but the topic has it."""
+    topic = filled(clients, 1, 10)
+    if deleted:
+        with KafkaAdminClient(**clients._broker.client_config) as admin:
+            admin.delete_records({TopicPartition(topic, 0): deleted})
+    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
     told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
-    told.poll(f"{topic}:0", 6, 10)
-    (tmp_path / "a.journal").write_text(told.text())
-    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
-    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
-    assert (done.exit_code, "nobody delivered offsets 3 to 5" in done.stdout) == (
-        1,
-        True,
-    )
+    told_in(tmp_path, told.poll(f"{topic}:0", 6, 10))
+    done = against_topic(clients, tmp_path)
+    assert (done.exit_code, said in done.stdout) == (1, True), done.output
+    assert f"A2  {topic}:0" in done.stdout
 
 
 @pytest.mark.any_broker
 def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
-    clients: Clients,
-    kafka_broker: Any,  # noqa: ANN401 - any kind
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    clients: Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading makes nothing; a partition that does not exist is named, without waiting."""
     monkeypatch.setattr(against, "_PATIENCE", 7200)  # polls of half a second: an hour
@@ -252,19 +210,16 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
     gone = f"{there}-gone"
     told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
     told.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
-    (tmp_path / "a.journal").write_text(told.text())
-    more = ["--against-topic", "--bootstrap", kafka_broker.bootstrap]
-    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    told_in(tmp_path, told)
+    done = against_topic(clients, tmp_path)
     assert done.exit_code == 1, done.output
     assert f"A1  {there}:0" in done.stdout  # what journals prove is said all the same
     assert f"the topic {gone} does not exist" in done.stderr
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
-    admin = KafkaAdminClient(**kafka_broker.client_config)
-    assert gone not in admin.list_topics()
-    admin.close()
-    told = Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10)
-    (tmp_path / "a.journal").write_text(told.text())
-    done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *more])
+    with KafkaAdminClient(**clients._broker.client_config) as admin:
+        assert gone not in admin.list_topics()
+    told_in(tmp_path, Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
+    done = against_topic(clients, tmp_path)
     assert (done.exit_code, "could not tell" in done.stdout) == (2, True)
 
 
@@ -305,24 +260,6 @@ def test_what_was_thrown_away_is_written_down(tmp_path: Path) -> None:
     ]
 
 
-def test_what_a_killed_process_did_is_there(tmp_path: Path) -> None:
-    """Every entry that was written before the kill is read."""
-    code = (
-        "import os, signal, sys\n"
-        "from safeconsumer.audit.writer import JournalWriter\n"
-        "journal = JournalWriter(sys.argv[1])\n"
-        "for number in range(100):\n"
-        "    journal.write('call', {'op': 'poll', 'id': number})\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, check=False)  # noqa: S603 - our own
-    assert done.returncode == -signal.SIGKILL
-    (path,) = tmp_path.iterdir()
-    journal = read(path)
-    assert (len(journal.entries), journal.is_cut) == (100, False)
-
-
 def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
     tmp_path: Path,
 ) -> None:
@@ -335,24 +272,6 @@ def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(
         wall=lambda: float(next(passed)) + 5000,
     )
     assert journal.now() - next(passed) == pytest.approx(5000, abs=2)
-
-
-def test_a_forked_child_writes_a_journal_of_its_own(tmp_path: Path) -> None:
-    """Two processes in one file would prove nothing."""
-    journal = JournalWriter(tmp_path)
-    journal.write("call", {"op": "poll", "id": 1})
-    child = os.fork()
-    if child == 0:
-        journal.write("call", {"op": "poll", "id": 2})
-        os._exit(0)
-    os.waitpid(child, 0)
-    journal.write("call", {"op": "poll", "id": 3})
-    journal.close()
-    found = sorted(
-        tuple(entry["id"] for entry in read(path).entries)
-        for path in tmp_path.iterdir()
-    )
-    assert found == [(1, 3), (2,)]
 
 
 def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> None:
@@ -381,14 +300,6 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path: Path) -> No
     may_end.set()
     thread.join()
     assert status == 0
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """At once, not with the first record."""
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(JournalError, match="no journal can be written"):
-        JournalWriter(file)
 
 
 class Beyond:

@@ -1,13 +1,16 @@
 """A topic, its topic of dead letters, and the command that is tried on them."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 from kafka import KafkaConsumer, TopicPartition
 
+from safeconsumer.cli import dead_letters
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
@@ -82,6 +85,30 @@ class Post:
             for records in consumer.poll(200).values():
                 found += records
         return found
+
+
+@contextmanager
+def meddled(meddle: Callable[[Any, bytes], Any]) -> Iterator[None]:
+    """
+    Call something before a replay sends a letter, with its producer and the value.
+
+    What that returns is what sending returns; after None the letter is sent as ever.
+    """
+    real = dead_letters.producer_of
+
+    def producer_of(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
+        producer = real(base)
+        send = producer.send
+
+        def send_or_not(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
+            return meddle(producer, kwargs["value"]) or send(*args, **kwargs)
+
+        producer.send = send_or_not
+        return producer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dead_letters, "producer_of", producer_of)
+        yield
 
 
 def replayed_from(record: Any) -> str | None:  # noqa: ANN401 - upstream's

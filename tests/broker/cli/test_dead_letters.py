@@ -24,11 +24,11 @@ from kafka.structs import OffsetAndMetadata
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 
-from safeconsumer.cli import dead_letters, letters
+from safeconsumer.cli import letters
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.cli.replaying import Replay
-from tests.broker.cli.letters import SECONDS, Post
+from tests.broker.cli.letters import SECONDS, Post, meddled
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
@@ -348,32 +348,13 @@ def test_a_group_of_somebody_elses_is_refused(
     ],
 )
 def test_a_producer_that_fails(
-    post: Post,
-    monkeypatch: pytest.MonkeyPatch,
-    error: KafkaError,
-    status: Status,
-    said: str,
+    post: Post, error: KafkaError, status: Status, said: str
 ) -> None:
     """At the second of three letters: the others are sent, and it is by the next run."""
     for n in range(3):
         post.put(b"%d" % n)
-
-    real = dead_letters.producer_of
-
-    def failing(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
-        producer = real(base)
-        send = producer.send
-
-        def send_or_fail(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
-            if kwargs["value"] == b"1":
-                return SimpleNamespace(get=Mock(side_effect=error))
-            return send(*args, **kwargs)
-
-        producer.send = send_or_fail
-        return producer
-
-    with monkeypatch.context() as patch:
-        patch.setattr(dead_letters, "producer_of", failing)
+    fails = SimpleNamespace(get=Mock(side_effect=error))
+    with meddled(lambda _, value: fails if value == b"1" else None):
         ended = post.run("replay")
     assert (ended.exit_code, said in ended.stderr) == (status, True), ended.output
     assert ended.stdout.startswith("2 sent back, ")
@@ -384,28 +365,17 @@ def test_a_producer_that_fails(
 @pytest.mark.parametrize("is_last", [True, False])
 def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(
     post: Post,
-    monkeypatch: pytest.MonkeyPatch,
     is_last: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """Not if all of them were on their way, and have arrived."""
     for n in range(3):
         post.put(b"%d" % n)
-    real, value = dead_letters.producer_of, b"2" if is_last else b"1"
 
-    def interrupted(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
-        producer = real(base)
-        send = producer.send
+    def press(_: object, value: bytes) -> None:
+        if value == (b"2" if is_last else b"1"):
+            signal.raise_signal(signal.SIGINT)
 
-        def send_and_press(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
-            if kwargs["value"] == value:
-                signal.raise_signal(signal.SIGINT)
-            return send(*args, **kwargs)
-
-        producer.send = send_and_press
-        return producer
-
-    with monkeypatch.context() as patch:
-        patch.setattr(dead_letters, "producer_of", interrupted)
+    with meddled(press):
         ended = post.run("replay")
     sent, status = (3, Status.DONE) if is_last else (2, Status.INTERRUPTED)
     assert (ended.exit_code, ended.stdout) == (

@@ -1,21 +1,17 @@
 """Dead letters at a broker: from a worker, and back to it; a replay that dies."""
 
-import itertools
-import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safeconsumer.cli import dead_letters
 from safeconsumer.cli.errors import Status
-from tests.broker.cli.letters import SECONDS, Post, replayed_from
-from tests.broker.cli.test_program import command
-from tests.broker.cli.test_run import Program
+from tests.broker.cli.letters import SECONDS, Post, meddled, replayed_from
+from tests.broker.cli.test_program import launched
+from tests.broker.cli.test_run import Program, stopped
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -25,7 +21,6 @@ pytestmark = pytest.mark.any_broker
 def test_a_replay_that_is_killed(
     post: Post,
     make_producer: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
     way: str,
 ) -> None:
     """
@@ -50,25 +45,13 @@ def test_a_replay_that_is_killed(
     class Killed(BaseException):
         pass
 
-    real = dead_letters.producer_of
+    def die(producer: Any, value: bytes) -> None:  # noqa: ANN401 - a producer
+        if value == b"2":
+            producer.flush(SECONDS)
+            raise Killed
 
-    def dying(base: dict[str, Any]) -> Any:  # noqa: ANN401 - a producer
-        producer = real(base)
-        send, count = producer.send, itertools.count()
-
-        def send_two(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - its own
-            if next(count) == 2:
-                producer.flush(SECONDS)
-                raise Killed
-            return send(*args, **kwargs)
-
-        producer.send = send_two
-        return producer
-
-    with monkeypatch.context() as patch:
-        patch.setattr(dead_letters, "producer_of", dying)
-        with pytest.raises(Killed):
-            post.run("replay", *options)
+    with meddled(die), pytest.raises(Killed):
+        post.run("replay", *options)
     ended = post.run("replay")
     assert ended.stdout == "2 sent back, 0 left; 2 sent before\n", ended.output
     if theirs is not None:
@@ -86,8 +69,8 @@ def test_from_a_worker_and_back_to_it(
 ) -> None:
     """Every record that failed is handled again, once, though the replay is interrupted."""
     count = 30
-    program = Program(tmp_path, post.broker, post.topic)
     producer = make_producer()
+    program = Program(tmp_path, post.broker, post.topic, producer)
     for n in range(count):
         producer.send(post.topic, b"%d" % n, key=b"%d" % (n % 3)).get(SECONDS)
     failing = program.start(
@@ -96,18 +79,17 @@ def test_from_a_worker_and_back_to_it(
     wait_for(
         lambda: len(post.back(post.dead)) == count, "all are dead letters", SECONDS * 2
     )
-    failing.send_signal(signal.SIGTERM)
-    _, told = failing.communicate(timeout=SECONDS)
-    assert failing.returncode == Status.DONE, told
+    stopped(failing)
     assert post.run("list", "--error=Invalid").stdout.endswith(f"{count} letters\n")
 
-    first = replay(post, "--rate=2/s")
+    asking = ("dead-letters", "replay", post.dead, "--bootstrap", post.bootstrap)
+    first = launched(tmp_path, *asking, "--rate=2/s")
     wait_for(lambda: len(post.back()) >= count + 5, "some are sent back")
     first.send_signal(number)
     _, told = first.communicate(timeout=SECONDS)
     ended = Status.INTERRUPTED if number == signal.SIGINT else -number
     assert first.returncode == ended, told
-    second = replay(post)
+    second = launched(tmp_path, *asking)
     output, _ = second.communicate(timeout=SECONDS)
     sent, before = map(int, re.findall(r"(\d+) sent", output))
     assert (sent + before, second.returncode) == (count, Status.DONE), output
@@ -119,19 +101,5 @@ def test_from_a_worker_and_back_to_it(
     (tmp_path / "seen").unlink()
     handling = program.start("handlers:note")
     program.wait_seen(count)
-    handling.send_signal(signal.SIGTERM)
-    _, told = handling.communicate(timeout=SECONDS)
-    assert handling.returncode == Status.DONE, told
+    told = stopped(handling)
     assert f"{count} handled" in told
-
-
-def replay(post: Post, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(  # noqa: S603 - our own code
-        command(
-            "dead-letters", "replay", post.dead, *options, "--bootstrap", post.bootstrap
-        ),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )

@@ -1,17 +1,17 @@
 """The program as a user starts it: in a process of its own."""
 
+import contextlib
 import json
 import os
 import pty
-import re
-import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -35,13 +35,27 @@ def command(*arguments: str, first: str = "") -> list[str]:
     return tied_to_us([sys.executable, "-c", code, *arguments])
 
 
-def run(*arguments: str, first: str = "") -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, first: str = "", stdout: IO[str] | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603 - our own code
         command(*arguments, first=first),
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         timeout=SECONDS,
         check=False,
+    )
+
+
+def launched(folder: Path, *arguments: str, **streams: int) -> subprocess.Popen[str]:
+    """Start the program in a folder that may have handlers."""
+    return subprocess.Popen(  # noqa: S603 - our own code
+        command(*arguments),
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
 
 
@@ -191,14 +205,7 @@ def test_ctrl_c_while_a_command_is_imported(module: str) -> None:
 def test_help_on_a_full_disk(arguments: tuple[str, ...]) -> None:
     """One line, no traceback."""
     with FULL.open("w") as disk:
-        ended = subprocess.run(  # noqa: S603 - our own code
-            command(*arguments),
-            stdout=disk,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN
     assert ended.stderr.count("\n") == 1
     assert "No space left on device" in ended.stderr
@@ -209,21 +216,8 @@ def test_help_that_nobody_reads() -> None:
     ours, its = os.pipe()
     os.close(ours)
     with os.fdopen(its, "w") as out:
-        ended = subprocess.run(  # noqa: S603 - our own code
-            command("--help"),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            timeout=SECONDS,
-            check=False,
-        )
-    assert (ended.returncode, ended.stderr) == (Status.CLOSED, b"")
-
-
-def test_version() -> None:
-    """The program and its number."""
-    ended = run("--version")
-
-    assert re.fullmatch(r"safeconsumer, version \d+\.\d+\.\d+\S*\n", ended.stdout)
+        ended = run("--help", stdout=out)
+    assert (ended.returncode, ended.stderr) == (Status.CLOSED, "")
 
 
 def test_without_a_broker_it_brings_its_own() -> None:
@@ -276,24 +270,29 @@ def on_a_terminal(arguments: Sequence[str]) -> tuple[int, str]:
         arguments, stdin=its, stdout=its, stderr=its, env=environment
     ) as process:
         os.close(its)
-        written = read_all(ours)
+        drawn = Drain(ours)
         status = process.wait(SECONDS)
-    os.close(ours)
-    return status, written
+    return status, drawn.text()
 
 
-def read_all(terminal: int) -> str:
-    written, deadline = b"", time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
-        select.select([terminal], [], [], 1.0)
-        try:
-            chunk = os.read(terminal, 65536)
-        except OSError:  # Linux's way to say that the other end is closed
-            break
-        if not chunk:
-            break
-        written += chunk
-    return written.decode()
+class Drain:
+    """Reads a terminal until nobody writes to it any more."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):  # what Linux says when the other end closes
+            while part := os.read(self._descriptor, 65536):
+                self._parts.append(part)
+
+    def text(self) -> str:
+        self._thread.join(SECONDS)
+        os.close(self._descriptor)
+        return b"".join(self._parts).decode()
 
 
 def test_it_runs_as_a_module() -> None:

@@ -1,6 +1,5 @@
 """``safeconsumer run``: a worker process from the shell, and how it ends."""
 
-import contextlib
 import json
 import os
 import pty
@@ -8,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,7 +24,7 @@ from safeconsumer._kafka import login
 from safeconsumer.cli import cluster
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.run import run
-from tests.broker.cli.test_program import command
+from tests.broker.cli.test_program import Drain, launched
 from tests.harness.waiting import wait_for
 
 SECONDS = 60
@@ -67,8 +65,8 @@ def leave(record, context):
 class Program:
     """The command in a folder with handlers, on a topic of its own."""
 
-    def __init__(self, folder: Path, broker: Any, topic: str) -> None:  # noqa: ANN401
-        self.folder, self.topic = folder, topic
+    def __init__(self, folder: Path, broker: Any, topic: str, producer: Any) -> None:  # noqa: ANN401
+        self.folder, self.topic, self._producer = folder, topic, producer
         self.started: list[subprocess.Popen[str]] = []
         self.bootstrap = broker.bootstrap
         self.connection = ("--bootstrap", broker.bootstrap)
@@ -99,14 +97,7 @@ class Program:
             *self._settings,
             *more,
         ]
-        process = subprocess.Popen(  # noqa: S603 - our own code
-            command(*arguments),
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )
+        process = launched(self.folder, *arguments, stdout=stdout, stderr=stderr)
         self.started.append(process)
         return process
 
@@ -114,6 +105,11 @@ class Program:
         for process in self.started:
             with process:  # closes its pipes, too
                 process.kill()
+
+    def produce(self, *values: bytes) -> None:
+        """Write values to the first partition."""
+        for value in values:
+            self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
 
     def wait_seen(self, count: int) -> None:
         wait_for(
@@ -134,87 +130,77 @@ class Program:
         return path.read_text().splitlines() if path.exists() else []
 
 
+def ended(process: subprocess.Popen[str], status: Status) -> str:
+    """Wait for the end of a worker, and return what it said."""
+    _, told = process.communicate(timeout=SECONDS)
+    assert process.returncode == status, told
+    return told
+
+
+def stopped(process: subprocess.Popen[str], status: Status = Status.DONE) -> str:
+    """Stop a worker, and return what it said."""
+    process.send_signal(signal.SIGTERM)
+    return ended(process, status)
+
+
 @pytest.fixture
 def program(
     tmp_path: Path,
     kafka_broker: Any,  # noqa: ANN401
     kafka_topic: Callable[..., str],
+    make_producer: Callable[..., Any],
 ) -> Iterator[Program]:
     """Prepare the command; what a failed test left of it is killed."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    topic = kafka_topic(partitions=2)
+    program = Program(tmp_path, kafka_broker, topic, make_producer())
     yield program
     program.kill()
 
 
-@pytest.fixture
-def produce(program: Program, make_producer: Callable[..., Any]) -> Callable[..., None]:
-    """Write values to the first partition."""
-    producer = make_producer()
-
-    def write(*values: bytes) -> None:
-        for value in values:
-            producer.send(program.topic, value=value, partition=0).get(SECONDS)
-
-    return write
-
-
 @pytest.mark.any_broker
 def test_sigterm_drains_and_commits(
-    program: Program,
-    produce: Callable[..., None],
-    make_consumer: Callable[..., Any],
+    program: Program, make_consumer: Callable[..., Any]
 ) -> None:
     """Status 0, and what was done is committed."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    produce(b"a", b"b", b"c")
+    program.produce(b"a", b"b", b"c")
     process = program.start()
     program.wait_seen(3)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    told = stopped(process)
     assert "3 handled" in told
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     assert asking.committed(TopicPartition(program.topic, 0)) == 3
 
 
 @pytest.mark.any_broker
-def test_a_second_sigterm_stops_at_once(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_second_sigterm_stops_at_once(program: Program) -> None:
     """With the status that says so, however long the handler sleeps."""
-    produce(b"a", b"slow")
+    program.produce(b"a", b"slow")
     process = program.start("handlers:note", "--watch", "--drain=3600")
     assert process.stderr is not None
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
     assert any(line.startswith("draining") for line in process.stderr)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.GIVEN_UP, told
+    stopped(process, Status.GIVEN_UP)
 
 
 @pytest.mark.embedded_suffices
-def test_a_bad_record_ends_it_with_a_status(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_bad_record_ends_it_with_a_status(program: Program) -> None:
     """And one line that names the record."""
-    produce(b"a", b"bad")
+    program.produce(b"a", b"bad")
     process = program.start("handlers:wait", "--attempts=1")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.FAILED, told
+    told = ended(process, Status.FAILED)
     assert f"{program.topic}:0 offset 1 failed for good" in told
 
 
 @pytest.mark.embedded_suffices
-def test_probes_say_that_the_loop_turns(
-    program: Program, produce: Callable[..., None], tmp_path: Path
-) -> None:
+def test_probes_say_that_the_loop_turns(program: Program, tmp_path: Path) -> None:
     """The file is there and fresh, both paths answer, and the file goes at the end."""
     from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
 
-    produce(b"a", b"slow")
+    program.produce(b"a", b"slow")
     port, file = free_port(), tmp_path / "alive"
     process = program.start(
         "handlers:note",
@@ -234,9 +220,7 @@ def test_probes_say_that_the_loop_turns(
     refused.value.close()  # an answer, too: Python 3.14 complains of an open one
     os.utime(file, (0, 0))
     wait_for(lambda: file.stat().st_mtime > 0, "the file to be touched", SECONDS)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.GIVEN_UP, told
+    told = stopped(process, Status.GIVEN_UP)
     assert "/s lag=" in told
     assert not file.exists()
 
@@ -252,33 +236,12 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.embedded_suffices
-def test_what_was_skipped_was_not_handled(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_what_was_skipped_was_not_handled(program: Program) -> None:
     """The last line counts each record once."""
-    produce(b"bad", b"a")
+    program.produce(b"bad", b"a")
     process = program.start("handlers:note", "--attempts=1", "--on-exhausted=skip")
     program.wait_seen(2)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert "1 handled, 0 dead letters, 1 skipped" in told
-
-
-@pytest.mark.embedded_suffices
-def test_a_free_port_for_probes_is_told(
-    program: Program, produce: Callable[..., None]
-) -> None:
-    """Nobody could ask it otherwise."""
-    process = program.start("handlers:note", "--probe-port=0")
-    assert process.stderr is not None
-    said = next(line for line in process.stderr if "probes at" in line)
-    port = int(said.rpartition(":")[2])
-    wait_for(lambda: probed(port, "live?now=1")[1]["alive"], "it to be alive", SECONDS)
-    produce(b"a")
-    program.wait_seen(1)  # a signal before it begins ends it as any program
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE
+    assert "1 handled, 0 dead letters, 1 skipped" in stopped(process)
 
 
 @pytest.mark.embedded_suffices
@@ -288,55 +251,29 @@ def test_a_port_that_is_taken_is_wrong_usage(program: Program) -> None:
         process = program.start(
             "handlers:note", f"--probe-port={taken.getsockname()[1]}"
         )
-        _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.USAGE, told
+        told = ended(process, Status.USAGE)
     assert "a probe cannot be set up: " in told
 
 
 @pytest.mark.embedded_suffices
-def test_the_cluster_may_stand_in_a_file(
-    program: Program, produce: Callable[..., None]
-) -> None:
-    """As for the other commands: a password does not belong in ``ps``."""
-    produce(b"v")
-    (program.folder / "client.properties").write_text(
-        f"bootstrap.servers={program.bootstrap}\n"
-    )
-    program.connection = ("--config", "client.properties")
-    process = program.start()
-    program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
-
-
-@pytest.mark.embedded_suffices
-def test_a_hook_gets_every_event(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_hook_gets_every_event(program: Program) -> None:
     """Those of the worker and those of its consumer."""
-    produce(b"v")
+    program.produce(b"v")
     process = program.start("handlers:note", "--hook=handlers:hook")
     program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    stopped(process)
     assert {"rebalance_completed", "worker_stopped"} <= set(program.events())
 
 
 @pytest.mark.any_broker
-def test_it_says_where_each_partition_starts(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_it_says_where_each_partition_starts(program: Program) -> None:
     """A committed offset, or where ``auto_offset_reset`` has put it."""
     said = []
     for count in (1, 2):
-        produce(b"v")
+        program.produce(b"v")
         process = program.start()
         program.wait_seen(count)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.DONE, told
+        told = stopped(process)
         said.append([line for line in told.splitlines() if " starts at " in line])
     reset = "the group has no committed offset, auto_offset_reset=earliest"
     assert [sorted(lines) for lines in said] == [
@@ -349,11 +286,9 @@ def test_it_says_where_each_partition_starts(
 
 
 @pytest.mark.any_broker
-def test_it_says_how_to_read_what_it_leaves_out(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_it_says_how_to_read_what_it_leaves_out(program: Program) -> None:
     """A new group begins behind what is there already, unless told otherwise."""
-    produce(b"v")
+    program.produce(b"v")
     process = program.start("handlers:note", "--set=auto_offset_reset=latest")
     assert process.stderr is not None
     said: dict[int, str] = {}
@@ -361,8 +296,7 @@ def test_it_says_how_to_read_what_it_leaves_out(
         line = process.stderr.readline()
         if found := re.search(rf"{program.topic}:(\d) starts at", line):
             said[int(found[1])] = line.rstrip()
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
+    stopped(process)
     reset = "the group has no committed offset, auto_offset_reset=latest"
     more = (
         "; a new group with --set auto_offset_reset=earliest "
@@ -372,20 +306,17 @@ def test_it_says_how_to_read_what_it_leaves_out(
     assert said[1].endswith(f":1 starts at 0: {reset}")
     new = program.start("handlers:note", f"--group=new-{program.topic}")
     program.wait_seen(1)
-    new.send_signal(signal.SIGTERM)
-    new.communicate(timeout=SECONDS)
+    stopped(new)
 
 
 @pytest.mark.any_broker
 def test_it_says_so_when_what_is_committed_is_out_of_range(
-    program: Program,
-    produce: Callable[..., None],
-    make_consumer: Callable[..., Any],
+    program: Program, make_consumer: Callable[..., Any]
 ) -> None:
     """Where it really starts is the last that it says."""
     from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
 
-    produce(b"v")
+    program.produce(b"v")
     tp = TopicPartition(program.topic, 0)
     asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
     asking.assign([tp])
@@ -393,9 +324,7 @@ def test_it_says_so_when_what_is_committed_is_out_of_range(
     asking.close(autocommit=False)
     process = program.start()
     program.wait_seen(1)
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    told = stopped(process)
     lines = [line for line in told.splitlines() if f"{tp.topic}:0 starts" in line]
     assert lines[-1].endswith(
         ":0 starts at 0: the committed offset is out of range, "
@@ -409,8 +338,7 @@ def test_a_topic_that_does_not_exist(program: Program) -> None:
     program.topic = missing = f"{program.topic}-missing"
     for _ in range(2):
         process = program.start()
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.MISSING, told
+        told = ended(process, Status.MISSING)
         assert f"topic does not exist: {missing};" in told
 
 
@@ -419,20 +347,18 @@ def test_a_topic_of_letters_that_does_not_exist(program: Program) -> None:
     """Rather than with the first record that fails."""
     missing = f"{program.topic}-missing"
     process = program.start("handlers:note", f"--dead-letter={missing}")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.MISSING, told
+    told = ended(process, Status.MISSING)
     assert f"topic does not exist: {missing};" in told
 
 
 @pytest.mark.embedded_broker
 def test_a_letter_without_an_answer_does_not_hold_up_the_end(
     program: Program,
-    produce: Callable[..., None],
     kafka_topic: Callable[..., str],
     kafka_broker: Any,  # noqa: ANN401 - any kind
 ) -> None:
     """Nor does it take the place of the report, and of its status."""
-    produce(b"bad")
+    program.produce(b"bad")
     dead = kafka_topic(partitions=1)
     with kafka_broker.hold("Produce") as hold:
         process = program.start(
@@ -451,14 +377,11 @@ def test_a_letter_without_an_answer_does_not_hold_up_the_end(
 
 
 @pytest.mark.embedded_suffices
-def test_a_handler_that_exits_has_no_status_of_its_own(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_handler_that_exits_has_no_status_of_its_own(program: Program) -> None:
     """3 would say that no broker answers, and nothing was committed."""
-    produce(b"a")
+    program.produce(b"a")
     process = program.start("handlers:leave")
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.FAILED, told
+    told = ended(process, Status.FAILED)
     assert "safeconsumer: a handler ended the worker: SystemExit(3)" in told
 
 
@@ -468,21 +391,12 @@ def test_ctrl_c_before_a_broker_has_answered(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
-        process = subprocess.Popen(  # noqa: S603 - our own code
-            command("run", "handlers:note", "t", "--group=g", "--bootstrap", server),
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )
+        asking = ("run", "handlers:note", "t", "--group=g", "--bootstrap", server)
+        process = launched(tmp_path, *asking)
         asked, _ = silent.accept()
         with asked:
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=SECONDS)
-    assert (process.returncode, told) == (
-        Status.INTERRUPTED,
-        "safeconsumer: interrupted\n",
-    )
+            assert ended(process, Status.INTERRUPTED) == "safeconsumer: interrupted\n"
 
 
 def test_ctrl_c_in_the_lines_that_lock_the_loop(
@@ -504,10 +418,10 @@ def test_ctrl_c_in_the_lines_that_lock_the_loop(
 @pytest.mark.embedded_suffices
 @pytest.mark.parametrize("options", [(), ("--watch",)])
 def test_a_handlers_output_goes_to_stdout(
-    program: Program, produce: Callable[..., None], options: tuple[str, ...]
+    program: Program, options: tuple[str, ...]
 ) -> None:
     """Also while the screen is drawn on."""
-    produce(b"a", b"b")
+    program.produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", *options, stderr=its)
     os.close(its)
@@ -522,11 +436,9 @@ def test_a_handlers_output_goes_to_stdout(
 
 
 @pytest.mark.embedded_suffices
-def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
-    program: Program, produce: Callable[..., None]
-) -> None:
+def test_a_handlers_output_on_the_terminal_that_is_drawn_on(program: Program) -> None:
     """Above the drawing, where it stays to be read."""
-    produce(b"a", b"b")
+    program.produce(b"a", b"b")
     ours, its = pty.openpty()
     process = program.start("handlers:say", "--watch", stdout=its, stderr=its)
     os.close(its)
@@ -538,40 +450,12 @@ def test_a_handlers_output_on_the_terminal_that_is_drawn_on(
     assert (process.returncode, lines.count("handled")) == (Status.DONE, 2)
 
 
-class Drain:
-    """Reads a terminal until nobody writes to it any more."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._parts: list[bytes] = []
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # what Linux says when the other end closes
-            while part := os.read(self._descriptor, 65536):
-                self._parts.append(part)
-
-    def text(self) -> str:
-        self._thread.join(SECONDS)
-        os.close(self._descriptor)
-        return b"".join(self._parts).decode()
-
-
 def test_no_broker(tmp_path: Path) -> None:
     """Status 3."""
     (tmp_path / "handlers.py").write_text(HANDLERS)
-    done = subprocess.run(  # noqa: S603 - our own code
-        command("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    assert done.returncode == Status.UNREACHABLE
-    assert "no Kafka broker answers" in done.stderr
+    asking = ("run", "handlers:note", "t", "--bootstrap=127.0.0.1:1", "--group=g")
+    told = ended(launched(tmp_path, *asking), Status.UNREACHABLE)
+    assert "no Kafka broker answers" in told
 
 
 @pytest.mark.embedded_suffices
@@ -596,22 +480,19 @@ def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
 
 
 @pytest.mark.embedded_suffices
-def test_metrics_without_their_package(
-    program: Program, produce: Callable[..., None], tmp_path: Path
-) -> None:
-    """The probes answer; the metrics say what to install."""
-    from safeconsumer.testing._ports import free_port  # noqa: PLC0415 - only here
-
+def test_metrics_without_their_package(program: Program, tmp_path: Path) -> None:
+    """The probes answer, at a free port that is told; the metrics say what to install."""
     (tmp_path / "prometheus_client.py").write_text("raise ImportError\n")
-    produce(b"a")
-    port = free_port()
-    process = program.start("handlers:note", f"--probe-port={port}")
+    program.produce(b"a")
+    process = program.start("handlers:note", "--probe-port=0")
+    assert process.stderr is not None
+    said = next(line for line in process.stderr if "probes at" in line)
+    port = int(said.rpartition(":")[2])
     program.wait_seen(1)
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
     with refused.value as answer:
         assert answer.code == 501
         assert b"pip install 'safeconsumer[metrics]'" in answer.read()
-    wait_for(lambda: probed(port, "live")[0] == 200, "it to be alive", SECONDS)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=SECONDS)
+    wait_for(lambda: probed(port, "live?now=1")[1]["alive"], "it to be alive", SECONDS)
+    stopped(process)

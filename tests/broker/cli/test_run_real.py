@@ -1,8 +1,5 @@
 """``safeconsumer run`` at a broker: a login that is refused, a group that obeys."""
 
-import os
-import signal
-import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -11,25 +8,12 @@ from typing import Any
 import pytest
 
 from safeconsumer.cli.errors import Status
-from tests.broker.cli.test_program import command
-from tests.broker.cli.test_run import SECONDS, Program
+from tests.broker.cli.test_program import launched
+from tests.broker.cli.test_run import SECONDS, Program, ended, stopped
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker
 
 pytestmark = pytest.mark.any_broker
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end."""
-    return subprocess.run(  # noqa: S603 - our own code
-        command(*arguments),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
 
 
 @pytest.mark.skipif(
@@ -45,14 +29,11 @@ def test_a_wrong_password_is_named(tmp_path: Path) -> None:
             "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule "
             f'required username="member" password="{PASSWORDS["operator"]}";\n'
         )
-        done = run(
-            tmp_path,
-            *("run", "handlers:note", "t", "--group=g", "--config=client.properties"),
-        )
-    assert done.returncode == Status.REFUSED, done.stderr
-    assert "refuses the login" in done.stderr
-    assert "the user is member" in done.stderr
-    assert PASSWORDS["operator"] not in done.stderr
+        asked = ("run", "handlers:note", "t", "--group=g", "--config=client.properties")
+        told = ended(launched(tmp_path, *asked), Status.REFUSED)
+    assert "refuses the login" in told
+    assert "the user is member" in told
+    assert PASSWORDS["operator"] not in told
 
 
 def test_an_operators_hold_is_obeyed(
@@ -62,7 +43,9 @@ def test_an_operators_hold_is_obeyed(
     make_producer: Callable[..., Any],
 ) -> None:
     """``run --control`` takes part: ``wait --quiet`` hears from it that it obeys."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=2))
+    program = Program(
+        tmp_path, kafka_broker, kafka_topic(partitions=2), make_producer()
+    )
     suffix = uuid.uuid4().hex[:8]
     where = (
         f"--bootstrap={program.bootstrap}",
@@ -71,19 +54,19 @@ def test_an_operators_hold_is_obeyed(
             for name in ("operator", "group", "status")
         ),
     )
-    assert run(tmp_path, "control", "init", *where).returncode == 0
+
+    def done(*arguments: str) -> None:
+        ended(launched(tmp_path, *arguments, *where), Status.DONE)
+
+    done("control", "init")
     program.connection = where
-    make_producer().send(program.topic, b"v", partition=0).get(SECONDS)
+    program.produce(b"v")
     process = program.start("handlers:note", "--control")
     program.wait_seen(1)
-    of = (f"--group=g-{program.topic}", *where)
-    paused = run(tmp_path, "pause", program.topic, "--reason=test", *of)
-    assert paused.returncode == 0, paused.stderr
-    quiet = run(tmp_path, "wait", "--quiet", "--timeout=30s", *of)
-    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=SECONDS)
-    assert process.returncode == Status.DONE, told
+    group = f"--group=g-{program.topic}"
+    done("pause", program.topic, "--reason=test", group)
+    done("wait", "--quiet", "--timeout=30s", group)
+    stopped(process)
 
 
 def test_what_an_added_partition_has_already_is_read(
@@ -93,8 +76,10 @@ def test_what_an_added_partition_has_already_is_read(
     make_producer: Callable[..., Any],
 ) -> None:
     """By a group that began at the end and gets ``earliest`` later: it reads nothing else."""
-    program = Program(tmp_path, kafka_broker, kafka_topic(partitions=1))
-    make_producer().send(program.topic, b"old", partition=0).get(SECONDS)
+    program = Program(
+        tmp_path, kafka_broker, kafka_topic(partitions=1), make_producer()
+    )
+    program.produce(b"old")
     for settings in (["--set=auto_offset_reset=latest"], []):
         process = program.start(
             "handlers:note", "--set=metadata_max_age_ms=1000", *settings
@@ -106,7 +91,5 @@ def test_what_an_added_partition_has_already_is_read(
             kafka_broker.add_partitions(program.topic, 2)
             make_producer().send(program.topic, b"new", partition=1).get(SECONDS)
             program.wait_seen(1)
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=SECONDS)
-        assert process.returncode == Status.DONE, told
+        stopped(process)
     assert program.seen() == ["1 0"]

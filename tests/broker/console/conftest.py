@@ -3,7 +3,8 @@
 import pytest
 
 from safeconsumer.console import api, changing
-from tests.harness.console.fixtures import served, team
+from tests.harness.console.fixtures import served
+from tests.harness.group.fixtures import team
 
 __all__ = ["patience", "served", "team"]
 

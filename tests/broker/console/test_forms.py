@@ -3,9 +3,9 @@
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from html import unescape
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,16 +13,17 @@ import pytest
 from attrs import evolve
 from kafka import OffsetAndMetadata
 
+from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.console import changing, lending
 from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
-from safeconsumer.errors import ControlWriteError
+from safeconsumer.errors import JournalError
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.publisher import Change, changes, new_hold, publish
+from safeconsumer.group.publisher import Change, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
-from tests.harness.console.harness import Served, row_of
+from tests.harness.console.harness import Served, console, row_of, until_complete
 from tests.harness.group.team import LIMIT, Team
 from tests.harness.waiting import wait_for
 
@@ -140,18 +141,6 @@ def test_what_was_agreed_to_is_what_was_shown(team: Team, served: Served) -> Non
         assert reasons(served) == ["restart"]
 
 
-def test_what_stays_as_it_is_is_not_written(team: Team, served: Served) -> None:
-    """Beside a hold that is replaced."""
-    hold(team, f"{team.topic}:1", "x")
-    hold(team, f"{team.topic}:2", "y")
-    until_known(served, "x", "y")
-    scopes = f"{team.topic}:1 {team.topic}:2 {team.topic}:3"
-    wish = {"group": team.group, "scopes": scopes, "reason": "x"}
-    done = served.pause(**wish)
-    written = [one["scope"] for one in done.json()["acknowledged"]]
-    assert written == [f"{team.topic}:2", f"{team.topic}:3"]
-
-
 def test_an_agreement_is_for_one_wish(team: Team, served: Served) -> None:
     """Not for another group or scope or end; and yes is none."""
     wish = {"group": team.group, "scopes": "@all", "reason": "x", "for": "1h"}
@@ -227,17 +216,6 @@ def test_a_lift_that_is_sent_twice(team: Team, served: Served) -> None:
     third = served.post("resume", **{**wanted, "key": "two"})
     assert third.json()["acknowledged"][0]["offset"] == 3
     assert reasons(served) == []
-
-
-def test_a_pause_that_is_tried_again(team: Team, served: Served) -> None:
-    """Its answer was lost: with its key it is the same answer, else unchanged."""
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-    told = served.post("preview", **wish).json()["agreement"]
-    call = {**wish, "agreed": told, "key": "k"}
-    first, again = served.post("pause", **call), served.post("pause", **call)
-    assert first.json()["acknowledged"] == again.json()["acknowledged"] != []
-    other = served.pause(**wish)
-    assert (other.status_code, other.json()["acknowledged"]) == (200, [])
 
 
 # ---------------------------------------------------------------- too late
@@ -338,57 +316,43 @@ def test_only_the_last_keys_are_remembered() -> None:
     assert once.outcome({"scope": "orders"}) is None
 
 
-class Unjournaled:
-    """An operator whose journal cannot be written; it counts what it writes."""
+@pytest.fixture
+def unjournaled(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Served]:
+    """Serve a console whose disk is full once it has journaled what is asked for."""
+    write = SharedJournal.write
 
-    unwritten = ""
-    writes = 0
+    def full(self: SharedJournal, entries: Any, cluster: str | None = None) -> None:  # noqa: ANN401 - lines
+        if entries[0][0] != "group-asked":
+            message = "the disk is full"
+            raise JournalError(message)
+        write(self, entries, cluster)
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
-
-    def check(self) -> None:
-        pass
-
-    def topic_of(self, source: str) -> str:
-        return source
-
-    def write(self, *_: object) -> tuple[()]:
-        self.writes += 1
-        self.unwritten = "the disk is full"
-        if self._error is not None:
-            raise self._error
-        return ()
+    monkeypatch.setattr(SharedJournal, "write", full)
+    with console(team, journal=SharedJournal(tmp_path / "ops.journal")) as made:
+        until_complete(made)
+        yield made
 
 
-def carried_out(here: Unjournaled, times: int) -> list[Problem]:
-    """Send the same form so often; return how each was answered."""
-    desk: Any = SimpleNamespace(
-        commands=SimpleNamespace(lend=lambda: nullcontext(here)),
-        follower=SimpleNamespace(wait_for=lambda *_: None),
-        once=Once(),
-    )
-    decided = changing._Decided(
-        source="operator", todo=changes("g", "eve", ["orders"], None), plan={}
-    )
-    given = {"key": "k", "group": "g"}
-    answers = []
-    for _ in range(times):
-        with pytest.raises(Problem) as told:
-            changing._carry_out(desk, given, lambda: True, lambda _: decided)
-        answers.append(told.value)
-    return answers
-
-
-def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again() -> None:
+def test_what_is_not_journaled_is_said_to_whoever_sends_a_form_again(
+    team: Team, unjournaled: Served
+) -> None:
     """It is written once; that it was not written down is so the second time, too."""
-    here = Unjournaled()
-    first, second = carried_out(here, 2)
-    assert (first.document, here.writes) == (second.document, 1)
-    assert (first.status, first.detail) == (500, "the disk is full")
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    told = unjournaled.post("preview", **wish).json()["agreement"]
+    call = {**wish, "agreed": told, "key": "k"}
+    first, second = (unjournaled.post("pause", **call) for _ in "ab")
+    assert (first.status_code, second.status_code) == (500, 500)
+    assert first.json()["detail"] == second.json()["detail"] == "the disk is full"
+    assert [one["is_held"] for one in unjournaled.get("history")["records"]] == [True]
 
 
-def test_what_is_not_journaled_is_said_of_a_write_that_failed() -> None:
-    (told,) = carried_out(Unjournaled(ControlWriteError("acknowledged: a")), 1)
-    assert told.title == "acknowledged: a"
-    assert told.detail == "It could not be journaled: the disk is full"
+@pytest.mark.embedded_broker
+def test_what_is_not_journaled_is_said_of_a_write_that_failed(
+    team: Team, unjournaled: Served
+) -> None:
+    team.broker.fail("Produce", "POLICY_VIOLATION")
+    told = unjournaled.pause(group=team.group, scopes="@all", reason="x").json()
+    assert "acknowledged: nothing" in told["title"]
+    assert told["detail"] == "It could not be journaled: the disk is full"

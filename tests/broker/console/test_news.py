@@ -123,14 +123,16 @@ def test_wait_knows_what_was_acknowledged_before(team: Team, served: Served) -> 
     late = team.broker.hold("Fetch", client_id=CONSOLE)
     late.wait()
     (done,) = team.operator_holds(f"{team.topic}:1")
+    following, at = served.desk.follower, time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(asked, served, "wait", group=team.group, timeout="20")
-        survey = served.desk.follower._survey
-        wait_for(lambda: served.desk.follower._survey is not survey, "a survey")
+        wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
+        with following._lock:
+            assert following.snapshot().heard_at <= at
         assert not waits.done()
         late.release()
         topic = team.settings.operator_topic
-        assert served.desk.follower.wait_for(topic, done.offset, 10)
+        assert following.wait_for(topic, done.offset, 10)
         with Polled(member):
             answer = waits.result(20)
     assert answer.status_code == 200

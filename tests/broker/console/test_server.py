@@ -5,11 +5,9 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from kafka.structs import OffsetAndMetadata
 
@@ -41,7 +39,6 @@ from tests.harness.console.harness import (
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
-from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.embedded_suffices
@@ -59,7 +56,7 @@ def shared(kafka_broker: Any) -> Iterator[Served]:  # noqa: ANN401 - any kind
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/group?group=g", "/history", "/api/v1/groups", "/nowhere"]
+    "path", ["/", "/group?group=g", "/metrics", "/api/v1/groups", "/nowhere"]
 )
 def test_nobody_comes_in_without_the_token(shared: Served, path: str) -> None:
     with shared.stranger() as stranger:
@@ -344,21 +341,6 @@ def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
         assert hold["expires_at"] is not None
 
 
-def test_what_covers_nothing_must_be_agreed_to(team: Team, served: Served) -> None:
-    """One of two scopes that has a typing error, too."""
-    members = settled(team, "a")
-    with Polled(*members):
-        until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": f"{team.topic} {team.topic}x"}
-        wish["reason"] = "x"
-        refused = served.post("pause", **wish)
-        assert refused.status_code == 409
-        said = f"{team.topic}x covers nothing that {team.group} consumes; did you mean "
-        assert said + team.topic in refused.json()["detail"]
-        assert "Hold what the group does not consume now" in refused.json()["detail"]
-        assert served.get("holds")["holds"] == []
-
-
 def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
     """With what was perhaps meant; held before it exists only if that is said."""
     members = settled(team, "a")
@@ -375,61 +357,6 @@ def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
         agreed = f"Hold {group} before it exists"
         wait_for(lambda: agreed in _preview(served, wish)["to_agree"], "the group")
         assert f"did you mean {group}?" not in str(_preview(served, wish)["points"])
-
-
-@pytest.mark.any_broker
-def test_ranges_and_an_end_by_the_clock(team: Team, served: Served) -> None:
-    """As the command line takes them."""
-    members = settled(team, "a")
-    with Polled(*members):
-        until_settled(served, team.group, members=1, reporting=1)
-        end = datetime.now(UTC) + timedelta(hours=2)
-        wish = {"group": team.group, "scopes": f"{team.topic}:0-1,3", "reason": "x"}
-        told = served.post("preview", **wish, until=end.isoformat()).json()
-        assert told["covers"] == [f"{team.topic}:{number}" for number in (0, 1, 3)]
-        assert told["seconds"] == pytest.approx(7200, abs=60)
-        done = served.post("pause", **wish, until=end.isoformat()).json()
-        assert len(done["acknowledged"]) == 3
-        both = served.post("preview", **wish, until="18:30", **{"for": "1h"})
-        assert both.status_code == 400
-        assert "give one of them" in both.json()["title"]
-
-
-@pytest.mark.any_broker
-def test_retention_that_ends_first(team: Team, served: Served) -> None:
-    """What is held would be deleted: it is said before."""
-    name = f"short-{team.group}"
-    team.create(name, {"retention.ms": "60000"})
-    member = team.member("a", control=team.quick)
-    member.subscribe([name])
-    poll_until(member, lambda: bool(member.assignment()))
-    with Polled(member):
-        until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": name, "reason": "x"}
-        told = served.post("preview", **wish, **{"for": "2h"}).json()
-        assert (told["retention"], told["first_topic"]) == ({name: 60.0}, name)
-        assert told["retention_ends_first"] is True
-        said = f"retention ends BEFORE the hold does: {name} deletes records after 1m"
-        assert any(one["sentence"].startswith(said) for one in told["points"])
-        briefly = served.post("preview", **wish, **{"for": "10s"}).json()
-        assert briefly["retention_ends_first"] is False
-
-
-@pytest.mark.embedded_broker
-def test_what_the_broker_does_not_tell_is_unknown(team: Team, served: Served) -> None:
-    """For how long records are kept, where the right to ask is missing."""
-    members = settled(team, "a")
-    with Polled(*members):
-        until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
-        team.broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED", 1000)
-        told = served.post("preview", **wish).json()
-        team.broker.clear_faults()
-        assert told["retention_unknown"] == [team.topic]
-        said = f"how long records are kept is unknown for {team.topic}"
-        assert {"level": "unknown", "sentence": said} in told["points"]
-        with served.client() as client:
-            assert said in client.get("/place", params=wish).text
 
 
 @pytest.mark.embedded_broker
@@ -505,6 +432,10 @@ def _preview(served: Served, wish: dict[str, str]) -> dict[str, Any]:
         ({"group": "g", "scopes": "orders", "reason": " "}, "give a reason"),
         ({"group": "", "scopes": "orders", "reason": "x"}, "a group must be"),
         ({"group": "g", "scopes": "a", "reason": "x", "for": "soon"}, "not a duration"),
+        (
+            {"group": "g", "scopes": "a", "reason": "x", "for": "1h", "until": "18:30"},
+            "give one of them",
+        ),
     ],
 )
 def test_what_is_no_wish(shared: Served, wish: dict[str, str], said: str) -> None:
@@ -649,6 +580,9 @@ def test_a_table_says_since_when_and_not_when_it_was_extended(
     assert row.partition('datetime="')[2].startswith("2020-09-13")
 
 
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_stream_that_ended_badly_is_named(
     team: Team, served: Served, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
@@ -686,9 +620,6 @@ def test_a_stream_that_ended_badly_is_named(
             return f"stream nightly on h {said}" in page.replace("was stopped ", "")
 
         wait_for(is_named, "the stream")
-
-
-HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7*7}}"
 
 
 def test_names_full_of_markup_are_text(served: Served) -> None:
@@ -737,10 +668,3 @@ def test_nothing_of_a_token_is_logged_or_shown(shared: Served) -> None:
     with shared.client() as client:
         pages = [client.get(path).text for path in ("/", "/history", "/doctor")]
     assert not any(TOKEN in page or shared.desk.door.token in page for page in pages)
-
-
-def test_problems_are_documents(shared: Served) -> None:
-    with shared.client() as client:
-        answer: httpx.Response = client.get("/api/v1/nope")
-    assert answer.status_code == 404
-    assert json.loads(answer.content)["title"] == "there is no such page"

@@ -1,8 +1,6 @@
 """A hold ends by the broker's clock, whatever the member's own is: never early."""
 
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kafka import TopicPartition
@@ -70,7 +68,6 @@ def test_what_was_over_long_ago_ends_with_the_first_report() -> None:
     assert lab.quiet() == set()
 
 
-@pytest.mark.contract("G6")
 def test_a_slow_acknowledgement_makes_it_late_and_never_early() -> None:
     """The next one, which is quicker, puts it right."""
     lab = ClockLab(1.0)
@@ -121,12 +118,7 @@ def test_where_nobody_can_tell_its_own_clock_has_to_do() -> None:
 # ---------------------------------------------------------------- on a real broker
 
 
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
-
-
+@pytest.mark.contract("G6")
 @pytest.mark.any_broker
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_a_member_with_a_wrong_clock(

@@ -1,7 +1,6 @@
 """Closing a consumer with ``control=`` takes no longer than it was given."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,12 +9,6 @@ from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients
 from tests.harness.group.team import Team
 from tests.harness.kafka.offline import silent_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def control_threads() -> list[threading.Thread]:

@@ -1,7 +1,7 @@
 """The follower: what it publishes is what a command would see, whatever happens."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from kafka.errors import CoordinatorNotAvailableError
 from safeconsumer.group import clients, report_wire, topics
 from safeconsumer.group import follower as module
 from safeconsumer.group import operator as operator_module
-from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.follower import Follower, Snapshot
 from safeconsumer.group.judging import Answer, Judge, Place
 from safeconsumer.group.operator import Operator
@@ -31,12 +30,6 @@ from tests.unit.group.test_judging import report
 pytestmark = pytest.mark.any_broker
 
 CONSOLE = "safeconsumer-console"
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def follower(team: Team, settings: Control | None = None) -> Follower:
@@ -98,19 +91,6 @@ def test_a_group_that_is_held_before_it_exists(team: Team) -> None:
         assert (seen.facts.is_known, seen.unread) == (False, ())
 
 
-def test_snapshots_do_not_change(team: Team) -> None:
-    """A page that is being made is of one moment."""
-    with follower(team) as following:
-        before = until(following, is_well, "the first snapshot")
-        (done,) = team.operator_holds(team.topic)
-        topic = team.settings.operator_topic
-        assert following.wait_for(topic, done.offset, 10)
-        after = following.snapshot()
-    assert after.version > before.version
-    assert not before.records
-    assert [one.key.scope for one in after.records] == [team.topic]
-
-
 def test_a_hold_that_is_over_is_gone(team: Team) -> None:
     """By the broker's clock, which members' reports tell, and late by the skew."""
     members = settled(team, "a")
@@ -126,18 +106,6 @@ def test_a_hold_that_is_over_is_gone(team: Team) -> None:
     assert [one.hold is not None for one in gone.records] == [True]
 
 
-def test_without_a_status_topic_it_says_so(team: Team) -> None:
-    """Holds are known all the same; who obeys them is not."""
-    settings = team.with_settings(status_topic=f"none-{team.group}")
-    team.operator_holds(team.topic)
-    with follower(team, settings) as following:
-        known = until(following, is_well, "what can be read")
-    picture = known.pictures[team.group]
-    assert len(picture.standing) == 1
-    assert f"no topic none-{team.group}" in picture.unread[0]
-    assert picture.reporting is None
-
-
 def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
     """Groups are listed all the same; and it goes on once the topics are made."""
     settings = team.with_settings(operator_topic=f"late-{team.group}")
@@ -148,36 +116,6 @@ def test_without_control_topics_it_says_what_to_do(team: Team) -> None:
         assert not lost.is_complete
         team.create(settings.operator_topic, topics.HOLDS_SETTINGS)
         until(following, is_well, "the topic that was made")
-
-
-@pytest.mark.embedded_broker
-def test_the_broker_away_and_back(team: Team) -> None:
-    """The last snapshot stays, and grows older."""
-    team.operator_holds(team.topic)
-    with follower(team) as following:
-        # Another survey could find out more of the group.
-        known = until(
-            following,
-            lambda one: (
-                is_well(one)
-                and one.records
-                and one.pictures[team.group].facts.state != UNKNOWN
-            ),
-            "the hold",
-        )
-        team.broker.down()
-        lost = until(following, lambda one: one.trouble is not None, "trouble")
-        assert lost.trouble is not None
-        assert lost.trouble.said == "The broker does not answer."
-        assert lost.pictures == known.pictures
-        assert lost.heard_at == pytest.approx(known.heard_at, abs=5)
-        team.broker.up()
-        team.operator_lifts(team.topic)
-        until(
-            following,
-            lambda one: is_well(one) and len(one.records) == 2,
-            "what happened since",
-        )
 
 
 def test_a_topic_that_is_made_again(team: Team) -> None:
@@ -210,57 +148,6 @@ def test_a_topic_that_is_made_again(team: Team) -> None:
 def test_a_slow_survey_is_not_paid_for_with_old_facts(took: float, rest: float) -> None:
     """One question that took 25 s made two minutes in which nothing was asked."""
     assert module._rest_after(took) == rest
-
-
-@pytest.mark.embedded_broker
-def test_a_survey_that_hangs_is_said(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is raised for half a minute: by then nobody knows what is so."""
-    monkeypatch.setattr(module, "OLD_AFTER", 2.0)
-    with follower(team) as following:
-        until(following, is_well, "the first snapshot")
-        late = team.broker.hold("ListGroups", CONSOLE)
-        lost = until(following, lambda one: one.trouble is not None, "trouble")
-        assert lost.trouble is not None
-        assert lost.trouble.said == "The cluster has not answered for a while."
-        assert lost.is_old
-        late.release()
-        until(following, is_well, "news")
-
-
-@pytest.mark.embedded_broker
-def test_what_is_acknowledged_before_is_in_what_is_heard_after(team: Team) -> None:
-    """A slow reader does not pass for one that has read everything."""
-    with follower(team) as following:
-        until(following, is_well, "the first snapshot")
-        late = team.broker.hold("Fetch", CONSOLE)
-        late.wait()
-        team.operator_holds(team.topic)
-        at = time.monotonic()
-        following.ask_now()
-        wait_for(lambda: (following._survey.asked_at or 0) > at, "a survey")
-        with following._lock:
-            assert following.snapshot().heard_at <= at
-            assert not following.snapshot().records
-        late.release()
-        heard = until(following, lambda one: one.heard_at > at, "what came since")
-        assert len(heard.records) == 1
-
-
-def test_whoever_waits_has_the_cluster_asked_at_once(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with follower(team) as following:
-        until(following, is_well, "the first snapshot")
-        monkeypatch.setattr(module, "_SURVEY_EVERY", 1000.0)
-        survey = following._survey
-        following.ask_now()  # its rest may have begun
-        wait_for(lambda: following._survey is not survey, "the last survey")
-        for _ in range(3):
-            at = time.monotonic()
-            following.ask_now()
-            until(following, lambda one: one.heard_at > at, "news")  # noqa: B023 - asked now
 
 
 @pytest.mark.embedded_broker
@@ -371,10 +258,18 @@ def test_without_a_status_topic_nothing_begins_anew(
 def test_a_status_topic_that_is_made_later_is_read(
     team: Team, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Until then holds are known all the same; who obeys them is not."""
     monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
     settings = team.with_settings(status_topic=f"late-{team.group}")
+    team.operator_holds(team.topic)
     with follower(team, settings) as following:
-        until(following, lambda one: is_well(one) and one.unread, "what is missing")
+        known = until(
+            following, lambda one: is_well(one) and one.unread, "what is missing"
+        )
+        picture = known.pictures[team.group]
+        assert len(picture.standing) == 1
+        assert f"no topic late-{team.group}" in picture.unread[0]
+        assert picture.reporting is None
         team.create(str(settings.status_topic), topics.STATUS_SETTINGS)
         until(following, lambda one: is_well(one) and not one.unread, "the topic")
 

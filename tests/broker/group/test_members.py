@@ -3,33 +3,23 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kafka import ConsumerRebalanceListener
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
 from safeconsumer.events import group as control_events
 from safeconsumer.group import report_wire
-from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.testing.polling import poll_until as poll_all
-from tests.harness.group.team import LIMIT, Team, control_threads
+from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
 
 pytestmark = pytest.mark.any_broker
 embedded = pytest.mark.embedded_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.mark.contract("G1")
@@ -43,90 +33,6 @@ def test_a_hold_placed_before_the_group_exists_is_obeyed(team: Team) -> None:
     got: dict[Any, list[int]] = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
     assert got == {tp: list(range(5)) for tp in team.partitions}
-
-
-@pytest.mark.contract("G1")
-def test_a_partition_of_a_topic_called_re_is_held(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
-    """For every member, by the call, by the text, and until that is lifted."""
-    with Team(kafka_broker, partitions=2, topic="re") as team:
-        consumer = team.subscribed()
-        team.settled(consumer)
-        first, second = team.partitions
-        consumer.pause_group(second)
-        poll_until(consumer, lambda: consumer.paused() == {second})
-        (hold,) = consumer.holds()
-        assert hold.lifted_by() == "resume_group('re:re:1')"
-        assert consumer.resume_group("re:re:1") == ()
-        poll_until(consumer, lambda: not consumer.paused())
-        team.operator_holds("re:re:0")
-        poll_until(consumer, lambda: consumer.paused() == {first})
-
-
-@pytest.mark.contract("G3")
-def test_an_owner_stops_and_resume_lifts_only_its_own(team: Team) -> None:
-    """resume() says what remains; paused() and explain() show the operator's hold."""
-    consumer = team.subscribed()
-    team.settled(consumer)
-    team.operator_holds("@all")
-    poll_until(consumer, team.is_quiet(consumer))
-    first = team.partitions[0]
-    consumer.pause(first)
-    (left,) = consumer.resume(first)
-    assert (left.owner, left.reason) == ("operator:alice", "test")
-    (line,) = consumer.explain(first)
-    assert "@all held by operator:alice" in line
-    assert "because test" in line
-    team.operator_lifts("@all")
-    poll_until(consumer, lambda: not consumer.paused())
-
-
-def test_a_pattern_and_a_partition(team: Team) -> None:
-    consumer = team.subscribed()
-    team.settled(consumer)
-    team.operator_holds(f"{team.topic}:1")
-    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
-    team.operator_holds("re:orders-.*")
-    poll_until(consumer, team.is_quiet(consumer))
-    team.operator_lifts("re:orders-.*")
-    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
-
-
-@pytest.mark.contract("G6")
-def test_it_ends_by_itself(team: Team) -> None:
-    """After its time and the skew; its neighbours never stop."""
-    consumer = team.subscribed()
-    team.settled(consumer)
-    team.operator_holds(f"{team.topic}:1", for_=6.0)
-    poll_until(consumer, lambda: consumer.paused() == {team.partitions[1]})
-    (hold,) = consumer.holds()
-    poll_until(consumer, lambda: not consumer.paused())
-    assert consumer.holds() == ()
-    assert hold.expires_at is not None
-    assert hold.expires_at - hold.placed_at == pytest.approx(6.0)
-
-
-@pytest.mark.contract("G1")
-@pytest.mark.parametrize(
-    "assignor", [RangePartitionAssignor, CooperativeStickyAssignor]
-)
-def test_what_moves_to_another_member_stays_held(team: Team, assignor: type) -> None:
-    """The new owner learns of the hold before its first record."""
-    strategy = {"partition_assignment_strategy": [assignor]}
-    team.operator_holds(team.topic)
-    first = team.subscribed("a", **strategy)
-    assert team.settled(first) == {}
-    second = team.subscribed("b", **strategy)
-    both = [first, second]
-    records = poll_all(
-        both,
-        lambda: all(
-            len(one.assignment()) == 2 and team.is_ungated(one) for one in both
-        ),
-    )
-    assert records == []
-    assert first.paused() | second.paused() == set(team.partitions)
-    first.close()
-    assert team.settled(second) == {}
 
 
 @pytest.mark.contract("G1")
@@ -177,21 +83,6 @@ def test_manual_assignment_waits_for_the_control_topics_too(team: Team) -> None:
     got: dict[Any, list[int]] = {}
     poll_until(consumer, lambda: len(got.get(team.partitions[1], ())) == 5, got=got)
     assert team.partitions[0] not in got
-
-
-@pytest.mark.contract("G4")
-def test_garbage_does_not_reach_poll(team: Team) -> None:
-    """Skipped, counted, reported; the hold behind it is obeyed."""
-    consumer = team.subscribed()
-    team.settled(consumer)
-    ops = team.settings.operator_topic
-    for n in range(5_000):
-        team.write_raw(ops, b"garbage-%d" % n, b"\xff" * 20)
-    team.operator_holds("@all")
-    poll_until(consumer, team.is_quiet(consumer))
-    told = team.told[id(consumer)].of(control_events.ControlRecordsSkipped)
-    assert told
-    assert consumer._safe_control._state.skipped == 5_000  # type: ignore[union-attr]  # controlled
 
 
 @pytest.mark.contract("G8")
@@ -256,15 +147,6 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
     poll_until(consumer, team.is_quiet(consumer))
 
 
-def test_close_ends_every_thread(team: Team) -> None:
-    before = set(control_threads())
-    consumer = team.subscribed()
-    team.settled(consumer)
-    assert set(control_threads()) - before
-    consumer.close()
-    assert set(control_threads()) - before == set()
-
-
 # ---------------------------------------------------------------- a late control view
 
 
@@ -292,23 +174,6 @@ def test_a_member_with_a_late_view_delivers_nothing(team: Team) -> None:
     late.release()
     poll_until(consumer, lambda: len(consumer.holds()) == 1)
     assert team.settled(consumer) == {}
-
-
-@embedded
-def test_without_the_barrier_the_same_member_leaks(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The test above can fail."""
-
-    def open_at_once(self: Barrier, epochs: Any) -> None:  # noqa: ANN401 - a mapping
-        thread = threading.Thread(target=self._ledger.open_gates, args=(epochs,))
-        thread.start()
-
-    monkeypatch.setattr(Barrier, "close", open_at_once)
-    consumer, late = late_start(team)
-    got: dict[Any, list[int]] = {}
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    late.release()
 
 
 @pytest.mark.contract("G5")
@@ -442,61 +307,3 @@ def test_a_group_hold_whose_acknowledgement_is_lost_is_found(
     poll_until(consumer, team.is_quiet(consumer))
     late.release()
     assert [hold.owner for hold in consumer.holds()] == ["group:app"]
-
-
-@embedded
-def test_a_members_lost_answer_does_not_undo_what_another_lifted(team: Team) -> None:
-    """Both calls return; the later record is the one that counts."""
-    control = team.with_settings(status_topic=None)
-    first, second = (team.member(name, control=control) for name in "ab")
-    for one in (first, second):
-        one.subscribe([team.topic])
-        one.pause_group("other")
-        one.resume_group("other")
-    with team.broker.hold("Produce", client_id="a-control") as late:
-        pausing = threading.Thread(target=first.pause_group, args=(team.topic,))
-        pausing.start()
-        late.wait()
-        second.resume_group(team.topic)
-        team.broker.down()
-        team.broker.up()
-        pausing.join(LIMIT)
-    assert not pausing.is_alive()
-    assert whats_held(team) == []
-
-
-def whats_held(team: Team) -> list[str]:
-    with Operator(team.broker.client_config, team.settings) as operator:
-        return [one.key.scope for one in operator.standing(team.group)]
-
-
-@embedded
-def test_a_resume_that_may_come_late_says_so(
-    team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would lift what is placed again meanwhile; one that was refused would not."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
-    consumer.pause_group(team.topic)
-    monkeypatch.setattr("safeconsumer.group.member._WRITE_TIMEOUT", 1.0)
-    monkeypatch.setattr("safeconsumer.group.member._FIND_SECONDS", 0.5)
-    team.broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
-    with pytest.raises(ControlWriteError) as refused:
-        consumer.resume_group(team.topic)
-    assert "later" not in str(refused.value)
-    team.broker.freeze()
-    with pytest.raises(ControlWriteError, match="may still be written later"):
-        consumer.resume_group(team.topic)
-    team.broker.unfreeze()
-
-
-@embedded
-def test_no_control_client_is_made_after_the_end(team: Team) -> None:
-    """A call that comes late is refused, and leaves no thread behind."""
-    consumer = team.subscribed(control=team.with_settings(status_topic=None))
-    team.settled(consumer)
-    before = set(control_threads())
-    consumer.close()
-    with pytest.raises(ControlWriteError, match="closed"):
-        consumer.pause_group(team.topic)
-    assert set(control_threads()) <= before

@@ -27,12 +27,6 @@ pytestmark = pytest.mark.usefixtures("time_to_look")
 
 
 @pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
-
-
-@pytest.fixture
 def working(team: Team) -> Iterator[Team]:
     """Make a team with one member at work, which has committed everything."""
     consumer = team.subscribed("billing-1")
@@ -123,6 +117,23 @@ def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     first, later = json.loads(run(working, "history", "--json").stdout)
     # What it covers is held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
+
+
+@pytest.mark.any_broker
+def test_until_a_time_run_again(working: Team) -> None:
+    """What one run did not get to, the next one does."""
+    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
+    first, second = f"{working.topic}:0", f"{working.topic}:1"
+    assert pause(working, first, "--until", until).exit_code == Status.DONE
+    ended = pause(working, first, second, "--until", until, "--json")
+    document = json.loads(ended.stdout)
+    assert ended.exit_code == Status.DONE
+    assert [one["scope"] for one in document["held"]] == [second]
+    assert [one["scope"] for one in document["unchanged"]] == [first]
+    whose = ("--group", working.group, "--owner", "alice")
+    again = run(working, "extend", first, "--until", until, *whose)
+    assert again.exit_code == Status.DONE
+    assert len(json.loads(run(working, "history", "--json").stdout)) == 2
 
 
 @pytest.mark.any_broker

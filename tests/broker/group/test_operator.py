@@ -2,22 +2,19 @@
 
 import socket
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
 import pytest
 from click.testing import CliRunner
-from kafka import TopicPartition
 from kafka.errors import CoordinatorLoadInProgressError as LoadInProgressError
 from kafka.errors import KafkaTimeoutError, NotCoordinatorError
 
-from safeconsumer import Control, SafeConsumer
 from safeconsumer.cli import waiting
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.follower import Follower
-from safeconsumer.group.judging import Answer, Judge, Quietness
+from safeconsumer.group.judging import Answer, Judge
 from safeconsumer.group.log_clock import LogClock
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
@@ -30,12 +27,6 @@ from tests.harness.waiting import wait_for
 HOUR_MS = 3_600_000
 # Of clients whose requests do not end before a test's time does.
 PATIENT = {"request_timeout_ms": HOUR_MS, "connections_max_idle_ms": 2 * HOUR_MS}
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.mark.embedded_broker
@@ -65,52 +56,6 @@ def test_a_broker_whose_clock_went_back(team: Team, *, is_held: bool) -> None:
         )
         past = operator.records(team.group)
         assert [one.hold is not None for one in past] == [not is_held, is_held]
-
-
-@pytest.mark.any_broker
-def test_a_killed_members_successor_is_a_plain_client(team: Team) -> None:
-    """As many reports as members for 15 s, and one of them is of a dead one's."""
-    first = team.subscribed("first", control=team.quick)
-    second = team.subscribed("second", control=team.quick)
-    poll_until(Polled(first, second), lambda: _share(team, first, second))
-    team.operator_holds(team.topic)
-    with Operator(team.broker.client_config, team.quick) as operator:
-
-        def verdict() -> Quietness:
-            return Judge(operator.look(team.group)).quietness([Everything()])
-
-        poll_until(Polled(first, second), lambda: verdict().is_reached)
-        team.silence(second)
-        second.close(autocommit=False)
-        plain = team.subscribed("plain", control=None)
-        both = Polled(first, plain)
-        got = poll_until(both, lambda: _share(team, first, plain))
-        poll_until(both, lambda: bool(got), got=got)
-        found = verdict()
-    assert not found.is_reached
-    assert [one.name for one in found.missing] == ["plain"]
-    assert {tp for tp, one in found.loud.items() if one.member == "plain"} == (
-        plain.assignment()
-    )
-
-
-class Polled:
-    """Consumers that are polled in turn."""
-
-    def __init__(self, *consumers: SafeConsumer) -> None:
-        self._consumers = consumers
-
-    def poll(self, timeout_ms: float) -> dict[TopicPartition, list[Any]]:
-        """Return what all of them got; no two own the same."""
-        got: dict[TopicPartition, list[Any]] = {}
-        for one in self._consumers:
-            got.update(one.poll(timeout_ms / len(self._consumers)))
-        return got
-
-
-def _share(team: Team, *consumers: SafeConsumer) -> bool:
-    owned = [one.assignment() for one in consumers]
-    return all(owned) and set().union(*owned) == set(team.partitions)
 
 
 @pytest.mark.any_broker
@@ -181,16 +126,6 @@ def test_a_group_of_the_new_protocol_is_not_called_empty(team: Team) -> None:
             wait_for(flows, "that what it commits is seen")
     finally:
         consumer.close()
-
-
-def test_a_broker_that_never_answers() -> None:
-    """A look ends within its time, whatever it waits for; a frozen broker accepts."""
-    with socket.create_server(("127.0.0.1", 0)) as frozen:
-        base = {"bootstrap_servers": f"127.0.0.1:{frozen.getsockname()[1]}", **PATIENT}
-        with Operator(base, Control()) as operator:
-            for _ in range(2):
-                with pytest.raises(KafkaTimeoutError, match=r"no answer in 0\.5 s"):
-                    operator.look("g", timeout=0.5)
 
 
 @pytest.mark.timeout(25)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -20,18 +20,11 @@ from safeconsumer.group.publisher import Acknowledged, Change
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.group.operating import run
 from tests.harness.group.team import Team
-from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 
 any_broker = pytest.mark.any_broker
 SEEN_LATE = "overwritten before it was seen, and put back: "
 FOR_GOOD = ("--reason", "data corrupt")
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.fixture
@@ -42,15 +35,6 @@ def idle(team: Team) -> Team:
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
     consumer.close(autocommit=False)
     return team
-
-
-@pytest.fixture
-def working(team: Team) -> Iterator[Team]:
-    """Make a team with one member at work, so that the broker's time is known."""
-    consumer = team.subscribed("billing-1", control=team.quick)
-    team.settled(consumer)
-    with Polled(consumer):
-        yield team
 
 
 def asked(team: Team, command: str, *arguments: str) -> Result:
@@ -199,44 +183,6 @@ def test_what_is_placed_while_somebody_thinks_is_seen(
 # ---------------------------------------------------------------- ends
 
 
-@pytest.mark.embedded_broker
-def test_until_is_a_moment_though_somebody_thinks(
-    working: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For ten minutes, by the broker's clock."""
-    monkeypatch.setattr("safeconsumer.cli.holding.is_terminal", lambda: True)
-    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-
-    def answer(*_: object, **__: object) -> bool:
-        cluster = working.broker.command(lambda one: one)
-        monkeypatch.setattr(cluster, "wall", lambda: time.time() + 600)
-        return True
-
-    monkeypatch.setattr(click, "confirm", answer)
-    ended = asked(
-        working, "pause", "@all", "--reason", "x", "--until", until.isoformat()
-    )
-    assert ended.exit_code == Status.DONE
-    assert abs(past(working)[-1]["expires_at"] - until.timestamp()) < 1.5
-
-
-@any_broker
-def test_until_a_time_run_again(working: Team) -> None:
-    """What one run did not get to, the next one does."""
-    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
-    same = ("--reason", "x", "--until", until)
-    first, second = f"{working.topic}:0", f"{working.topic}:1"
-    assert asked(working, "pause", first, *same).exit_code == Status.DONE
-    ended = asked(working, "pause", first, second, *same, "--json")
-    document = json.loads(ended.stdout)
-    assert ended.exit_code == Status.DONE
-    assert [one["scope"] for one in document["held"]] == [second]
-    assert [one["scope"] for one in document["unchanged"]] == [first]
-    again = asked(working, "extend", first, "--until", until)
-    assert again.exit_code == Status.DONE
-    assert len(past(working)) == 2
-
-
 @any_broker
 def test_until_where_our_clock_is_wrong_and_nobody_reports(
     idle: Team, monkeypatch: pytest.MonkeyPatch
@@ -270,34 +216,6 @@ def test_extend_does_not_bring_back_what_is_over(idle: Team) -> None:
     assert ended.exit_code == Status.FAILED
     assert "@all is not held any more: it has expired" in ended.stderr
     assert not past(idle)[-1]["is_held"]
-
-
-@any_broker
-def test_what_may_be_over_is_placed_again(idle: Team) -> None:
-    """Where nobody reports, nobody knows whether the same hold still stands."""
-    same = ("@all", "--reason", "deploy", "--for", "2h")
-    for _ in range(2):
-        ended = asked(idle, "pause", *same)
-        assert ended.exit_code == Status.DONE
-        assert "unchanged" not in ended.stdout
-    assert len(past(idle)) == 2
-
-
-@any_broker
-def test_what_ends_soon_is_placed_again(working: Team) -> None:
-    """Sooner than clocks may differ: members may let go of it at any moment."""
-    same = ("@all", "--reason", "deploy", "--for", "20s")
-    for _ in range(2):
-        assert "unchanged" not in asked(working, "pause", *same).stdout
-    assert len(past(working)) == 2
-
-
-@any_broker
-def test_what_is_over_keeps_nobody_from_placing(working: Team) -> None:
-    """Though members still obey it for a while."""
-    working.operator_holds("@all", for_=0.001, owner="oncall")
-    ended = asked(working, "pause", "@all", *FOR_GOOD)
-    assert (ended.exit_code, "instead of" in ended.stdout) == (Status.DONE, True)
 
 
 @any_broker

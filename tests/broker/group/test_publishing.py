@@ -1,7 +1,6 @@
 """Writing holds where answers are lost, refused or not waited for."""
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,12 +15,6 @@ from safeconsumer.group.publisher import Change, changes, new_hold, publish
 from tests.harness.group.team import LIMIT, Team
 
 pytestmark = pytest.mark.embedded_broker
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def operator(team: Team, name: str = "safeconsumer-cli") -> Operator:
@@ -72,28 +65,6 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(
     assert logged(team)[2:] == [("orders", is_placing), ("orders", not is_placing)]
 
 
-def test_what_was_acknowledged_is_not_named_as_refused(team: Team) -> None:
-    """Several batches, of which the first is refused."""
-    scopes = [f"orders:{number}" for number in range(300)]
-    name = team.settings.operator_topic
-    team.writer.partitions_for(name)
-    team.broker.fail("Produce", "POLICY_VIOLATION")
-    wanted = placing(team, *scopes)
-    with pytest.raises(ControlWriteError, match="PolicyViolation") as failed:
-        publish(lambda: team.writer, name, wanted, LIMIT)
-    there = [scope for scope, _ in logged(team)]
-    assert 0 < len(there) < 300
-    said = str(failed.value)
-    refused, kept = said.split(" could not be written")
-    assert refused.split(", ") == [one for one in scopes if one not in there]
-    kept = kept.partition("acknowledged: ")[2].removesuffix(
-        ". Running it again is safe"
-    )
-    assert kept.split(", ") == there
-    acknowledged = [one.change.key.scope for one in failed.value.acknowledged]
-    assert acknowledged == there
-
-
 def test_what_was_refused_for_the_moment_is_tried_again(team: Team) -> None:
     """A leader that has moved has written nothing."""
     with operator(team) as here:
@@ -112,26 +83,6 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(
     with pytest.raises(ControlWriteError, match="whether orders was written to"):
         write(wanted, LIMIT)
     assert logged(team) == []  # the embedded broker does not append it
-
-
-@pytest.mark.parametrize("is_placing", [True, False])
-def test_what_may_be_written_late_is_said_so(
-    team: Team, monkeypatch: pytest.MonkeyPatch, *, is_placing: bool
-) -> None:
-    """A broker that was frozen may take up what it was sent."""
-    wanted = (placing if is_placing else lifting)(team, "orders")
-    would = "hold then" if is_placing else "lift what is placed again meanwhile"
-    said = f"it may still be written later, and would {would}: check status"
-    with operator(team) as here:
-        here.write(OPERATOR, lifting(team, "warm"))
-        monkeypatch.setattr("safeconsumer.group.operator._WRITE_TIMEOUT", 1.0)
-        monkeypatch.setattr("safeconsumer.group.operator._FIND_SECONDS", 0.5)
-        team.broker.freeze()
-        try:
-            with pytest.raises(ControlWriteError, match=said):
-                here.write(OPERATOR, wanted)
-        finally:
-            team.broker.unfreeze()  # others use it after this
 
 
 def test_an_interrupt_says_what_was_written(

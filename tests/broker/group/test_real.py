@@ -1,7 +1,6 @@
 """Control topics and what brokers do to them: policies, deletion, compaction."""
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
 from typing import Any
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.any_broker
 
 # Kafka's cleaner looks every 15 s; tests' own brokers look more often.
 CLEANED_WITHIN = 60.0
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 def delete(team: Team, name: str) -> None:
@@ -192,6 +185,7 @@ def test_no_topic_is_made_by_a_member(
         assert name not in admin.list_topics()
 
 
+@pytest.mark.contract("G4")
 def test_a_flood_of_garbage_does_not_drown_a_hold(team: Team) -> None:
     """10,000 records a second; the hold among them is obeyed while they come."""
     consumer = team.subscribed()

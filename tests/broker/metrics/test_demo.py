@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.cli.watched import watching
 from safeconsumer.testing._ports import free_port
 from tests.broker.cli.test_program import command
@@ -103,6 +104,16 @@ def test_the_leak_and_the_silence_can_be_watched() -> None:
     assert not promtool("check", "metrics", given=text).strip()
 
 
+def test_a_port_that_is_taken() -> None:
+    """A sentence, and the status of wrong use."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = f"port {port}: .*choose one with --metrics"
+        with pytest.raises(CommandError, match=said) as told, watching(port):
+            pass
+    assert told.value.status == Status.USAGE
+
+
 def test_where_it_answers_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """With port 0 nobody could know."""
     with watching(0):
@@ -111,18 +122,3 @@ def test_where_it_answers_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert found is not None
         assert "demo_" in scrape(int(found[1]))
-
-
-def test_a_port_that_is_taken() -> None:
-    """A sentence, and the status of wrong use."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        done = subprocess.run(  # noqa: S603 - ours
-            [*command(), "demo", f"--metrics={port}"],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    assert done.returncode == 2
-    assert re.search(rf"port {port}: .*choose one with --metrics", done.stderr)

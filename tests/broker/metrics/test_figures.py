@@ -167,23 +167,29 @@ def test_without_control_there_is_nothing_of_it(safe: Maker) -> None:
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
 
+class Reporter(AbstractMetricsReporter):
+    """Hears of every metric that changes, and makes nothing of it."""
+
+    def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def metric_change(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
+
+    def close(self) -> None: ...
+
+
 def test_kafka_pythons_metrics_have_them(safe: Maker) -> None:
     """Without labels, in a group of our own; reporters are told."""
     told: list[Any] = []
 
-    class Reporter(AbstractMetricsReporter):
-        def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
-
+    class Telling(Reporter):
         def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
             told.append(metric.metric_name)
 
-        def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
-
-        def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
-
-        def close(self) -> None: ...
-
-    consumer = safe(metric_reporters=[Reporter])
+    consumer = safe(metric_reporters=[Telling])
     assigned(consumer, A, B)
     consumer.pause(A)
     consumer.pause(ALL, owner="other")
@@ -201,20 +207,12 @@ def test_a_reporter_that_knows_no_group_of_ours(
 ) -> None:
     """It raises, as with no stock consumer; ours is made, and works."""
 
-    class Reporter(AbstractMetricsReporter):
-        def init(self, metrics: Any) -> None: ...  # noqa: ANN401 - upstream's
-
+    class Refusing(Reporter):
         def metric_change(self, metric: Any) -> None:  # noqa: ANN401 - upstream's
             if metric.metric_name.group == "safeconsumer-metrics":
                 raise KeyError(metric.metric_name.group)
 
-        def metric_removal(self, metric: Any) -> None: ...  # noqa: ANN401 - upstream's
-
-        def configure(self, configs: Any) -> None: ...  # noqa: ANN401 - upstream's
-
-        def close(self) -> None: ...
-
-    consumer = safe(metric_reporters=[Reporter])
+    consumer = safe(metric_reporters=[Refusing])
     assigned(consumer, A)
     consumer.pause(A)
     assert values(consumer)["consumer_quiet_partitions"] == 1
@@ -424,7 +422,7 @@ def test_other_sources_are_refused(source: object) -> None:
 def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa: ANN401
     """Both have their figures, before it runs, while it does, and after its end."""
     lab.new_topic(partitions=1)
-    lab.produce({0: ["", "", "sleep=0.02"]})
+    lab.produce({0: ["", "", ""]})
     running = lab.run(recording)
     running.wait_done(3)
     now = time.time()
@@ -438,7 +436,7 @@ def test_a_worker_brings_its_consumer(lab: Lab, recording: Any) -> None:  # noqa
     assert found["worker_done_total"] == 3
     assert found['worker_handler_seconds_bucket{le="+Inf"}'] == 3
     assert found["worker_handler_seconds_count"] == 3
-    assert found["worker_handler_seconds_sum"] >= 0.02
+    assert found["worker_handler_seconds_sum"] > 0
     assert found['worker_pause_seconds_total{owner="worker:drain"}'] >= 0
     assert found['worker_alarms_total{event="handler_stalled"}'] == 0
     running.end()

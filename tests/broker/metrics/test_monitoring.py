@@ -617,15 +617,3 @@ def test_no_file_is_written_by_halves(folder: Path) -> None:
     assert {one.name: one.read_text() for one in folder.iterdir()} == dict.fromkeys(
         names, "mine"
     )
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """A sentence, and not a traceback."""
-    file = tmp_path / "file"
-    file.write_text("")
-    done = CliRunner().invoke(
-        safeconsumer, ["monitoring", "--write", str(file / "below")]
-    )
-    assert done.exit_code in {1, 2}
-    assert "file" in done.output
-    assert done.exception is None or isinstance(done.exception, SystemExit)

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from opentelemetry.sdk.metrics import MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
     InMemoryMetricReader,
 )
 from opentelemetry.sdk.trace import TracerProvider
@@ -31,8 +30,8 @@ Found = dict[str, dict[tuple[tuple[str, Any], ...], float]]
 class Reader:
     """Collects what instruments of a provider of its own say."""
 
-    def __init__(self, temporality: dict[type, AggregationTemporality] = {}) -> None:  # noqa: B006 - the SDK's, which is read only
-        self._reader = InMemoryMetricReader(temporality)
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
         self.provider = MeterProvider([self._reader])
         self.units: dict[str, str] = {}
 
@@ -111,19 +110,6 @@ def test_values_are_those_of_prometheus(lab: Lab) -> None:
     assert reader.read() == {}
 
 
-def test_several_consumers_are_told_apart(safe: Maker) -> None:
-    """By attributes, from the beginning; one that is removed is left out."""
-    first, second = safe(client_id="one"), safe(client_id="two")
-    reader = Reader()
-    instruments = Instruments(first, provider=reader.provider)
-    assigned(first, A, B)
-    assert reader.read()[ASSIGNED] == {named("one"): 2}
-    instruments.add(second)
-    assert reader.read()[ASSIGNED] == {named("one"): 2, named("two"): 0}
-    instruments.remove(first)
-    assert reader.read()[ASSIGNED] == {named("two"): 0}
-
-
 def test_several_of_one_provider_share_its_instruments(safe: Maker) -> None:
     """Each part of a program may have its own, and one that is made again is not empty."""
     first, second = safe(client_id="a"), safe(client_id="a")
@@ -158,24 +144,6 @@ def test_a_provider_that_becomes_the_global_one(
     names = {named("a"): 0, named("b"): 0, named("c"): 0}
     assert unset.read()[ASSIGNED] == names
     assert reader.read() == {}
-
-
-def test_deltas_are_never_negative(safe: Maker) -> None:
-    """A consumer made again under its name goes on with its counters."""
-    reader = Reader({ObservableCounter: AggregationTemporality.DELTA})
-    first, second = safe(client_id="a"), safe(client_id="a")
-    for one in (first, second):
-        assigned(one, A)
-    instruments = Instruments(first, provider=reader.provider)
-    for _ in range(5):
-        first.pause(A)
-        first.resume(A)
-    placed = (("change", "placed"), *named("a"), ("kind", "local"))
-    assert reader.read()["safeconsumer.hold_changes"][placed] == 5
-    instruments.remove(first)
-    instruments.add(second)
-    second.pause(A)
-    assert reader.read()["safeconsumer.hold_changes"][placed] == 1
 
 
 def test_a_collection_looks_once(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> None:

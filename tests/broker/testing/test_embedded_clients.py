@@ -7,19 +7,16 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer
 from kafka.admin import (
-    ConfigResource,
-    ConfigResourceType,
     KafkaAdminClient,
 )
 from kafka.errors import (
     InvalidConfigurationError,
     TopicAlreadyExistsError,
 )
-from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
+from safeconsumer.testing import Clients, EmbeddedBroker
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -89,49 +86,6 @@ def test_aiokafka_reads_what_its_transactions_committed(broker: EmbeddedBroker) 
     assert asyncio.run(asyncio.wait_for(play(), TIMEOUT)) == [b"a", b"c"]
 
 
-def test_offsets_of_a_transaction_count_when_it_is_committed(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
-    """Until then the group stands where it stood; aborted ones never count."""
-    broker.create_topic("t", 1)
-    tp = TopicPartition("t", 0)
-    consumer = clients.consumer(KafkaConsumer, "t", group="g")
-    poll_until([consumer], consumer.assignment)
-    producer = clients.producer(transactional_id="x")
-    producer.init_transactions()
-    for offset, is_kept in ((5, False), (7, True)):
-        producer.begin_transaction()
-        offsets = {tp: OffsetAndMetadata(offset, "", -1)}
-        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-        if is_kept:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-            assert consumer.committed(tp) is None
-    assert consumer.committed(tp) == 7
-
-
-def test_a_topic_is_compacted_by_itself(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
-    """What is older than ``segment.ms`` has one record for each key, at its offset."""
-    settings = {"cleanup.policy": "compact", "segment.ms": "1"}
-    broker.create_topic("t", 1, settings)
-    producer: KafkaProducer = clients.producer()
-    for number in range(5):
-        producer.send("t", b"%d" % number, key=b"%d" % (number % 2)).get(TIMEOUT)
-
-    def kept() -> list[int]:
-        consumer = clients.consumer(KafkaConsumer)
-        consumer.assign([TopicPartition("t", 0)])
-        found: list[Any] = []
-        while not found or found[-1].offset < 4:
-            found += [one for some in consumer.poll(500).values() for one in some]
-        return [one.offset for one in found]
-
-    poll_until([], lambda: kept() == [3, 4], awaited="the cleaning", timeout=TIMEOUT)
-
-
 class TestAdmin:
     def test_topics_are_made_as_asked(self, admin: KafkaAdminClient) -> None:
         """Validated, with settings that are known, once."""
@@ -145,18 +99,6 @@ class TestAdmin:
             admin.create_topics(one)
         with pytest.raises(InvalidConfigurationError):
             admin.create_topics({"u": {"configs": {"retention": "1"}}})
-
-    def test_settings_are_changed(self, admin: KafkaAdminClient) -> None:
-        admin.create_topics(["t"])
-
-        def retention() -> str:
-            asked = ConfigResource(ConfigResourceType.TOPIC, "t", ["retention.ms"])
-            told = admin.describe_configs([asked], config_filter="all")
-            return str(told["topic"]["t"]["retention.ms"]["value"])
-
-        new = ConfigResource(ConfigResourceType.TOPIC, "t", {"retention.ms": "5000"})
-        admin.alter_configs([new])
-        assert retention() == "5000"
 
     def test_a_group_is_deleted_when_its_members_are_gone(
         self, clients: Clients, admin: KafkaAdminClient
@@ -172,13 +114,3 @@ class TestAdmin:
         told += [admin.delete_groups(["g"])["g"] for _ in range(2)]
         assert told == ["NonEmptyGroupError", "OK", "GroupIdNotFoundError"]
         assert admin.list_group_offsets("g") == {"g": {}}
-
-    def test_records_are_deleted(
-        self, clients: Clients, admin: KafkaAdminClient
-    ) -> None:
-        """A reader from the beginning starts behind them."""
-        topic = clients.topic(1)
-        produce(clients.producer(), topic, 3)
-        admin.delete_records({TopicPartition(topic, 0): 2})
-        consumer = clients.consumer(KafkaConsumer, topic)
-        assert [record.offset for record in read(consumer, 1)] == [2]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
-from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
+from kafka.errors import NotLeaderForPartitionError
 
 from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
 from tests import conftest
@@ -71,23 +71,6 @@ def test_a_broker_goes_down_and_comes_up(
     assert [record.offset for record in read(consumer, 1)] == [1]
 
 
-def test_a_frozen_broker_is_silent_and_then_goes_on(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
-    """Frozen, it acknowledges nothing; what was sent meanwhile is taken up afterwards."""
-    topic = clients.topic(partitions=1)
-    producer = clients.producer(enable_idempotence=False)
-    produce(producer, topic, 1)
-    before = len(broker.requests("Produce"))
-    broker.freeze()
-    waiting = producer.send(topic, b"during", partition=0)
-    with pytest.raises(KafkaTimeoutError):
-        waiting.get(0.5)
-    assert len(broker.requests("Produce")) == before
-    broker.unfreeze()
-    assert waiting.get(TIMEOUT).offset == 1
-
-
 def test_an_answer_is_held_back_until_released(
     broker: EmbeddedBroker, clients: Clients
 ) -> None:
@@ -103,18 +86,6 @@ def test_an_answer_is_held_back_until_released(
         assert not waiter.is_alive()
         assert records == []
     assert len(read(consumer, 1)) == 1
-
-
-def test_a_hold_is_for_one_client_only(
-    broker: EmbeddedBroker, clients: Clients
-) -> None:
-    """Others get their answers, and waiting for what does not come ends in an error."""
-    topic = clients.topic(partitions=1)
-    produce(clients.producer(), topic, 1)
-    with broker.hold("Fetch", client_id="somebody else") as hold:
-        assert len(read(clients.consumer(KafkaConsumer, topic), 1)) == 1
-        with pytest.raises(TimeoutError, match="0 of 1 answers to Fetch"):
-            hold.wait(1, timeout=0.01)
 
 
 @pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])

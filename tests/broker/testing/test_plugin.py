@@ -106,23 +106,6 @@ def test_the_test_on_the_page_can_fail(
     result.stdout.fnmatch_lines(["*of paused partitions delivered by*"])
 
 
-def test_fixtures_say_how_they_are_called(pytester: pytest.Pytester) -> None:
-    """``pytest --fixtures`` tells all that one needs to know."""
-    result = pytester.runpytest_subprocess(
-        "-p", "safeconsumer.testing.fixtures", "--fixtures", timeout=60
-    )
-    result.stdout.fnmatch_lines_random(
-        [
-            "kafka_broker *",
-            "*kafka_topic(partitions=4)*",
-            "*make_consumer(cls, *topics, group=None, **config)*",
-            "*make_producer(**config)*",
-            "*force_rebalance(group, topics, *consumers, timeout=30)*",
-            "*Fail if records of paused partitions are delivered.*",
-        ]
-    )
-
-
 OTHERS_PLUGIN = """
 import pytest
 
@@ -190,18 +173,6 @@ def test_what_is_no_broker_is_refused(given: object) -> None:
     """The error says what would have been one."""
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)
-
-
-def test_a_fixture_that_gives_no_broker_is_told(pytester: pytest.Pytester) -> None:
-    """The one who wrote it reads what it should give."""
-    pytester.makeconftest(
-        f"{ASKED_FOR}\nimport pytest\n"
-        "@pytest.fixture\ndef kafka_broker():\n    return 9092"
-    )
-    pytester.makepyfile("def test_one(kafka_topic): ...")
-    result = pytester.runpytest_subprocess(timeout=60)
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["E*BrokerTypeError: 9092 is no broker: expected an*"])
 
 
 USERS_BROKERS = """

@@ -4,17 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from kafka.admin import (
-    ACLFilter,
-    ACLOperation,
-    ACLPermissionType,
-    ACLResourcePatternType,
     ConfigResource,
     ConfigResourceType,
     KafkaAdminClient,
-    ResourcePatternFilter,
-    ResourceType,
 )
-from kafka.errors import SecurityDisabledError
 
 from safeconsumer.group import topics
 from safeconsumer.testing import EmbeddedBroker
@@ -50,17 +43,3 @@ def test_the_right_to_ask_can_be_missing(
     (refused,) = topics.ask(admin, ("orders",))
     (told,) = topics.ask(admin, ("orders",))
     assert (refused.settings, told.settings is None) == (None, False)
-
-
-def test_there_is_no_authorizer(admin: KafkaAdminClient) -> None:
-    wanted = ACLFilter(
-        principal=None,
-        host=None,
-        operation=ACLOperation.ANY,
-        permission_type=ACLPermissionType.ANY,
-        resource_pattern=ResourcePatternFilter(
-            ResourceType.TOPIC, "orders", ACLResourcePatternType.MATCH
-        ),
-    )
-    with pytest.raises(SecurityDisabledError):
-        admin.describe_acls(wanted)

@@ -36,10 +36,10 @@ class Recording:
     """
     A handler that obeys its record's value and writes a line per call.
 
-    A value is a list of orders, by ``;``: ``sleep=0.1``, ``touch=name`` (make a file of
-    this name in the folder), ``until=name`` (wait until it is there), ``fail``,
-    ``fail=2`` (so many attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends
-    its process (the first attempt), ``reject``.
+    A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
+    the folder), ``until=name`` (wait until it is there), ``fail``, ``fail=2`` (so many
+    attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends its process (the
+    first attempt), ``reject``.
     """
 
     folder: Path
@@ -52,12 +52,10 @@ class Recording:
         finally:
             self._note(record, context, began)
 
-    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901, PLR0912 - a table of orders
+    def _obey(self, record: Any, context: Any) -> Iterator[float]:  # noqa: ANN401, C901 - a table of orders
         for order in filter(None, record.value.decode().split(";")):
             name, _, value = order.partition("=")
             match name:
-                case "sleep":
-                    yield float(value)
                 case "touch":
                     (self.folder / value).touch()
                 case "until":

@@ -1,22 +1,18 @@
 """What a worker promises, on a real broker, in threads, coroutines and processes."""
 
 import asyncio
-import itertools
-import json
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka import KafkaConsumer
+from kafka.admin import KafkaAdminClient
 
 from safeconsumer import (
     DeadLetter,
@@ -26,10 +22,9 @@ from safeconsumer import (
     RecordFailedError,
     Retry,
     Worker,
-    events,
 )
-from safeconsumer.errors import WorkerStateError
 from safeconsumer.events import worker as worker_events
+from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker.executors import processes
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (
@@ -37,8 +32,7 @@ from tests.broker.worker.handlers import (
     Recording,
     Trace,
 )
-from tests.harness.processes import Process, module
-from tests.harness.waiting import LIMIT, looks, wait_for
+from tests.harness.waiting import looks, wait_for
 from tests.harness.worker.lab import Lab, Running
 
 pytestmark = pytest.mark.any_broker
@@ -100,10 +94,15 @@ def test_order_holds_with_retries(
 ) -> None:
     """W3: calls of one lane never overlap, and none comes before one in front of it."""
     lab.new_topic(partitions=2)
-    values = ["sleep=0.005"] * 12
-    values[3], values[7] = "fail=2", "later=0.05"
-    count = lab.produce({0: values, 1: values}, key=lambda n: b"%d" % (n % 3))
-    running = run(order=order)
+    # Each record stays until its neighbour in the other partition has begun, too.
+    values = {
+        own: [f"touch={own}-{number};until={1 - own}-{number}" for number in range(12)]
+        for own in (0, 1)
+    }
+    for one in values.values():
+        one[3], one[7] = "fail=2", "later=0.05"
+    count = lab.produce(values, key=lambda n: b"%d" % (n % 3))
+    running = run(order=order, concurrency=6 if order == "key" else 2)
     running.wait_done(count)
     running.end()
     lanes: dict[object, list[Trace]] = {}
@@ -229,9 +228,6 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
 # What the rest of the promises needs a broker for: the simulated world has the details.
 
 
-SMALL: dict[str, Any] = {"max_poll_records": 10}
-
-
 class Gate:
     """A handler that stands until it is let go."""
 
@@ -250,7 +246,7 @@ def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
     gate = Gate()
-    consumer = lab.consumer(**SMALL)
+    consumer = lab.consumer(max_poll_records=10)
     running = lab.run(gate, consumer, limits=Limits(records=40), concurrency=2)
     wait_for(lambda: BACKPRESSURE in running.worker.stats().paused, "a hold")
     consumer.pause(lab.topic, owner="ops", reason="a test")
@@ -272,224 +268,33 @@ def test_what_is_held_is_bounded_and_named(lab: Lab) -> None:
     assert running.worker.stats().leaked == 0
 
 
-def test_a_pump_feeds_a_loop_of_ones_own(lab: Lab) -> None:
-    """Batches out, completions in from any thread; the rest is the same."""
-    lab.new_topic(partitions=2)
-    count = lab.produce({0: ["v"] * 50, 1: ["v"] * 50})
-    consumer = lab.consumer(**SMALL)
-    seen: list[int] = []
-
-    def work(batch: Any) -> None:  # noqa: ANN401
-        for index, record in enumerate(batch.records):
-            seen.append(record.offset)
-            batch.done(index)
-        batch.done()  # again: nothing changes
-
-    with Pump(consumer, limits=Limits(records=20)) as pump:
-        for batch in pump:
-            assert pump.held_records <= 20
-            thread = threading.Thread(target=work, args=(batch,))
-            thread.start()
-            thread.join()
-            if len(seen) >= count:
-                pump.stop()
-    with pytest.raises(WorkerStateError):
-        pump.turn()
-    assert sorted([*range(50)] * 2) == sorted(seen)
-    assert lab.committed() == {0: 50, 1: 50}
-    assert not consumer.holds()
-    assert consumer.committed(TopicPartition(lab.topic, 0)) == 50  # it is still open
-
-
-ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
-
-
-TIGHT = Limits(records=20, low=0.5)
-
-
-TIGHT_POLL: dict[str, Any] = {"max_poll_records": 10}
-
-
-@pytest.fixture(params=list(ASSIGNORS))
-def assignor(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Configure each protocol in turn."""
-    return {"partition_assignment_strategy": [ASSIGNORS[request.param]]}
-
-
-class Seen:
-    """What handlers did, by record, whichever worker it was."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._lock = threading.Lock()
-        self.times: dict[tuple[int, int], int] = {}
-
-    def __call__(self, record: Any, context: Any) -> None:  # noqa: ANN401
-        context.revoked.wait(self.seconds)
-        at = (record.partition, record.offset)
-        with self._lock:
-            self.times[at] = self.times.get(at, 0) + 1
-
-    def repeated(self) -> int:
-        """Count what was done more than once."""
-        return sum(count - 1 for count in self.times.values())
-
-
-def every(partitions: int, count: int) -> set[tuple[int, int]]:
-    """Name all records of a topic."""
-    return set(itertools.product(range(partitions), range(count)))
-
-
-def start(lab: Lab, handle: Any, assignor: Any, **settings: Any) -> Running:  # noqa: ANN401
-    """Run one member with tight limits."""
-    config = {**TIGHT_POLL, **assignor, **settings.pop("config", {})}
-    heard: list[Any] = []
-    consumer = lab.consumer(hooks=(heard.append,), **config)
-    settings = {"limits": TIGHT, "concurrency": 4, **settings}
-    running = lab.run(handle, consumer, **settings)
-    running.heard = heard  # type: ignore[attr-defined]  # for the test's own eyes
-    return running
-
-
-def joins(running: Running) -> int:
-    """Count completed rebalances of a member."""
-    heard = running.heard  # type: ignore[attr-defined]  # see above
-    return sum(isinstance(one, events.RebalanceCompleted) for one in heard)
-
-
-def test_rebalances_while_throttled(
-    lab: Lab, assignor: dict[str, Any], pytestconfig: pytest.Config
-) -> None:
-    """Members come and go while one is full: 0 leaked, 0 lost, 0 stuck."""
-    lab.new_topic(partitions=4)
-    rounds = pytestconfig.getoption("--worker-rounds")
-    count = 60
-    lab.produce({number: ["v"] * count for number in range(4)})
-    seen = Seen(0.03)
-    first = start(lab, seen, assignor)
-    wait_for(lambda: first.worker.stats().paused, "the first to be throttled")
-    for _ in range(rounds):
-        before = joins(first)
-        other = start(lab, seen, assignor)
-        wait_for(lambda before=before: joins(first) > before, "a join")
-        lab.produce({number: ["v"] * 10 for number in range(4)})
-        count += 10
-        other.wait_done(1)
-        after = joins(first)
-        other.end()
-        wait_for(lambda after=after: joins(first) > after, "another join")
-    wait_for(lambda: every(4, count) <= seen.times.keys(), "every record")
-    report = first.end()
-    assert first.worker.stats().leaked == 0
-    assert report.committed
-    assert dict.fromkeys(range(4), count) == lab.committed()
-    assert seen.repeated() <= 4 * 2 * rounds  # concurrency per revoke
-
-
 @pytest.mark.contract("W2")
 def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab: Lab) -> None:
-    """W2: ten times as slow, the member keeps its generation and the loop polls on."""
+    """W2: it keeps its generation for longer than a stock member that does not poll."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
-    begun, never = threading.Event(), threading.Event()
+    gate = Gate()
+    times = {"max_poll_interval_ms": 1_500, "session_timeout_ms": 6000}
+    consumer = lab.consumer(**times)
+    running = lab.run(gate, consumer, drain=Drain(revoke=0.2))
+    wait_for(lambda: gate.began, "the handler to begin")
+    generation = consumer.group_metadata().generation_id
+    config = {**lab.broker.client_config, **times}
+    other = f"{lab.group}-stock"
+    stock = KafkaConsumer(lab.topic, group_id=other, **config)
+    with closing(stock), KafkaAdminClient(**lab.broker.client_config) as admin:
+        poll_until([stock], stock.assignment)
 
-    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-        begun.set()
-        assert never.wait(60)
+        def state() -> Any:  # noqa: ANN401 - kafka-python is untyped
+            return admin.describe_groups([other])[other]["group_state"]
 
-    config = {"max_poll_interval_ms": 1_500, "session_timeout_ms": 6000}
-    running = start(lab, handle, {}, config=config, drain=Drain(revoke=0.2))
-    assert begun.wait(LIMIT)
-    before = joins(running)
-    engine, since = running.worker._engine, time.monotonic()
-    wait_for(lambda: engine.polled_at > since + 15, "the loop to poll on", 60)
-    assert joins(running) == before
-    never.set()
+        wait_for(lambda: state() == "Empty", "the member to be evicted", pause=0.1)
+    assert consumer.group_metadata().generation_id == generation
+    gate.opened.set()
     running.wait_done(1)
-    assert joins(running) == before
-    assert running.worker.stats().poll_gap < 1.5
+    assert consumer.group_metadata().generation_id == generation
     running.end()
     assert lab.committed() == {0: 1}
-
-
-@contextmanager
-def member(lab: Lab, folder: Path) -> Iterator[Process]:
-    """Run a member in a process of its own, which has done something."""
-    told = {
-        "topic": lab.topic,
-        "group": lab.group,
-        "folder": str(folder),
-        "config": {**lab.broker.client_config, **lab.broker.group_config, **TIGHT_POLL},
-    }
-    with Process(module("tests.broker.worker.member", json.dumps(told))) as process:
-        assert process.take(60) == "ready"
-        yield process
-
-
-def finish_here(lab: Lab, folder: Path, count: int, ends: Callable[[], object]) -> None:
-    """Take over what a member left, and check that nothing is missing."""
-    running = lab.run(Recording(folder), concurrency=4)
-    ends()
-    wait_for(
-        lambda: (
-            {
-                (p, o)
-                for p, offsets in Recording(folder).offsets().items()
-                for o in offsets
-            }
-            >= every(2, count)
-        ),
-        "every record",
-    )
-    wait_for(lambda: not running.worker.stats().queued, "the queue to be empty")
-    running.end()
-    assert dict.fromkeys(range(2), count) == lab.committed()
-
-
-def test_a_killed_member_loses_nothing(lab: Lab, tmp_path: Path) -> None:
-    """W4, W5: kill -9 in the middle of the work; the next member does the rest."""
-    lab.new_topic(partitions=2)
-    lab.produce({0: ["sleep=0.02"] * 60, 1: ["sleep=0.02"] * 60})
-    with member(lab, tmp_path) as process:
-        finish_here(lab, tmp_path, 60, process.kill)
-
-
-@pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_a_pause_stops_a_worker(lab: Lab, recording: Recording, executor: str) -> None:
-    """No handler begins after ``pause()`` has returned, whoever called it from where."""
-    lab.new_topic(partitions=2)
-    values = ["sleep=0.002"] * 50 + ["until=paused"] * 250
-    count = lab.produce({0: values, 1: values})
-    handle = AsyncRecording(recording.folder) if executor == "asyncio" else recording
-    consumer = lab.consumer()
-    running = lab.run(handle, consumer, executor=executor, order="unordered")
-    running.wait_done(50)
-    consumer.pause_all(owner="somebody")
-    at = time.monotonic()
-    (recording.folder / "paused").touch()
-    wait_for(lambda: not running.worker.stats().running, "all to be over")
-    assert running.worker.stats().queued
-    done = running.worker.stats().done
-    begun = [one.began for one in recording.traces() if one.began > at]
-    assert len(begun) <= 1  # one that had been begun when pause() took effect
-    wait_for(lambda: time.monotonic() > at + 1.0, "a second to pass")
-    assert running.worker.stats().done == done
-    consumer.resume_all(owner="somebody")
-    running.wait_done(count)
-
-
-async def until(
-    condition: Callable[[], object],
-) -> None:
-    """Return once the condition holds; the loop goes on meanwhile."""
-    for _ in looks(condition, "what a coroutine waits for"):
-        await asyncio.sleep(0.01)
-
-
-def made(lab: Lab, handle: Callable[..., Any], **settings: Any) -> Worker:  # noqa: ANN401
-    """Make a worker that the lab stops in the end."""
-    settings = {"executor": "asyncio", **settings}
-    return Worker(lab.consumer(), handle, **settings)
 
 
 def test_a_signal_drains_it(lab: Lab) -> None:
@@ -501,9 +306,10 @@ def test_a_signal_drains_it(lab: Lab) -> None:
     async def handle(_record: Any, _context: Any) -> None: ...  # noqa: ANN401
 
     async def main() -> None:
-        worker = made(lab, handle)
+        worker = Worker(lab.consumer(), handle, executor="asyncio")
         serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
-        await until(lambda: worker.stats().done == count)
+        for _ in looks(lambda: worker.stats().done == count, "all to be done"):
+            await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
         report = await serving
         assert (report.done, report.committed) == (count, True)
@@ -516,17 +322,23 @@ def test_a_signal_drains_it(lab: Lab) -> None:
 def test_a_signal_handler_stops_it(lab: Lab) -> None:
     """W8: in the middle of waiting for a batch too."""
     lab.new_topic(partitions=1)
-    pump = Pump(lab.consumer())
+    consumer = lab.consumer()
+    pump = Pump(consumer)
     before = signal.signal(signal.SIGUSR1, lambda *_: pump.stop())
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGUSR1))
+
+    def ask() -> None:
+        wait_for(consumer.assignment, "it to wait for a batch")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    asking = threading.Thread(target=ask)
     try:
-        timer.start()
+        asking.start()
         with pump:
             assert list(pump) == []
     finally:
-        timer.join()
+        asking.join()
         signal.signal(signal.SIGUSR1, before)
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 

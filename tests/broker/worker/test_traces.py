@@ -9,20 +9,18 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import (
     Executor,
-    Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
-from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
 from kafka import TopicPartition
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.partitioner.default import DefaultPartitioner
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
@@ -30,8 +28,6 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.instrumentation.kafka import KafkaInstrumentor
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.propagators.textmap import (
-    Getter,
-    Setter,
     TextMapPropagator,
     default_getter,
     default_setter,
@@ -173,6 +169,9 @@ def handled(
     return running
 
 
+# Where handlers run: the name of an executor, or one of somebody's.
+Place = str | Executor
+
 _asked: set[tuple[str, int]] = set()
 
 
@@ -220,11 +219,13 @@ def test_a_span_says_what_the_conventions_name(lab: Lab, spans: Spans) -> None:
 
     The key is told nowhere.
     """
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, tracestate="vendor=1")
-    running = lab.run(nothing, trace=spans.tracing())
-    running.wait_done(1)
-    running.end()
+    handled(
+        lab,
+        spans,
+        nothing,
+        "one",
+        headers={"traceparent": SENT, "tracestate": "vendor=1"},
+    )
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
     config = lab.consumer().config
@@ -348,7 +349,7 @@ def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -
 # ------------------------------------------------------------ one for each attempt
 
 
-def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Place) -> None:
     """
     One that failed says so with its class, status and exception, wherever it ran.
 
@@ -432,16 +433,6 @@ def dies(_record: object, _context: object) -> None:
     os._exit(3)
 
 
-class DeadNode(Executor):
-    """One whose node has died: its own error is in the future."""
-
-    def submit(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - a future
-        """Fail."""
-        future: Future[Any] = Future()
-        future.set_exception(ConnectionError("node 7 died"))
-        return future
-
-
 LIMITED = {"handler_timeout": 0.2}
 
 
@@ -458,7 +449,6 @@ LIMITED = {"handler_timeout": 0.2}
         (blocks, {"executor": "process", **LIMITED}, ".HandlerTimeoutError"),
         (awaits_cancelled, {"executor": "asyncio"}, ".HandlerCancelledError"),
         (nothing, {"deserialize": int}, ".DeserializationError"),
-        (nothing, {"executor": DeadNode()}, "ConnectionError"),
         (dies, {"executor": "a pool"}, ".HandlersFailError"),
     ],
 )
@@ -516,19 +506,16 @@ def test_an_error_is_told_cut(lab: Lab, spans: Spans) -> None:
         ({7: RetryLater(0.01)}, None, "IndexError"),
     ],
 )
-@pytest.mark.parametrize("executor", ["thread", "process"])
-def test_a_batch_that_asks_for_later_is_no_error(  # noqa: PLR0913, PLR0917 - fixtures
+def test_a_batch_that_asks_for_later_is_no_error(
     lab: Lab,
     spans: Spans,
-    executor: Any,  # noqa: ANN401 - a name
     errors: dict[int, Exception],
     asked: str | None,
     kind: str | None,
 ) -> None:
     """If all that it names do, and it names what there is."""
     how: dict[str, Any] = {"batch": 2, "batch_within": 10.0, "concurrency": 1}
-    handle = Raising(BatchFailure(errors))
-    handled(lab, spans, handle, "one", "two", retry=TWICE, executor=executor, **how)
+    handled(lab, spans, Raising(BatchFailure(errors)), "one", "two", retry=TWICE, **how)
     first = spans.all[0]
     attributes = first.attributes or {}
     assert attributes.get("safeconsumer.asked") == asked
@@ -545,16 +532,21 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
     send(lab, "two")
     send(lab, "three", traceparent=NOT_SAMPLED)
     calls: list[object] = []
+
+    def handle(records: list[Any], _context: object) -> None:
+        here = trace.get_current_span().get_span_context()
+        calls.append((len(records), here.span_id, baggage.get_all()))
+
     running = lab.run(
-        lambda records, _context: calls.append((len(records), baggage.get_all())),
+        handle,
         batch=3,
         batch_within=10.0,
         trace=spans.tracing(parent=True),
     )
     running.wait_done(3)
     running.end()
-    assert calls == [(3, {})]
     span = spans.one
+    assert calls == [(3, span.context.span_id, {})]
     attributes = span.attributes or {}
     assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
     assert names.MESSAGING_KAFKA_OFFSET not in attributes
@@ -571,10 +563,7 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
 
 @pytest.mark.parametrize("order", ["partition", "key"])
 def test_what_a_hold_puts_back_has_no_span(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
-    order: Any,  # noqa: ANN401 - a name
+    lab: Lab, spans: Spans, place: Place, order: str
 ) -> None:
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
@@ -607,40 +596,6 @@ def test_what_a_hold_puts_back_has_no_span(
     assert begun == Counter(range(20))
 
 
-@pytest.mark.any_broker
-def test_what_a_rebalance_drops_has_no_span(lab: Lab, spans: Spans) -> None:
-    """Two members, and as many spans as calls of handlers."""
-    lab.new_topic(partitions=4)
-    count = lab.produce({number: 300 * ["x"] for number in range(4)})
-    calls: list[object] = []
-    gate = threading.Event()
-
-    def handle(record: Any, _context: object) -> None:  # noqa: ANN401 - upstream's
-        gate.wait(0.02)
-        calls.append((record.partition, record.offset))
-
-    def run() -> Any:  # noqa: ANN401 - a running worker
-        strategy = [CooperativeStickyAssignor]
-        consumer = lab.consumer(partition_assignment_strategy=strategy)
-        return lab.run(handle, consumer, concurrency=2, trace=spans.tracing())
-
-    first = run()
-    first.wait_done(5)
-    second = run()
-    second.wait_done(1)
-    gate.set()
-    wait_for(lambda: len(set(calls)) == count, "all records")
-    first.end()
-    second.end()
-    assert Counter(calls) == Counter(
-        (
-            int(str((span.attributes or {})["messaging.destination.partition.id"])),
-            (span.attributes or {})["messaging.kafka.offset"],
-        )
-        for span in spans.all
-    )
-
-
 # ------------------------------------------------------------ the context
 
 
@@ -660,48 +615,22 @@ async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - up
     await asyncio.create_task(told())
 
 
-@pytest.mark.parametrize("batch", [None, 2])
 def test_the_span_is_current_in_the_handler(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
-    batch: int | None,
+    lab: Lab, spans: Spans, place: Place
 ) -> None:
-    """Wherever it runs; with the baggage of a single record. Not behind it."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", traceparent=SENT, baggage="tenant=a%20b")
+    """Wherever it runs, with the baggage of its record."""
     failed: list[BaseException] = []
 
     def sink(_record: object, failure: Any) -> None:  # noqa: ANN401 - a Failure
         failed.append(failure.error)
 
-    call: Any = tell_async if place == "asyncio" else tell
-    if batch is not None:
-        call = tell_first_async if place == "asyncio" else tell_first
-    running = lab.run(
-        call,
-        executor=place,
-        trace=spans.tracing(),
-        retry=ONCE,
-        dead_letter=sink,
-        batch=batch,
-    )
-    running.wait_done(1)
-    running.end()
+    handle = tell_async if place == "asyncio" else tell
+    headers = {"traceparent": SENT, "baggage": "tenant=a%20b"}
+    how = {"executor": place, "dead_letter": sink, "headers": headers}
+    handled(lab, spans, handle, "one", **how)
     (error,) = failed
     here = spans.one.context
-    told = {} if batch else {"tenant": "a b"}
-    assert error.args == (here.trace_id, here.span_id, told)
-
-
-def tell_first(records: list[Any], context: object) -> None:
-    """As ``tell``."""
-    tell(records[0], context)
-
-
-async def tell_first_async(records: list[Any], context: object) -> None:
-    """As ``tell_async``."""
-    await tell_async(records[0], context)
+    assert error.args == (here.trace_id, here.span_id, {"tenant": "a b"})
 
 
 def test_who_awaits_the_worker_is_no_parent(lab: Lab, spans: Spans) -> None:
@@ -769,28 +698,43 @@ def as_header(span: ReadableSpan) -> str:
     return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
 
 
-def dead_letter_of(lab: Lab, producer: Any, **settings: Any) -> Any:  # noqa: ANN401
-    """Have a record fail for good, and return its letter."""
+NOTHING = nullcontext()
+FULL = {"traceparent": SENT, "tracestate": "vendor=1", "baggage": "a=b"}
+
+
+def buried(
+    lab: Lab,
+    *,
+    sent: Mapping[str, str] = MappingProxyType({}),
+    producer: Any = None,  # noqa: ANN401 - kafka-python is untyped
+    letters: int = 1,
+    during: AbstractContextManager[None] = NOTHING,
+    **settings: Any,  # noqa: ANN401 - a worker's own
+) -> tuple[Worker, list[Any]]:
+    """Have a record with these headers fail for good; return its worker and letters."""
+    lab.new_topic(partitions=1)
+    send(lab, "bad", **sent)
     dead = lab.other_topic()
-    running = lab.run(
-        settings.pop("handle", obey),
-        retry=TWICE,
-        dead_letter=DeadLetter(producer, dead, max_ratio=None),
-        **settings,
-    )
-    running.wait_done(1)
-    running.end()
-    (letter,) = read_all(lab, dead, 1)
-    return letter
+    with during:
+        running = lab.run(
+            settings.pop("handle", obey),
+            retry=settings.pop("retry", ONCE),
+            dead_letter=DeadLetter(producer or lab.producer, dead, max_ratio=None),
+            on_exhausted="skip",
+            **settings,
+        )
+        running.wait_done(1)
+        running.end()
+        return running.worker, read_all(lab, dead, letters)
 
 
 @pytest.mark.any_broker
-def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -> None:  # noqa: ANN401
+def test_a_letter_carries_its_last_attempt(
+    lab: Lab, spans: Spans, place: Place
+) -> None:
     """Once, instead of its record's own context, whose state goes with it."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b", own="x")
     how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
-    letter = dead_letter_of(lab, lab.producer, **how)
+    _, (letter,) = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
     assert contexts_of(letter) == [as_header(spans.all[-1])]
     assert contexts_of(letter, "tracestate") == []
     assert contexts_of(letter, "baggage") == ["a=b"]
@@ -803,8 +747,6 @@ def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: Any) -
 def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
     """The attempt's or the batch's if it is recorded; otherwise its record's own, whole."""
     spans = Spans(ParentBased(ALWAYS_OFF) if how == "not sampled" else None)
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, tracestate="vendor=1", baggage="a=b")
     settings: dict[str, Any] = {
         "parent": {"trace": spans.tracing(parent=True)},
         "batch": {
@@ -816,8 +758,8 @@ def test_whose_context_a_letter_carries(lab: Lab, how: str) -> None:
         "no sdk": {"trace": True},
         "untraced": {},
     }[how]
-    with instrumented(spans) if how == "untraced" else nullcontext():
-        letter = dead_letter_of(lab, lab.producer, **settings)
+    during = instrumented(spans) if how == "untraced" else NOTHING
+    _, (letter,) = buried(lab, sent=FULL, during=during, **settings)
     is_recorded = how in ("parent", "batch")
     assert contexts_of(letter) == [as_header(spans.all[-1]) if is_recorded else SENT]
     assert contexts_of(letter, "tracestate") == (["vendor=1"] if how != "batch" else [])
@@ -845,10 +787,8 @@ def test_a_letter_that_an_instrumentor_sends_has_one_context(
     lab: Lab, spans: Spans
 ) -> None:
     """The send's own, a child of the attempt: it appends, and takes the other's place."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT, baggage="a=b")
-    with instrumented(spans):
-        letter = dead_letter_of(lab, lab.producer, trace=spans.tracing())
+    how = {"during": instrumented(spans), "trace": spans.tracing()}
+    _, (letter,) = buried(lab, sent=FULL, **how)
     attempt, sent = spans.all[-2:]
     assert sent.name.endswith(" send")
     assert sent.parent is not None
@@ -871,12 +811,8 @@ def test_a_processor_that_raises_is_nobodys_failure(lab: Lab) -> None:
         def on_end(self, *_: object) -> None:
             raise OSError
 
-    lab.new_topic(partitions=1)
-    send(lab, "one", "later")
     spans.provider.add_span_processor(Broken())
-    running = lab.run(obey, trace=spans.tracing())
-    running.wait_done(2)
-    running.end()
+    running = handled(lab, spans, obey, "one", "later")
     assert running.worker.hook_failures["trace"] == 3
     assert running.worker.stats().hook_failures == 3
 
@@ -897,26 +833,16 @@ class House(TextMapPropagator):
         """Its header."""
         return {"house"}
 
-    def extract(
-        self,
-        carrier: Any,  # noqa: ANN401 - any, with a getter
-        context: contexts.Context | None = None,
-        getter: Getter[Any] = default_getter,
-    ) -> contexts.Context:
+    def extract(self, carrier: Any, context: Any = None, getter: Any = None) -> Any:  # noqa: ANN401 - any
         """Read it, with texts that were cut in the middle of an emoji."""
-        found = getter.get(carrier, "house")
+        found = (getter or default_getter).get(carrier, "house")
         user = json.loads(found[0]) if found else "nobody"
         return baggage.set_baggage("user", user, context)
 
-    def inject(
-        self,
-        carrier: Any,  # noqa: ANN401 - any, with a setter
-        context: contexts.Context | None = None,  # noqa: ARG002 - its signature
-        setter: Setter[Any] = default_setter,
-    ) -> None:
+    def inject(self, carrier: Any, _context: Any = None, setter: Any = None) -> None:  # noqa: ANN401 - any
         """Write it."""
         if self._written is not None:
-            setter.set(carrier, "house", self._written)  # type: ignore[arg-type]  # that is the point
+            (setter or default_setter).set(carrier, "house", self._written)
 
 
 HALF_AN_EMOJI = r'"\ud83d"'
@@ -936,10 +862,7 @@ def propagating() -> Iterator[Callable[..., None]]:
 
 
 def test_baggage_that_cannot_be_written_is_no_records_fault(
-    lab: Lab,
-    spans: Spans,
-    place: Any,  # noqa: ANN401 - any executor
-    propagating: Callable[..., None],
+    lab: Lab, spans: Spans, place: Place, propagating: Callable[..., None]
 ) -> None:
     """Its handler is called once, in its trace, wherever it runs."""
     propagating(House())
@@ -982,44 +905,22 @@ def test_a_letter_with_what_a_propagator_writes(  # noqa: PLR0913, PLR0917 - fix
 ) -> None:
     """Bytes are what Kafka has; with what is neither the record's own headers stay."""
     propagating(House(written))
-    lab.new_topic(partitions=1)
-    send(lab, "bad", traceparent=SENT)
-    dead = lab.other_topic()
-    running = lab.run(
-        obey,
-        retry=ONCE,
-        dead_letter=DeadLetter(lab.producer, dead, max_ratio=None),
-        trace=spans.tracing(),
-    )
-    running.wait_done(1)
-    running.end()
-    (letter,) = read_all(lab, dead, 1)
+    sent = {"traceparent": SENT}
+    worker, (letter,) = buried(lab, sent=sent, trace=spans.tracing())
     assert contexts_of(letter, "house") == expected
     assert contexts_of(letter) == [SENT if failures else as_header(spans.one)]
-    assert running.worker.hook_failures.get("trace", 0) == failures
+    assert worker.hook_failures.get("trace", 0) == failures
 
 
 class Refusing(Sampler):
-    """
-    Raises at the first send of a letter, and records the rest.
-
-    Args:
-        error: what.
-    """
+    """Raises an error at the first send of a letter, and records the rest."""
 
     def __init__(self, error: Exception) -> None:
         self._errors = [error]
 
-    def should_sample(
-        self,
-        _context: object,
-        _trace_id: int,
-        name: str,
-        *_: object,
-        **__: object,
-    ) -> SamplingResult:
+    def should_sample(self, *asked: Any, **_: object) -> SamplingResult:  # noqa: ANN401 - its own
         """Raise, or record."""
-        if name.endswith(" send") and self._errors:
+        if asked[2].endswith(" send") and self._errors:
             raise self._errors.pop()
         return SamplingResult(Decision.RECORD_AND_SAMPLE)
 
@@ -1037,15 +938,8 @@ def test_a_tracer_that_fails_in_send_loses_no_letter(
 ) -> None:
     """It says nothing about the record: the letter is sent again."""
     spans = Spans(Refusing(kind()))
-    lab.new_topic(partitions=1)
-    send(lab, "bad")
-    with instrumented(spans):
-        letter = dead_letter_of(
-            lab,
-            lab.producer,
-            trace=spans.tracing() if traced else False,
-            on_exhausted="skip",
-        )
+    how = {"trace": spans.tracing()} if traced else {}
+    _, (letter,) = buried(lab, during=instrumented(spans), **how)
     assert letter.value == b"bad"
 
 
@@ -1054,60 +948,32 @@ def test_a_letter_whose_baggage_cannot_be_written_is_sent_around_it(
 ) -> None:
     """It is current for the instrumentor only since we have made it so."""
     propagating(House())
-    lab.new_topic(partitions=1)
-    send(lab, "bad", house=HALF_AN_EMOJI, traceparent=SENT)
-    with instrumented(spans):
-        letter = dead_letter_of(
-            lab, lab.producer, trace=spans.tracing(), on_exhausted="skip"
-        )
+    sent = {"house": HALF_AN_EMOJI, "traceparent": SENT}
+    how = {"during": instrumented(spans), "trace": spans.tracing()}
+    _, (letter,) = buried(lab, sent=sent, **how)
     assert contexts_of(letter) == [SENT]
 
 
 def test_a_tracer_that_fails_behind_the_send_sends_no_letter_for_ever(
-    lab: Lab,
-    spans: Spans,
-    make_producer: Any,  # noqa: ANN401 - a fixture
+    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
 ) -> None:
     """The instrumentor asks for servers that JSON can write, once upstream has sent."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad")
     producer = make_producer()
     producer.config["bootstrap_servers"] = set(producer.config["bootstrap_servers"])
-    with instrumented(spans):
-        dead = lab.other_topic()
-        running = lab.run(
-            obey,
-            retry=ONCE,
-            dead_letter=DeadLetter(producer, dead, max_ratio=None),
-            on_exhausted="skip",
-        )
-        running.wait_done(1)
-        running.end()
-    stats = running.worker.stats()
-    assert (stats.skipped, stats.dead_letters) == (0, 1)
-    assert len(read_all(lab, dead, 2)) == 2
+    how = {"producer": producer, "during": instrumented(spans)}
+    worker, letters = buried(lab, letters=2, **how)
+    stats = worker.stats()
+    assert (stats.skipped, stats.dead_letters, len(letters)) == (0, 1, 2)
 
 
 def test_what_upstream_cannot_write_stays_final(
-    lab: Lab,
-    spans: Spans,
-    make_producer: Any,  # noqa: ANN401 - a fixture
+    lab: Lab, spans: Spans, make_producer: Callable[..., Any]
 ) -> None:
     """Also where an instrumentor has wrapped what refuses it."""
-    lab.new_topic(partitions=1)
-    send(lab, "bad")
     producer = make_producer(partitioner=RefusesAll())
-    with instrumented(spans):
-        running = lab.run(
-            obey,
-            retry=ONCE,
-            dead_letter=DeadLetter(producer, lab.other_topic(), max_ratio=None),
-            trace=spans.tracing(),
-            on_exhausted="skip",
-        )
-        running.wait_done(1)
-        running.end()
-    stats = running.worker.stats()
+    how = {"producer": producer, "during": instrumented(spans)}
+    worker, _ = buried(lab, letters=0, trace=spans.tracing(), **how)
+    stats = worker.stats()
     assert (stats.skipped, stats.dead_letters) == (1, 0)
 
 

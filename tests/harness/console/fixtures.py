@@ -1,7 +1,6 @@
 """What tests of the console share."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -9,12 +8,6 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.harness.console.browsing import CHROMIUM, LIMIT
 from tests.harness.console.harness import Served, console, until_complete
 from tests.harness.group.team import Team
-
-
-@pytest.fixture
-def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
-    with Team(kafka_broker) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.harness.group.secured import SecuredBroker
 from tests.harness.group.story import Story
 from tests.harness.group.team import Team
+
+
+@pytest.fixture
+def team(kafka_broker: Any) -> Iterator[Team]:  # noqa: ANN401 - any kind
+    with Team(kafka_broker) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Fixtures that tests of several folders share."""
 
-from tests.harness.console.fixtures import browser, served, team
-from tests.harness.group.fixtures import secured, story
+from tests.harness.console.fixtures import browser, served
+from tests.harness.group.fixtures import secured, story, team
 
 __all__ = ["browser", "secured", "served", "story", "team"]

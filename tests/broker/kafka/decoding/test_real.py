@@ -4,15 +4,11 @@ What a broker has stored is read alike by stock and by ours (P15).
 Records are compared field by field, positions at the end as well.
 """
 
-import time
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import KafkaAdminClient
 
 from safeconsumer import SafeConsumer
 from tests.harness.waiting import looks
@@ -20,7 +16,6 @@ from tests.harness.waiting import looks
 pytestmark = pytest.mark.any_broker
 
 LIMIT = 30.0
-COMPACTED_WITHIN = 60.0
 HEADERS = [("trace", b"\x00\xff"), ("nöthing", b""), ("", b"x" * 200)]
 
 Make = Callable[..., Any]
@@ -75,99 +70,3 @@ def test_every_codec(
     for max_records in (500, 7):
         stock = _alike(make_consumer, topic, max_poll_records=max_records)
         assert stock["offsets"] == [*range(600)]
-
-
-@pytest.mark.parametrize("codec", [None, "lz4"])
-def test_transactions(
-    make_consumer: Make, make_producer: Make, kafka_topic: Make, codec: str | None
-) -> None:
-    """Committed, aborted and none, one after the other and side by side."""
-    topic = kafka_topic(partitions=1)
-    plain = make_producer(compression_type=codec)
-    both = [
-        make_producer(compression_type=codec, transactional_id=uuid4().hex)
-        for _ in range(2)
-    ]
-    kept = set()
-    for producer in both:
-        producer.init_transactions()
-    for number in range(8):
-        kept |= _transactions(topic, plain, both, number)
-    committed = _alike(make_consumer, topic, isolation_level="read_committed")
-    everything = _alike(make_consumer, topic, isolation_level="read_uncommitted")
-    values = {fields[7][1] for fields in committed["records"]}
-    assert values == kept
-    assert len(committed["records"]) == len(kept) < len(everything["records"])
-    assert committed["positions"] == everything["positions"]
-
-
-def _transactions(topic: str, plain: Any, both: list[Any], number: int) -> set[bytes]:  # noqa: ANN401 - upstream's
-    for producer in both:
-        producer.begin_transaction()
-    kept = set()
-    for count in range(20):
-        for who, producer in enumerate((*both, plain)):
-            value = b"%d-%d-%d" % (number, who, count)
-            producer.send(topic, partition=0, value=value, headers=HEADERS)
-            if producer is plain or (number + who) % 2:
-                kept.add(value)
-        for producer in (*both, plain):
-            producer.flush(LIMIT)
-    for who, producer in enumerate(both):
-        if (number + who) % 2:
-            producer.commit_transaction()
-        else:
-            producer.abort_transaction()
-    return kept
-
-
-@pytest.mark.timeout(COMPACTED_WITHIN + 4 * LIMIT)
-def test_a_compacted_topic(
-    kafka_broker: Any,  # noqa: ANN401 - any kind of broker
-    make_consumer: Make,
-    make_producer: Make,
-) -> None:
-    """With holes in the middle of batches, and batches whose tail is gone."""
-    topic = _compacting(kafka_broker)
-    producer = make_producer(compression_type="zstd", linger_ms=50)
-    deadline = time.monotonic() + COMPACTED_WITHIN
-    holes = False
-    while not holes:
-        assert time.monotonic() < deadline, "the broker has compacted nothing"
-        for number in range(200):  # some keys stay, most are written again
-            key = b"%d" % (number if number % 3 else uuid4().int)
-            producer.send(topic, partition=0, key=key, value=b"v", headers=HEADERS)
-        producer.flush(LIMIT)
-        stock = _read(make_consumer, KafkaConsumer, topic)
-        holes = stock["positions"][0] - len(stock["offsets"]) > 100
-    assert stock["offsets"] == sorted(set(stock["offsets"]))
-    for max_records in (500, 3):
-        _alike_at_rest(make_consumer, topic, max_poll_records=max_records)
-
-
-def _alike_at_rest(make: Make, topic: str, **config: object) -> None:
-    # The cleaner works on; what counts is read while it has changed nothing.
-    deadline = time.monotonic() + LIMIT
-    before: object = None
-    stock = _read(make, KafkaConsumer, topic, **config)
-    while before != stock:
-        assert time.monotonic() < deadline, "the topic changes all the time"
-        before = stock
-        ours = _read(make, SafeConsumer, topic, decoder="compiled", **config)
-        stock = _read(make, KafkaConsumer, topic, **config)
-    assert ours == stock
-
-
-def _compacting(broker: Any) -> str:  # noqa: ANN401 - any kind of broker
-    topic = f"compacted-{uuid4().hex[:12]}"
-    configs = {
-        "cleanup.policy": "compact",
-        "segment.ms": "500",
-        "min.cleanable.dirty.ratio": "0.01",
-        "min.compaction.lag.ms": "0",
-        "max.compaction.lag.ms": "1000",
-    }
-    wanted = {"num_partitions": 1, "replication_factor": -1, "configs": configs}
-    with closing(KafkaAdminClient(**broker.client_config)) as admin:
-        admin.create_topics({topic: wanted}, wait_for_metadata=True)
-    return topic
