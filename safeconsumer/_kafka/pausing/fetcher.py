@@ -587,13 +587,6 @@ class PauseSafeFetcher(Fetcher):
         epoch = epoch_of(offset)
         return epoch is not None and epoch != self._epochs().get(tp)
 
-    def _select_read_replica(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - an id
-        # An answer may name a leader that the metadata does not have yet (KIP-951). A
-        # request to it would raise out of poll; None has upstream ask for metadata.
-        node = super()._select_read_replica(tp)
-        is_known = self._manager.cluster.broker_metadata(node) is not None
-        return node if is_known else None
-
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as asked, and then asks it. What raises there has no
         # answer that would take the mark away: it was never asked again (3.0.12). A
