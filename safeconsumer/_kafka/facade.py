@@ -1,5 +1,6 @@
 """Facade over kafka-python's private objects: the only calls our classes make into them."""
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -41,12 +42,18 @@ class Facade:
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        self._consumer = consumer
+        # Of the parts, kafka-python's thread has some; they must not keep a consumer
+        # that the application has dropped without close().
+        self._weakly = weakref.ref(consumer)
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
         self._fetcher = consumer._fetcher
         self._cluster = consumer._cluster
         self._client = consumer._client
+
+    @property
+    def _consumer(self) -> Any:  # noqa: ANN401 - upstream's attributes
+        return self._weakly()
 
     # ------------------------------------------------------------ a poll
 
@@ -375,7 +382,7 @@ class Facade:
             self._subscription.ledger,
             self._fetcher.parked_bytes,
             self._is_control_ready,
-            lambda: bool(self._consumer._closed),
+            lambda: bool(getattr(self._consumer, "_closed", True)),
         )
 
     def report_figures(self) -> None:
