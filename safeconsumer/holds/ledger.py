@@ -162,10 +162,10 @@ class PauseLedger:
         be of before and after.
         """
         holds, closed, assigned = self._holds, self._gates.closed(), self._assigned
-        owned = [tp for partitions in assigned.values() for tp in partitions]
-        quiet = holds.covered(owned) if holds else set()
+        quiet = holds.covered(assigned) if holds else set()
         if closed:
-            quiet.update(tp for tp in owned if tp in closed)
+            for partitions in assigned.values():
+                quiet.update(filter(closed.__contains__, partitions))
         return View(holds, assigned, closed, frozenset(quiet))
 
     def wake(self) -> None:
