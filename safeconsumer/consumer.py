@@ -687,6 +687,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Close the consumer; as kafka-python's. Buffered data is thrown away.
 
+        Its holds end, but for those of operators and of the group.
+
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
             ForkedConsumerError: the consumer was made in another process.

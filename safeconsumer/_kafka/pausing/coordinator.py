@@ -294,8 +294,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             subscription.is_passing = False
 
     async def _on_close_prepare_async(self) -> None:
-        with self._passing():
-            await super()._on_close_prepare_async()
+        try:
+            with self._passing():
+                await super()._on_close_prepare_async()
+        finally:
+            self.handover.reassigned()  # the consumer's holds end next
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
