@@ -7,9 +7,9 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from safeconsumer._kafka.decoding.frames import FrameParser
+from safeconsumer._kafka.network import KafkaSSLTransport, KafkaTCPTransport
 
 log = logging.getLogger(KafkaTCPTransport.__module__)
 ours = logging.getLogger("safeconsumer")
@@ -104,7 +104,8 @@ class ReceivingManager(KafkaConnectionManager):
     """
     Gives a client's connections transports that receive into their parser's room.
 
-    Connections that exist already keep their transports.
+    Connections that exist already keep their transports. kafka-python 3.1 makes them
+    elsewhere, and they stay its own there.
     """
 
     async def _build_transport(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - upstream's

@@ -19,6 +19,7 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._kafka.network import call_soon, wait_for
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -164,7 +165,7 @@ class PauseSafeFetcher(Fetcher):
         wakeup = self._waker
         if wakeup is not None and not wakeup.is_done:
             try:
-                self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
+                call_soon(self._net, lambda: _resolve(wakeup))
             except (RuntimeError, kafka_errors.KafkaError):
                 return  # the loop has ended, and with it the wait
 
@@ -177,7 +178,7 @@ class PauseSafeFetcher(Fetcher):
             for future in futures:
                 future.add_both(lambda _: _resolve(wakeup))
             if not self._was_lifted:
-                self._net.run(self._manager.wait_for, wakeup, timeout_ms)
+                wait_for(self._manager, wakeup, timeout_ms)
         except kafka_errors.KafkaTimeoutError:
             return
         finally:
