@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -632,7 +632,8 @@ class SafeConsumer(UpstreamConsumer):
             return set(self._subscription.assignment)
         return set(self._safe_handed(self._safe_ledger.view().assigned).values())
 
-    def partitions_for_topic(self, topic: str) -> set[int]:
+    @wraps(UpstreamConsumer.partitions_for_topic, assigned=())  # its signature
+    def partitions_for_topic(self, topic: str, *args: Any, **kwargs: Any) -> set[int]:  # noqa: ANN401 - upstream's
         """
         Return the numbers of a topic's partitions; as kafka-python's.
 
@@ -645,7 +646,7 @@ class SafeConsumer(UpstreamConsumer):
             if known is not None:
                 return set(known)
             refuse_in_listener(self, "partitions_for_topic")
-        partitions: set[int] = super().partitions_for_topic(topic)
+        partitions: set[int] = super().partitions_for_topic(topic, *args, **kwargs)
         return partitions
 
     # ------------------------------------------------------------ positions, commits
@@ -686,6 +687,8 @@ class SafeConsumer(UpstreamConsumer):
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
         Close the consumer; as kafka-python's. Buffered data is thrown away.
+
+        Its holds end, but for those of operators and of the group.
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.

@@ -1,6 +1,7 @@
 """Reads a consumer's figures, and registers them with kafka-python's metrics."""
 
 import logging
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -38,7 +39,10 @@ class Figures:
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
-        self._consumer = consumer
+        # kafka-python's metrics outlive a consumer that is dropped without close(), and
+        # must not keep it.
+        self._consumer = weakref.ref(consumer)
+        self._metrics, self._fetcher = consumer._metrics, consumer._fetcher
         self._ledger: PauseLedger = consumer._subscription.ledger
         self._last: _Summed | None = None
 
@@ -48,7 +52,7 @@ class Figures:
         return self._is_control_ready() is not None
 
     def _is_control_ready(self) -> bool | None:
-        control = getattr(self._consumer, "_safe_control", None)
+        control = getattr(self._consumer(), "_safe_control", None)
         return None if control is None else bool(control.is_caught_up)
 
     def read(self, name: str) -> Value:
@@ -63,7 +67,7 @@ class Figures:
         once it is accepted. A reporter may know only kafka-python's groups: if one
         raises, the figures after that are left out, and the log says so.
         """
-        metrics = self._consumer._metrics
+        metrics = self._metrics
         if metrics is None:  # metrics_enabled=False
             return
         from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
@@ -95,10 +99,11 @@ class Figures:
         return self._ledger.counts
 
     def _parked(self) -> float:
-        return float(self._consumer._fetcher.parked_bytes())
+        return float(self._fetcher.parked_bytes())
 
     def _caught_up(self) -> float | None:
-        if self._consumer._closed:  # it stopped reading on purpose: that is no outage
+        # It stopped reading on purpose, or was dropped: that is no outage.
+        if getattr(self._consumer(), "_closed", True):
             return None
         return float(bool(self._is_control_ready()))
 

@@ -359,17 +359,25 @@ class HandOverInJoins(HandOver):
         owned = self._ledger.ownership().epochs
         before, self._owned = self._owned, owned
         paused, self._paused = self._paused, frozenset()
-        left = [
+        departed = [tp for tp, epoch in before.items() if owned.get(tp) != epoch]
+        whole = {tp for tp in departed if is_whole(self._ledger, tp)}
+        left = {
             tp
-            for tp, epoch in before.items()
-            if owned.get(tp) != epoch
-            and tp not in self._in_group
+            for tp in departed
+            if tp not in self._in_group
             and (tp in paused or is_handed_over(self._ledger, tp))
-        ]
+        }
+        self._warn(left - whole)
+        self._warn(whole, is_whole=True)
+
+    def _warn(
+        self, left: Collection[TopicPartition], *, is_whole: bool = False
+    ) -> None:
         if left:
             self._ledger.emit(
                 control_events.PauseNotHandedOver,
                 partitions=events.sorted_partitions(left),
+                is_whole=is_whole,
             )
 
     def _is_carried(self, tp: TopicPartition) -> bool:
@@ -400,3 +408,9 @@ def is_handed_over(ledger: PauseLedger, tp: TopicPartition) -> bool:
         and hold.expires_at is None
         for hold in ledger.view().holds.of(Partition(tp[0], tp[1]))
     ) and not ledger.view().holds.get((Topic(tp[0]), WHOLE))
+
+
+def is_whole(ledger: PauseLedger, tp: TopicPartition) -> bool:
+    """Tell whether all of its topic is paused, without a time limit: it does not travel."""
+    whole = ledger.view().holds.get((Topic(tp[0]), WHOLE))
+    return whole is not None and whole.expires_at is None

@@ -15,9 +15,9 @@ from typing import Any
 
 from kafka.errors import KafkaError, UnsupportedSaslMechanismError
 from kafka.net.compat import KafkaNetClient
-from kafka.net.connection import KafkaConnection
 
 from safeconsumer._kafka.decoding.receiving import adopt_manager
+from safeconsumer._kafka.network import connect
 
 
 def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
@@ -51,10 +51,9 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
 
 
 async def _log_in(manager: Any, broker: Any, until: float) -> None:  # noqa: ANN401 - kafka-python is untyped
-    transport = await manager._build_transport(broker, until)
-    connection = KafkaConnection(manager._net, node_id="login", **manager.config)
+    connection = await connect(manager, broker, until)
+    transport = connection.transport
     try:
-        connection.connection_made(transport)
         await connection._get_api_versions(until)
         if manager.config["security_protocol"].startswith("SASL"):
             await _authenticate(connection, manager.config["sasl_mechanism"], until)

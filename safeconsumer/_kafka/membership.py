@@ -31,10 +31,12 @@ class Membership:
 
     Attributes:
         consumed: tells what is subscribed to or assigned.
+        is_logged: whether the consumer writes log lines.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        self._consumer = consumer
+        # The consumer itself is not kept: the journal is one of its parts.
+        self.is_logged = bool(getattr(consumer, "_safe_is_logged", True))
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
         self._fetcher = consumer._fetcher
@@ -101,11 +103,6 @@ class Membership:
         if self.deserializers() != (key, value):
             config["key_deserializer"], config["value_deserializer"] = key, value
             self._fetcher.drop_decoded()
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether events become lines of the log."""
-        return bool(getattr(self._consumer, "_safe_is_logged", True))
 
     @property
     def is_taken(self) -> bool:

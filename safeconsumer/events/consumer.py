@@ -97,6 +97,8 @@ class HoldsPlaced(Event):
         holds: the holds that are new or changed.
         quiet: assigned partitions that it made quiet.
         topics: known topics that the holds cover; None if no pattern is among them.
+        is_taken_over: whether a previous owner placed them, and they were handed over:
+            a warning, since nothing here has asked for them.
     """
 
     __match_args__ = ("holds", "quiet")
@@ -105,11 +107,19 @@ class HoldsPlaced(Event):
     holds: tuple[Hold, ...]
     quiet: Partitions = ()
     topics: tuple[str, ...] | None = None
+    is_taken_over: bool = False
 
     @property
     def severity(self) -> str:
         """The level of its log line; debug for the application's own holds."""
+        if self.is_taken_over:
+            return "warning"
         return "debug" if _is_own(self.holds) else super().severity
+
+    @property
+    def advice(self) -> str | None:
+        """How to lift holds that were handed over."""
+        return _how_to_lift(self.holds, self.group_id) if self.is_taken_over else None
 
 
 @event
@@ -188,12 +198,16 @@ class HoldsEnded(Event):
     """
     Holds ended by themselves.
 
-    They ended with the assignment they were bound to, as plain pauses do, were handed
-    over to the next owner, or were under a whole pause that expired.
+    They ended with the assignment they were bound to, as plain pauses do, or with the
+    consumer, were handed over to the next owner, or were under a whole pause that
+    expired.
 
     Attributes:
         holds: the holds that ended.
         departed: the partitions that left; empty if a whole pause expired.
+        handed_over: those of them that stay paused at their next owner.
+        is_called: whether a call of the application ended them: ``assign``,
+            ``unsubscribe`` or ``close``.
     """
 
     __match_args__ = ("holds", "departed")
@@ -201,11 +215,23 @@ class HoldsEnded(Event):
 
     holds: tuple[Hold, ...]
     departed: Partitions
+    handed_over: Partitions = ()
+    is_called: bool = False
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line; debug for the application's own, if it ended them."""
+        is_own = self.is_called and _is_own(self.holds)
+        return "debug" if is_own else super().severity
 
     @property
     def advice(self) -> str | None:
-        """How to keep such a pause, if a plain one is among them."""
-        if any(one.lifetime is Lifetime.PLAIN for one in self.holds):
+        """How to keep such a pause, if a plain one has ended by itself."""
+        handed_over = {f"{topic}:{number}" for topic, number in self.handed_over}
+        if not self.is_called and any(
+            one.lifetime is Lifetime.PLAIN and str(one.scope) not in handed_over
+            for one in self.holds
+        ):
             return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) lasts until its resume"
         return None
 

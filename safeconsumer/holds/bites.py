@@ -11,6 +11,10 @@ from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Partition, Topic, TopicPartition
 from safeconsumer.holds.view import Assigned, Holds
 
+# The most partitions that are remembered to have left quiet: under a hold of everything,
+# topics with ever new names would fill the memory. A page of a million bytes.
+MOST_LEFT = 10_000
+
 
 @frozen
 class Bite:
@@ -44,11 +48,12 @@ class Bites:
     reported once: all that it keeps quiet is among the partitions then.
 
     Attributes:
-        left_quiet: partitions that left while they were quiet, and are held still.
+        left_quiet: partitions that left while they were quiet, and are held still; the
+            last that left stand last.
         alone: the whole pauses that were reported so, by topic.
     """
 
-    left_quiet: frozenset[TopicPartition] = frozenset()
+    left_quiet: Mapping[TopicPartition, None] = field(factory=dict)
     alone: Mapping[str, Hold] = field(factory=dict)
 
     def after(
@@ -70,7 +75,7 @@ class Bites:
             left: what departs and was quiet.
             is_passing: whether no completed join has decided it.
         """
-        left_quiet = self.left_quiet.union(left)
+        left_quiet = {**self.left_quiet, **dict.fromkeys(left)}
         alone = self.alone if is_passing else self._alone(holds, assigned)
         news = {
             topic for topic, one in alone.items() if self.alone.get(topic) is not one
@@ -82,8 +87,9 @@ class Bites:
             is_whole = any(hold.owner == WHOLE for hold in covering)
             if covering and (is_whole or tp in left_quiet):
                 bit[tp] = covering
-        still = (tp for tp in left_quiet.difference(what.gained) if holds.covers(tp))
-        return Bites(frozenset(still), alone), Bite(bit, bool(news))
+        gained = what.gained
+        still = [tp for tp in left_quiet if tp not in gained and holds.covers(tp)]
+        return Bites(dict.fromkeys(still[-MOST_LEFT:]), alone), Bite(bit, bool(news))
 
     def _alone(self, holds: Holds, assigned: Assigned) -> dict[str, Hold]:
         # Whole pauses of topics of which something is here, and nothing by name. One with

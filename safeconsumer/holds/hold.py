@@ -78,6 +78,8 @@ class Hold:
         expires_at: seconds since the epoch, or None for no limit.
         lifetime: when it ends by itself.
         deadline: the expiry on the monotonic clock of this process, seconds.
+        beneath: of a plain pause, the strict hold that it was placed over, which ends
+            before it; it is in force again if the pause ends by itself.
     """
 
     scope: Scope
@@ -87,6 +89,7 @@ class Hold:
     expires_at: float | None = None
     lifetime: Lifetime = Lifetime.UNTIL_RESUMED
     deadline: float | None = field(default=None, eq=False, repr=False)
+    beneath: "Hold | None" = field(default=None, eq=False, repr=False)
 
     @property
     def is_remote(self) -> bool:

@@ -35,6 +35,7 @@ from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassig
 from safeconsumer.holds.plain import (
     Edition,
     Named,
+    bared,
     end_of,
     ended_by_assignment,
     ended_by_expiry,
@@ -383,8 +384,8 @@ class PauseLedger:
         return change.what
 
     def close(self) -> None:
-        """End the assignment; it cannot be used afterwards. As :meth:`assign` of nothing."""
-        self.assign((), Cause.PASSING)
+        """End the assignment, and all holds but those of operators and of the group."""
+        self.assign((), Cause.CLOSED)
 
     def begin_call(self) -> bool:
         """
@@ -704,7 +705,13 @@ class PauseLedger:
         quieted = tuple(tp for tp in affected if not self._is_quiet(tp))
         holds = self._holds.including(placed)
         told = [
-            self._event(events.HoldsPlaced, holds=placed, quiet=quieted, topics=topics)
+            self._event(
+                events.HoldsPlaced,
+                holds=placed,
+                quiet=quieted,
+                topics=topics,
+                is_taken_over=left_to is not None,
+            )
         ]
         nothing = tuple(hold for hold in placed if hold.scope in idle)
         if nothing:
@@ -723,8 +730,11 @@ class PauseLedger:
             is_longer = end_of(hold) > end_of(known)
             if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends it
                 return hold if is_longer else evolve(known, lifetime=hold.lifetime)
-            return evolve(hold, lifetime=known.lifetime) if is_longer else None
-        return None if hold.asks_the_same_as(known) else hold
+            return evolve(hold, beneath=known) if is_longer else None
+        if hold.asks_the_same_as(known):
+            return None
+        is_over = hold.lifetime is Lifetime.PLAIN and known.beneath is not None
+        return evolve(hold, beneath=known.beneath) if is_over else hold
 
     def _is_left(self, hold: Hold, left_to: Mapping[TopicPartition, int]) -> bool:
         # By the previous owner, to this ownership, of which the application said nothing.
@@ -752,10 +762,13 @@ class PauseLedger:
                 )
         self._note_spoken(keys)
         ending = dict.fromkeys(keys)
+        back: tuple[Hold, ...] = ()
         if by_application:
             self._named.take_back(keys)
             owned = self._ownership.epochs
-            ending.update(dict.fromkeys(ended_by_resume(self._holds, owned)))
+            aside = ended_by_resume(self._holds, owned)
+            back = self._bared(hold for hold in aside if hold.key not in ending)
+            ending.update((hold.key, None) for hold in aside)
         removed = tuple(
             hold for key in ending if (hold := self._holds.get(key)) is not None
         )
@@ -766,7 +779,7 @@ class PauseLedger:
         has_opened = gates.call is not self._gates.call
         scopes = [scope for scope, _ in keys]
         is_silent = not keys or _is_routine(keys)
-        holds = self._holds.without(ending) if removed else self._holds
+        holds = self._less(ending, back) if removed else self._holds
         remaining = () if is_silent else _overlapping(holds, scopes)
         flowing = self._flowing((hold.scope for hold in removed), holds, gates)
         told = []
@@ -779,11 +792,13 @@ class PauseLedger:
                     remaining=remaining,
                 )
             )
+        told += self._placed_back(back)
         told += self._opened(gates, holds, "resumed", besides=flowing)
         self._commit(
             change,
             told,
             holds=holds,
+            due=min(self._due, _soonest(back)),
             gates=gates,
             is_moved=bool(flowing) or has_opened,
             is_seen=bool(removed) or has_opened,
@@ -805,7 +820,8 @@ class PauseLedger:
         holds = self._holds.without(keys)
         here = self._ownership.epochs.keys() | self._undecided
         ended = ended_by_expiry(holds, here, expired)
-        holds = holds.without(hold.key for hold in ended)
+        back = self._bared((*expired, *ended))
+        holds = self._less([*keys, *(hold.key for hold in ended)], back)
         gates = self._gates.lifted(keys, self._assigned)
         flowing = self._flowing((hold.scope for hold in expired), holds, gates)
         told = []
@@ -815,6 +831,7 @@ class PauseLedger:
             )
         if ended:
             told.append(self._event(events.HoldsEnded, holds=ended, departed=()))
+        told += self._placed_back(back)
         told += self._opened(gates, holds, "a hold has expired", besides=flowing)
         self._commit(
             _Change(_nothing),
@@ -824,6 +841,17 @@ class PauseLedger:
             gates=gates,
             is_moved=bool(flowing) or gates.call is not self._gates.call,
         )
+
+    def _bared(self, ended: Iterable[Hold]) -> tuple[Hold, ...]:
+        return bared(ended, self._clock())
+
+    def _less(self, ended: Iterable[HoldKey], back: tuple[Hold, ...]) -> Holds:
+        holds = self._holds.without(ended)
+        return holds.including(back) if back else holds
+
+    def _placed_back(self, back: tuple[Hold, ...]) -> list[events.Event]:
+        # What was beneath pauses that have ended; no partition becomes quiet by it.
+        return [self._event(events.HoldsPlaced, holds=back)] if back else []
 
     def _flowing(
         self, scopes: Iterable[Scope], holds: Holds, gates: Gates
@@ -913,7 +941,8 @@ class PauseLedger:
             change.what, change.epochs = what, ownership.epochs
             change.is_applied = True
             return
-        holds = self._holds.without(hold.key for hold in ended)
+        back = () if cause is Cause.CLOSED else self._bared(ended)
+        holds = self._less((hold.key for hold in ended), back)
         assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
         for tp in wanted:
             assigned.setdefault(tp[0], {})[tp] = tp
@@ -929,7 +958,8 @@ class PauseLedger:
             what, holds, assigned, left=left, is_passing=is_passing
         )
         told = [
-            *self._departure_told(what, ended),
+            *self._departure_told(what, ended, cause),
+            *self._placed_back(back),
             *self._bite_told(bite),
             *self._freed_told(what, ended, holds, gates),
         ]
@@ -940,6 +970,7 @@ class PauseLedger:
             change,
             told,
             holds=holds,
+            due=min(self._due, _soonest(back)),
             gates=gates,
             ownership=ownership,
             assigned=assigned,
@@ -970,12 +1001,25 @@ class PauseLedger:
                 )
 
     def _departure_told(
-        self, what: Reassignment, ended: tuple[Hold, ...]
+        self, what: Reassignment, ended: tuple[Hold, ...], cause: Cause
     ) -> list[events.Event]:
         if not ended:
             return []
-        departed = events.sorted_partitions(what.departed)
-        return [self._event(events.HoldsEnded, holds=ended, departed=departed)]
+        named = {
+            (hold.scope.topic, hold.scope.partition): hold
+            for hold in ended
+            if isinstance(hold.scope, Partition)
+        }
+        travelled = {tp for tp, hold in named.items() if self._travels(hold, tp)}
+        return [
+            self._event(
+                events.HoldsEnded,
+                holds=ended,
+                departed=events.sorted_partitions(what.departed),
+                handed_over=events.sorted_partitions(travelled),
+                is_called=cause.is_called,
+            )
+        ]
 
     def _bite_told(self, bite: Bite) -> list[events.Event]:
         if not bite.partitions:

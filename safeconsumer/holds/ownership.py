@@ -22,11 +22,19 @@ class Cause(Enum):
     UNSUBSCRIBED = "unsubscribed"
     """The application called ``unsubscribe``."""
 
+    CLOSED = "closed"
+    """The application closed the consumer."""
+
     PASSING = "passing"
     """
     A join is being prepared, the membership was lost, or the consumer closes: the next
     completed join decides what became of the partitions.
     """
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the application's own call changes it."""
+        return self in {Cause.ASSIGNED, Cause.UNSUBSCRIBED, Cause.CLOSED}
 
 
 @frozen

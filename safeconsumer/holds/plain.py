@@ -114,13 +114,17 @@ def end_of(hold: Hold) -> float:
     return math.inf if hold.deadline is None else hold.deadline
 
 
+def bared(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
+    """Return the strict holds that were beneath pauses which have ended by themselves."""
+    found = (hold.beneath for hold in ended)
+    return tuple(one for one in found if one is not None and end_of(one) > now)
+
+
 def ended_by_resume(
     holds: Holds, owned: Collection[TopicPartition]
-) -> tuple[HoldKey, ...]:
+) -> tuple[Hold, ...]:
     """Return what any resume of the application ends, whatever it names."""
-    return tuple(
-        hold.key for hold in holds if hold.owner == WHOLE or _is_away(hold, owned)
-    )
+    return tuple(hold for hold in holds if hold.owner == WHOLE or _is_away(hold, owned))
 
 
 def ended_by_expiry(
@@ -162,7 +166,9 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         undecided: what departed before, while no join was completed.
         travels: whether a hold of a departed partition goes to the next owner.
     """
-    by_hand = cause in {Cause.ASSIGNED, Cause.UNSUBSCRIBED}
+    if cause is Cause.CLOSED:
+        return tuple(hold for hold in holds if not hold.is_remote)
+    by_hand = cause.is_called
     whole = {_topic_of(hold) for hold in holds if hold.owner == WHOLE and not by_hand}
 
     def ends_by_name(hold: Hold, scope: Partition) -> bool:

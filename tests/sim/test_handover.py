@@ -240,6 +240,27 @@ def test_marks_that_were_left_out_stay_with_their_owner(lab: Lab) -> None:
         handover.MOST_BYTES_OF_A_GENERATION = most
 
 
+@simulated(seeds=2)
+def test_a_pause_of_all_that_is_assigned_is_not_handed_over_and_says_so(
+    lab: Lab,
+) -> None:
+    """G7: the next owner goes on with it; who asked for the hand-over is warned."""
+    team = Team(lab, 4)
+    first = team.joins("a")
+    first.owns(4)
+    first.call(lambda consumer: consumer.pause(*consumer.assignment()))
+    second = team.joins("b")
+    second.owns(2)
+    first.owns(2)
+    lab.until(lambda: values(team, second) == 10)
+    (told,) = [one for one in team.told["a"] if isinstance(one, PauseNotHandedOver)]
+    assert set(told.partitions) == second.consumer.assignment()
+    assert (told.is_whole, told.severity) == (True, "warning")
+    assert "UNTIL_RESUMED" in (told.advice or "")
+    first.stop()
+    second.stop()
+
+
 LEAVING: dict[str, Callable[[SafeConsumer, list[TopicPartition]], object]] = {
     "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
     "assign": lambda consumer, tps: (consumer.unsubscribe(), consumer.assign(tps)),

@@ -6,7 +6,6 @@ import time
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaTCPTransport
 
 from safeconsumer._kafka.decoding.frames import FrameParser
 from safeconsumer._kafka.fixes.unclosed import (
@@ -14,6 +13,7 @@ from safeconsumer._kafka.fixes.unclosed import (
     ClosingSSLTransport,
     ClosingTransport,
 )
+from safeconsumer._kafka.network import KafkaTCPTransport
 
 log = logging.getLogger(KafkaTCPTransport.__module__)
 ours = logging.getLogger("safeconsumer")
@@ -100,7 +100,8 @@ class ReceivingManager(ClosingManager):
     """
     Gives a client's connections transports that receive into their parser's room.
 
-    Connections that exist already keep their transports.
+    Connections that exist already keep their transports. kafka-python 3.1 makes them
+    elsewhere, and they stay its own there.
     """
 
     transports = (ReceivingTransport, ReceivingSSLTransport)

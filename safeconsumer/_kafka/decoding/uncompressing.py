@@ -19,7 +19,10 @@ def uncompressed(batch: Any, start: int) -> Buffer:  # noqa: ANN401 - upstream's
     """
     section = memoryview(batch._buffer)[start:]
     codec = batch.compression_type
-    return _BY_CODEC[codec](section) if codec else section
+    if not codec:
+        return section
+    batch._assert_has_codec(codec)
+    return _BY_CODEC[codec](section)
 
 
 def _gzip(section: memoryview) -> Buffer:

@@ -1,20 +1,21 @@
-"""Makes upstream's cluster metadata ask again for a topic that an answer left out."""
+"""Has upstream's cluster metadata ask again where an answer left something out."""
 
 from typing import Any
 
 from kafka.cluster import ClusterMetadata
+from kafka.structs import TopicPartition
 
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again when an answer belongs to an older question.
+    Asks again when an answer belongs to an older question, or lacks a leader.
 
     Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
     while a request is under way, as a new consumer's first one always may be, the topic
     stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and
     the member does not join.
 
-    Thread rules: both methods on the IO thread.
+    Thread rules: on the IO thread, but for ``leader_for_partition``.
     """
 
     _asked: frozenset[str] | None = frozenset()
@@ -30,6 +31,17 @@ class PauseSafeCluster(ClusterMetadata):
         wanted = self._wanted()
         if self._asked is not None and (wanted is None or not wanted <= self._asked):
             self.request_update()
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        """
+        Return the id of a partition's leader; None if that broker is not known.
+
+        An answer to a Fetch may name a leader that the metadata does not have yet
+        (KIP-951). A request to it would raise out of ``poll``; None has upstream ask
+        for metadata.
+        """
+        leader: int | None = super().leader_for_partition(partition)
+        return None if self.broker_metadata(leader) is None else leader
 
     def _wanted(self) -> frozenset[str] | None:
         # None means every topic.

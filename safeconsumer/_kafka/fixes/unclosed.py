@@ -13,9 +13,9 @@ from typing import Any
 
 from kafka.errors import KafkaConnectionError
 from kafka.net.compat import KafkaNetClient
-from kafka.net.inet import create_connection
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+
+from safeconsumer._kafka.network import KafkaSSLTransport, KafkaTCPTransport
 
 
 class ClosingTransport(KafkaTCPTransport):
@@ -51,6 +51,8 @@ class ClosingManager(KafkaConnectionManager):
     )
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - upstream's
+        from kafka.net.inet import create_connection  # noqa: PLC0415 - 3.1 has none, and does not come here
+
         try:
             sock = await create_connection(
                 self._net,

@@ -294,8 +294,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             subscription.is_passing = False
 
     async def _on_close_prepare_async(self) -> None:
-        with self._passing():
-            await super()._on_close_prepare_async()
+        try:
+            with self._passing():
+                await super()._on_close_prepare_async()
+        finally:
+            self.handover.reassigned()  # the consumer's holds end next
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -363,7 +366,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._emit(events.StaleJoinDropped, generation=generation)
             self._deliver()
             return
-        if self._generation.is_lost():  # by another answer, since the one to SyncGroup
+        if generation < 0 or not member_id:
+            # The membership ended by another answer, since the one to SyncGroup.
             self._drop_join()
             return
         self._has_stale_join = False
@@ -406,8 +410,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # Its assignment was requested for a subscription, or given to a member, that no
         # longer exists. Until the next join completes nothing may flow, and nothing may
         # be committed in the generation just joined: others own the old partitions now.
-        # So this member is still joining; the preparation of a join is not repeated.
-        # done again.
+        # So this member is still joining; what prepares a join is not done again.
         self._has_stale_join = self._subscription.partitions_auto_assigned()
         with self._lock:
             self.rejoining = True
@@ -496,7 +499,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         self.commits.forget_question(asked)
         self.commits.has(offsets)
-        now = self._states(asked - offsets.keys())
+        now = self._states(asked.difference(offsets))
         self.commits.lack(
             tp
             for tp, state in now.items()
@@ -515,21 +518,32 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Upstream sets them whatever happened while it asked: over a position that was
         set meanwhile, and in an ownership that began after a commit of its own.
         """
-        missing = self._states(self._subscription.missing_fetch_positions())
+        subscription = self._subscription
+        with subscription._lock:
+            missing = self._states(subscription.missing_fetch_positions())
+            before = self._positions()
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
             )
         except KafkaTimeoutError:
             return False
-        with self._subscription._lock:  # one step against a seek on another thread
-            now = self._states(self._subscription.missing_fetch_positions())
-            for tp in offsets.keys() & now.keys():
-                if now[tp] is missing[tp]:
-                    self._subscription.seek(tp, offsets[tp].offset)
+        with subscription._lock:  # one step against a seek on another thread
+            now = self._states(subscription.missing_fetch_positions())
+            positions = self._positions()
+            for tp, committed in offsets.items():
+                if tp in positions and positions[tp] == before.get(tp):
+                    subscription.seek(tp, committed.offset)
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
+
+    def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
+        # It differs in another ownership, and once a position is set or given up.
+        return {
+            tp: (state, state.position, state.reset_strategy)
+            for tp, state in self._subscription.assignment.items()
+        }
 
     def _states(
         self, partitions: Collection[TopicPartition]

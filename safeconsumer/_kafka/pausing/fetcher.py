@@ -19,6 +19,7 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._kafka.network import call_soon, wait_for
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -165,7 +166,7 @@ class PauseSafeFetcher(Fetcher):
         wakeup = self._waker
         if wakeup is not None and not wakeup.is_done:
             try:
-                self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
+                call_soon(self._net, lambda: _resolve(wakeup))
             except (RuntimeError, kafka_errors.KafkaError):
                 return  # the loop has ended, and with it the wait
 
@@ -178,7 +179,7 @@ class PauseSafeFetcher(Fetcher):
             for future in futures:
                 future.add_both(lambda _: _resolve(wakeup))
             if not self._was_lifted:
-                self._net.run(self._manager.wait_for, wakeup, timeout_ms)
+                wait_for(self._manager, wakeup, timeout_ms)
         except kafka_errors.KafkaTimeoutError:
             return
         finally:
@@ -591,13 +592,6 @@ class PauseSafeFetcher(Fetcher):
             return True
         epoch = epoch_of(offset)
         return epoch is not None and epoch != self._epochs().get(tp)
-
-    def _select_read_replica(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - an id
-        # An answer may name a leader that the metadata does not have yet (KIP-951). A
-        # request to it would raise out of poll; None has upstream ask for metadata.
-        node = super()._select_read_replica(tp)
-        is_known = self._manager.cluster.broker_metadata(node) is not None
-        return node if is_known else None
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as asked, and then asks it. What raises there has no

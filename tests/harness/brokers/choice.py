@@ -3,7 +3,9 @@
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import StrEnum
+from typing import Any
 
 import pytest
 from attrs import frozen
@@ -71,7 +73,7 @@ _PROBES: dict[Kind, Callable[[], str | None]] = {
 }
 
 
-def start(kind: Kind) -> "object":
+def start(kind: Kind) -> AbstractContextManager[Any]:
     """Make the broker of one kind, a context manager; entering it starts the broker."""
     match kind:
         case Kind.BOOTSTRAP:

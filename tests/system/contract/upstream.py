@@ -2,8 +2,8 @@
 Runs kafka-python's own consumer tests with our four classes in the place of theirs.
 
 ``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
-nearest to the installed version; with ``--bootstrap HOST:PORT`` it runs upstream's
-consumer integration tests against that broker, too. ``--stock`` runs the same without
+nearest to the installed version, and needs pytest-mock; with ``--kafka java`` it runs
+upstream's consumer integration tests, too. ``--stock`` runs the same without
 substitution, to compare. Prints JSON; fails if a test failed.
 """
 
@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.harness.brokers.choice import Kind, start
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.system.contract.upstream_report import REPORT_VARIABLE
 
@@ -36,13 +37,14 @@ def main() -> int:
         # Tests only: with the package beside them they would test the checkout.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
-        if options.bootstrap:
-            reports["integration"] = _run(
-                folder,
-                INTEGRATION,
-                _broker(options.bootstrap, options.broker_version, folder),
-                substituted=not options.stock,
-            )
+        if options.kafka:
+            with start(Kind(options.kafka)) as broker:
+                reports["integration"] = _run(
+                    folder,
+                    INTEGRATION,
+                    _broker(broker.bootstrap, folder),
+                    substituted=not options.stock,
+                )
     sys.stdout.write(json.dumps(reports, indent=2) + "\n")
     return int(any(report["failed"] for report in reports.values()))
 
@@ -50,16 +52,15 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--bootstrap")
-    parser.add_argument("--broker-version", default=KAFKA_VERSION)
+    parser.add_argument("--kafka", choices=[kind.value for kind in Kind])
     parser.add_argument("--stock", action="store_true")
     return parser.parse_args()
 
 
-def _broker(bootstrap: str, version: str, folder: str) -> dict[str, str]:
+def _broker(bootstrap: str, folder: str) -> dict[str, str]:
     # Upstream's fixture wants an existing folder also for a broker that runs already.
     return {
-        "KAFKA_VERSION": version,
+        "KAFKA_VERSION": KAFKA_VERSION,
         "KAFKA_URI": f"kafka://{bootstrap}",
         "KAFKA_ROOT": folder,
     }

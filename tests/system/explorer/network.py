@@ -201,9 +201,6 @@ class Cluster:
     def leader_for_partition(self, _: TopicPartition) -> int:
         return 0
 
-    def broker_metadata(self, broker_id: int) -> tuple[int]:
-        return (broker_id,)  # all are known
-
     def leader_epoch_for_partition(self, _: TopicPartition) -> None:
         return None  # nothing to validate
 

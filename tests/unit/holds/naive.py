@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer.holds.hold import APP, WHOLE, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
@@ -46,6 +46,7 @@ class Wish:
     lifetime: Lifetime
     reason: str | None
     until: float
+    beneath: "Wish | None" = field(default=None, eq=False)
 
 
 @define
@@ -143,12 +144,20 @@ class NaiveLedger:
                 longer = wish if is_longer else known
                 self.holds[key] = evolve(longer, lifetime=PLAIN)
             elif is_longer:
-                self.holds[key] = evolve(wish, lifetime=known.lifetime)
+                self.holds[key] = evolve(wish, beneath=known)
             return
+        if wish.lifetime is PLAIN and known is not None:
+            wish = evolve(wish, beneath=known.beneath)
         self.holds[key] = wish
 
+    def _over(self, key: HoldKey) -> None:
+        # A hold has ended by itself: a strict one that it was placed over is in force.
+        strict = self.holds.pop(key).beneath
+        if strict is not None and strict.until > self.now:
+            self.holds[key] = strict
+
     def remove(self, keys: Iterable[HoldKey], *, by_application: bool) -> None:
-        ending = set(keys)
+        named = ending = set(keys)
         by_application = by_application or any(key[1] == WHOLE for key in ending)
         if by_application:
             if not ending:
@@ -157,11 +166,14 @@ class NaiveLedger:
                 for tp in list(note.said):
                     if (Partition(*tp), APP) in ending:
                         del note.said[tp]
-            ending |= {key for key in self.holds if key[1] == WHOLE} | self._away()
+            whole = {key for key in self.holds if key[1] == WHOLE}
+            ending = named | whole | self._away()
             if not self.assigned and self.stood is not None:
                 self.stood = {key for key in self.stood if key[1] not in {APP, WHOLE}}
-        for key in ending:
+        for key in named:
             self.holds.pop(key, None)
+        for key in ending - named:
+            self._over(key)
         self._lifted(ending)
 
     def remove_owner(self, owner: str) -> None:
@@ -180,15 +192,17 @@ class NaiveLedger:
             and (scope.topic, scope.partition) not in self.undecided
         }
         for key in due | ended:
-            del self.holds[key]
+            self._over(key)
         self._lifted(due)
 
     # ------------------------------------------------------------ the assignment
 
     def assign(self, new: set[TopicPartition], cause: Cause) -> None:
         gone, gained = self.assigned - new, new - self.assigned
+        if cause is Cause.CLOSED:  # operators' holds are not among these
+            self.holds = {}
         for key in [key for key in self.holds if self._ends(key, gone, new, cause)]:
-            del self.holds[key]
+            self._over(key)
         is_passing = cause is Cause.PASSING
         self.undecided = self.undecided | gone if is_passing else set()
         self.assigned = new

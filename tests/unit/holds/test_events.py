@@ -32,6 +32,10 @@ VALUES: dict[str, object] = {
     "fetches": 2,
     "records": None,
     "bytes": 4096,
+    "is_taken_over": False,
+    "is_called": False,
+    "is_whole": False,
+    "is_left_alone": False,
 }
 
 EVERY = [

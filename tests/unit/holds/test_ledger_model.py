@@ -115,6 +115,8 @@ class Both:
             new = [tp for tp in new if tp in self.naive.assigned]
         if cause is Cause.UNSUBSCRIBED or (cause is Cause.ASSIGNED and not new):
             new, cause = [], Cause.UNSUBSCRIBED
+        if cause is Cause.CLOSED:
+            new = []
         self.lab.ledger.assign(new, cause)
         self.naive.assign(set(new), cause)
         assigned = self.lab.ledger.view().assigned

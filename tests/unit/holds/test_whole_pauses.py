@@ -7,10 +7,12 @@ import pytest
 
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import APP, WHOLE, Lifetime
-from safeconsumer.holds.ownership import Cause
+from safeconsumer.holds.bites import MOST_LEFT, Bites
+from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime
+from safeconsumer.holds.ownership import Cause, Reassignment
 from safeconsumer.holds.plain import Edition
 from safeconsumer.holds.scope import Partition, TopicPartition
+from safeconsumer.holds.view import Holds
 from tests.harness.holds.lab import ALL, AUDIT, ORDERS, A, B, C, LedgerLab, handed
 from tests.harness.listing import each
 
@@ -187,6 +189,42 @@ SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
         [join(A), ("strict for 5 s", A), ("pass",), pause(A), join(B), join(A)],
         set(),
     ),
+    "placed over a strict hold it is plain when that is over": (
+        [join(A), ("strict for 5 s", A), pause(A), ("wait",), join(B), join(A)],
+        set(),
+    ),
+    "placed over a strict hold it leaves that in force": (
+        [join(A), ("strict for 5 s", A), pause(A), join(B), join(A)],
+        {A},
+    ),
+    "placed over it again, too": (
+        [join(A), ("strict for 5 s", A), pause(A), ("A for 9 s",), join(B), join(A)],
+        {A},
+    ),
+    "what it leaves in force ends": (
+        [join(A), ("strict for 5 s", A), pause(A), join(B), join(A), ("wait",)],
+        set(),
+    ),
+    "what it left in force while it was away ends": (
+        [join(A), ("strict for 5 s", A), pause(A), join(B), ("wait",), join(A)],
+        set(),
+    ),
+    "a strict hold, one over it for less, and that is over": (
+        [join(A), ("strict for 5 s", A), pause(A), ("A for 1 s",), ("2 s",)],
+        {A},
+    ),
+    "a strict hold and one over it while it is away, resumed": (
+        [join(B), ("strict for 5 s", A), pause(A), resume(B), join(A)],
+        {A},
+    ),
+    "the same by name": (
+        [join(B), ("strict for 5 s", A), pause(A), resume(A), join(A)],
+        set(),
+    ),
+    "a strict hold and one over it, unsubscribed": (
+        [join(A), ("strict for 5 s", A), pause(A), ("unsubscribe",), join(A)],
+        {A},
+    ),
 }
 
 
@@ -210,6 +248,9 @@ def _act(
         "pause everything": lambda: lab.pause(*handed(now), edition=now),
         "everything for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
         "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
+        "A for 1 s": lambda: lab.pause(Partition(*A), for_=1.0),
+        "A for 9 s": lambda: lab.pause(Partition(*A), for_=9.0),
+        "2 s": lambda: (setattr(lab.clock, "now", lab.clock.now + 2), lab.quiet()),
         "pause what was asked": lambda: lab.pause(*handed(asked), edition=asked),
         "resume": lambda: lab.resume(*single),
         "resume everything": lambda: lab.resume(*handed(now)),
@@ -292,6 +333,84 @@ def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> Non
     lab.hold(ALL, lifetime=Lifetime.WHILE_ASSIGNED)
     (bound,) = _told(lab, [join()])
     assert bound.advice is None
+
+
+@each("how", ["assign", "unsubscribe", "close"])
+def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
+    """But if it was another owner's: only the application knows of its call."""
+    lab = LedgerLab()
+    _play(lab, [join(A), pause(A)])
+    end: dict[str, Callable[[], object]] = {
+        "assign": lambda: lab.assign(B, cause=Cause.ASSIGNED),
+        "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
+        "close": lambda: (lab.ledger.close(), lab.ledger.deliver()),
+    }
+    lab.told.events.clear()
+    end[how]()
+    (own,) = lab.told.of(events.HoldsEnded)
+    assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
+    _play(lab, [join(A)])
+    lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
+    end[how]()
+    assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
+
+
+def test_what_goes_to_the_next_owner_is_told_as_that() -> None:
+    """It has not ended for the group, and no other lifetime is advised."""
+    lab = LedgerLab()
+    lab.ledger.is_carried = lambda tp: tp == A
+    _play(lab, [join(A, B), pause(A, B)])
+    (ended,) = _told(lab, [join(C)])
+    assert isinstance(ended, events.HoldsEnded)
+    assert (ended.handed_over, ended.severity) == ((A,), "info")
+    assert "UNTIL_RESUMED" in (ended.advice or "")  # for the other one
+    _play(lab, [join(A), pause(A)])
+    (ended,) = _told(lab, [join(C)])
+    assert isinstance(ended, events.HoldsEnded)
+    assert (ended.handed_over, ended.advice) == ((A,), None)
+
+
+def test_a_pause_that_was_taken_over_is_a_warning() -> None:
+    """Nobody here has asked for it, and only a resume of this program ends it."""
+    lab = LedgerLab()
+    lab.ledger.is_carried = lambda _: True
+    _play(lab, [join(A, B), pause(B)])
+    lab.told.events.clear()
+    lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
+    (placed,) = lab.told.of(events.HoldsPlaced)
+    assert (placed.is_taken_over, placed.severity) == (True, "warning")
+    assert placed.advice == "lift with resume('orders:0')"
+
+
+def test_a_closed_consumer_holds_nothing_of_its_own() -> None:
+    """What operators and the group hold, they hold all the same."""
+    lab = LedgerLab()
+    _play(lab, [join(A, C), EVERYTHING, pause(B)])
+    lab.hold(ALL, owner="worker:load")
+    lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
+    lab.hold(AUDIT, owner="ops", for_=60.0)
+    theirs = [Hold(scope=ALL, owner=f"{whose}:x") for whose in ("operator", "group")]
+    lab.ledger.follow(theirs, ())
+    before = set(lab.ledger.view().holds)
+    lab.told.events.clear()
+    lab.ledger.close()
+    lab.ledger.deliver()
+    assert set(lab.ledger.view().holds) == set(theirs)
+    (ended,) = lab.told.of(events.HoldsEnded)
+    assert set(ended.holds) == before - set(theirs)
+
+
+def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
+    """Of topics that come and go, each with another name, under a hold of everything."""
+    left = [(f"topic-{day}", 0) for day in range(MOST_LEFT + 1)]
+    bites, holds = Bites(), Holds([Hold(scope=ALL, owner="ops")])
+    for some in (left[:2], left[2:]):
+        gone = Reassignment(departed=frozenset(some))
+        bites, _ = bites.after(gone, holds, {}, left=some, is_passing=False)
+    assert list(bites.left_quiet) == left[1:]
+    back = Reassignment(gained=frozenset(left[:2]))
+    _, bite = bites.after(back, holds, {}, left=(), is_passing=False)
+    assert list(bite.partitions) == [left[1]]
 
 
 def test_what_a_resume_ends_besides_is_told_with_it() -> None:

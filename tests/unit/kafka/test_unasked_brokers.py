@@ -1,28 +1,33 @@
 """A broker that could not be asked for records is asked again."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from kafka import TopicPartition
 from kafka.errors import SaslAuthenticationFailedError
+from kafka.protocol.metadata import MetadataResponse
 
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.fixtures import Maker
 
 A = TopicPartition("orders", 0)
+Broker = MetadataResponse.MetadataResponseBroker
+Partition = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
 
 
 @pytest.fixture
-def consumer(safe: Maker, monkeypatch: pytest.MonkeyPatch) -> Iterator[SafeConsumer]:
+def consumer(safe: Maker) -> SafeConsumer:
     """Make a consumer of one partition, whose leader is broker 2."""
     made = safe()
     assigned(made, A)
-    cluster = made._fetcher._manager.cluster
-    monkeypatch.setattr(cluster, "leader_for_partition", lambda _: 2)
-    monkeypatch.setattr(cluster, "leader_epoch_for_partition", lambda _: -1)
+    partition = Partition(partition_index=0, leader_id=2)
+    made._cluster._partitions["orders"] = {0: partition}
     return made
+
+
+def learn(consumer: SafeConsumer) -> None:
+    """Have metadata know broker 2."""
+    broker = Broker(node_id=2, host="localhost", port=1)
+    consumer._cluster._brokers[2] = broker
 
 
 @pytest.mark.contract("P10")
@@ -36,7 +41,7 @@ def test_a_broker_that_refuses_the_login_is_named_by_each_poll(
         message = "wrong password"
         raise SaslAuthenticationFailedError(message)
 
-    monkeypatch.setattr(manager.cluster, "broker_metadata", lambda _: object())
+    learn(consumer)
     monkeypatch.setattr(manager, "send", refuse)
     for _ in range(3):
         with pytest.raises(SaslAuthenticationFailedError, match="wrong password"):
@@ -54,13 +59,12 @@ def test_a_leader_that_the_metadata_does_not_have_is_waited_for(
     1. Metadata is read while broker 2 starts. 2. The old leader's answer says that the
     partition has moved there (KIP-951). 3. Metadata knows it.
     """
-    fetcher, known = consumer._fetcher, set[int]()
-    cluster = fetcher._manager.cluster
-    asked_for: list[Any] = []
-    monkeypatch.setattr(cluster, "broker_metadata", lambda node: node in known or None)
-    monkeypatch.setattr(cluster, "request_update", lambda: asked_for.append("metadata"))
+    fetcher, asked_for = consumer._fetcher, list[str]()
+    monkeypatch.setattr(
+        consumer._cluster, "request_update", lambda: asked_for.append("metadata")
+    )
     assert fetcher._create_fetch_requests() == {}
     assert consumer.poll(0) == {}
     assert asked_for
-    known.add(2)
+    learn(consumer)
     assert list(fetcher._create_fetch_requests()) == [2]

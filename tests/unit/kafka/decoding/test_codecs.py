@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import lz4.frame
+import pytest
 import snappy
 import zstandard
 from kafka import codec as codecs
@@ -44,6 +45,18 @@ def test_ends_that_are_missing_or_too_many(codec: int) -> None:
     good = PACK[codec](PLAIN)
     assert _read(codec, good) == 20
     assert min(_read(codec, section) for section in _ends(good)) == 0
+
+
+@each("library", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_codec_that_kafka_python_does_without(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says when a codec's library is missing; the records are not read all the same."""
+    codec = ["", "gzip", "snappy", "lz4", "zstd"].index(library)
+    good = PACK[codec](PLAIN)
+    assert _read(codec, good) == 20
+    monkeypatch.setattr(codecs, f"has_{library}", lambda: False)
+    assert _read(codec, good) == 0
 
 
 @each("codec", PACK)
