@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafka import KafkaConsumer as UpstreamConsumer
 from kafka.errors import KafkaConfigurationError
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.decoding.decoders import choose, log_once
@@ -182,6 +183,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_is_logged = log
         self._safe_early: dict[HoldKey, None] = {}  # not checked yet
         self._safe_edition = Edition({})
+        self._safe_interrupted: Callable[[], None] | None = None
         self._safe_control: Attached | None = None
         with ExitStack() as undo:
             journaling = None if journal is None else _journaling(journal, settings)
@@ -261,24 +263,37 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_facade.refuse_in_listener("poll")
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
-        with self._safe_iteration.one_poll():
-            self._safe_ledger.deliver()
-            is_gating = self._safe_ledger.begin_call()
-            if is_gating and self._safe_iteration.is_stepping():
-                timeout_ms = min(timeout_ms, GATING_STEP_MS)
-            records: dict[TopicPartition, list[ConsumerRecord]]
-            try:
-                records = super().poll(timeout_ms, max_records, update_offsets)
-            finally:
-                self._safe_ledger.end_call()
-                is_late = self._safe_ledger.deliver()
-                if self._closed:  # meanwhile, on another thread or in a handler
-                    self._safe_facade.clear_buffers()
-                    self._safe_ledger.deliver()
-            if is_late:
-                records = self._safe_facade.without_quiet(records)
-            self._safe_facade.delivered()
-            return records
+        return self._safe_iteration.one_poll(
+            lambda: self._safe_poll(timeout_ms, max_records, update_offsets)
+        )
+
+    def _safe_poll(
+        self,
+        timeout_ms: float,
+        max_records: int | None,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        if self._safe_interrupted is not None:
+            self._safe_surely(self._safe_interrupted)
+        self._safe_ledger.deliver()
+        is_gating = self._safe_ledger.begin_call()
+        if is_gating and self._safe_iteration.is_stepping():
+            timeout_ms = min(timeout_ms, GATING_STEP_MS)
+        records: dict[TopicPartition, list[ConsumerRecord]]
+        try:
+            records = super().poll(timeout_ms, max_records, update_offsets)
+        finally:
+            self._safe_ledger.end_call()
+            is_late = self._safe_ledger.deliver()
+            if self._closed:  # meanwhile, on another thread or in a handler
+                self._safe_facade.clear_buffers()
+                self._safe_ledger.deliver()
+        if is_late:
+            records = self._safe_facade.without_quiet(records)
+        # From here on nothing is called: what a signal handler raises comes before
+        # this, and the records come again, or after the caller has them.
+        self._safe_facade.delivered()
+        return records
 
     def _poll_once(
         self,
@@ -313,8 +328,22 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         self._safe_facade.refuse_in_listener("next")
-        with self._safe_iteration.alone(goes_on=is_wrapped):
-            return super().__next__()  # type: ignore[no-any-return]  # upstream's
+        step = super().__next__ if is_wrapped else self._safe_step
+        record: ConsumerRecord = self._safe_iteration.alone(step, goes_on=is_wrapped)
+        return record
+
+    def _safe_step(self) -> ConsumerRecord:
+        # As upstream's, which calls next(): a signal handler that raises right after
+        # that would lose what it has returned. A loop calls nothing.
+        if self._closed:
+            raise StopIteration
+        self._set_consumer_timeout()
+        while time.monotonic() < self._consumer_timeout:
+            self._iterator = steps = self._message_generator_v2()
+            for record in steps:
+                return record
+            self._iterator = None
+        raise StopIteration
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
         return self._safe_iteration.records()
@@ -576,7 +605,11 @@ class SafeConsumer(UpstreamConsumer):
             _check_assignable(one)
         partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
         fits = _fits_assignment(set(partitions))
-        with self._safe_checking_early(fits, "assign()"), self._safe_reassigning():
+        with self._safe_checking_early(fits, "assign()"):
+            self._safe_surely(lambda: self._safe_assign(partitions))
+
+    def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
+        with self._safe_reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -596,7 +629,15 @@ class SafeConsumer(UpstreamConsumer):
         """
         fits = _fits_subscription(topics, pattern)
         with self._safe_checking_early(fits, "subscribe()"):
-            super().subscribe(topics=topics, pattern=pattern, listener=listener)
+            self._safe_surely(lambda: self._safe_subscribe(topics, pattern, listener))
+
+    def _safe_subscribe(
+        self,
+        topics: Sequence[str],
+        pattern: str | None,
+        listener: Any,  # noqa: ANN401 - upstream's listener classes
+    ) -> None:
+        super().subscribe(topics=topics, pattern=pattern, listener=listener)
         self._safe_ledger.choose_anew()
         self._iterator = None
 
@@ -610,6 +651,9 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         self._safe_facade.refuse_in_listener("unsubscribe")
+        self._safe_surely(self._safe_unsubscribe)
+
+    def _safe_unsubscribe(self) -> None:
         with self._safe_reassigning():
             super().unsubscribe()
             self._safe_ledger.choose_anew()
@@ -698,10 +742,23 @@ class SafeConsumer(UpstreamConsumer):
             finally:
                 self._safe_ledger.close()
                 self._safe_facade.close_network()
-                with suppress(ConcurrentPollError), self._safe_iteration.alone():
-                    self._safe_facade.clear_buffers()  # else the poll under way does it
+                with suppress(ConcurrentPollError):  # else the poll under way does it
+                    self._safe_iteration.alone(self._safe_facade.clear_buffers)
 
     # ------------------------------------------------------------ inside
+
+    def _safe_surely(self, change: Callable[[], None]) -> None:
+        # Upstream changes what is consumed in several steps, and takes the same call
+        # for no change. What a signal handler interrupts is done again from its start,
+        # by the next poll.
+        try:
+            change()
+        except BaseException as error:
+            self._safe_interrupted = change  # first: another signal may come
+            if isinstance(error, Exception) and not is_of_handler(error):
+                self._safe_interrupted = None  # it was refused
+            raise
+        self._safe_interrupted = None
 
     @contextmanager
     def _safe_checking_early(self, fits: "Fits", call: str) -> Iterator[None]:

@@ -26,6 +26,7 @@ from kafka.protocol.consumer.metadata import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -120,7 +121,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._fenced = error
             raise
         except RetriableError as error:
-            if error is self._raised_by_callback:
+            if error is self._raised_by_callback or is_of_handler(error):
                 raise
             return False
         finally:

@@ -19,6 +19,7 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -177,11 +178,14 @@ class PauseSafeFetcher(Fetcher):
             for future in futures:
                 future.add_both(lambda _: _resolve(wakeup))
             if not self._was_lifted:
-                self._net.run(self._manager.wait_for, wakeup, timeout_ms)
-        except kafka_errors.KafkaTimeoutError:
-            return
+                self._net.run(self._until, wakeup, timeout_ms)
         finally:
             self._waker = None
+
+    async def _until(self, future: Future, timeout_ms: float | None) -> None:
+        # Here, where no signal handler runs, a timeout can only be the wait's own.
+        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
+            await self._manager.wait_for(future, timeout_ms)
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing is in flight: upstream sleeps one backoff and checks again, without
@@ -245,21 +249,20 @@ class PauseSafeFetcher(Fetcher):
         """
         Note that the records of the last drain reach the application now.
 
-        Call it at the very end of a ``poll``. Until then a commit uses the positions
-        from before the drain; if it is not called, because the ``poll`` raised, the
-        next drain starts at those positions again.
+        Call it at the very end of a ``poll``, and nothing after it. Until then a commit
+        uses the positions from before the drain; if it is not called, because the
+        ``poll`` raised, the next drain starts at those positions again.
         """
         if self._ours is not None:
-            with self._ours._lock:
-                self._ours.undelivered.clear()
+            self._ours.undelivered.are_returned = True
 
     def _recover_undelivered(self) -> None:
-        # There is something here only if the last poll raised after its drain. Its
-        # records are gone; the data buffered behind them no longer fits the position
-        # and is dropped, so all of it is fetched again.
+        # If the last poll raised after its drain, its records are gone; the data
+        # buffered behind them no longer fits the position and is dropped, so all of it
+        # is fetched again.
         if self._ours is not None:
             with self._ours._lock:
-                self._ours.undelivered.move_all_back()
+                self._ours.undelivered.settle()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -297,7 +300,7 @@ class PauseSafeFetcher(Fetcher):
                     source = completion.topic_partition, completion.fetched_offset
                     self._next_partition_records = self._parse_fetched_data(completion)
         except Exception as error:
-            if not drained:
+            if not drained or is_of_handler(error):
                 raise
             # to be raised by the next call, as upstream does
             self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
@@ -366,12 +369,19 @@ class PauseSafeFetcher(Fetcher):
             return 0
         try:
             records = part.take(max_records)  # user code: under no lock
+            error = part._next_inline_exception
+            if error is not None and is_of_handler(error):
+                raise error
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
+            self._next_partition_records = None
             part.drain()
             raise
-        end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
+        # What was taken counts. Where an error came behind it, a decoder may have
+        # counted a record that it did not give, or not counted one that it gave.
+        at = part.next_fetch_offset if error is None else records[-1].offset + 1
+        end = OffsetAndMetadata(at, "", part.leader_epoch)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
@@ -626,13 +636,13 @@ class PauseSafeFetcher(Fetcher):
         ownership = self._ours.ledger.ownership()
         if ownership is self._purged_for:
             return
-        self._purged_for = ownership
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
         for tp in self._sizes.keys() - ownership.epochs.keys():
             del self._sizes[tp]
         pending = self._next_in_line_exception_metadata
         if pending is not None and pending.partition not in ownership.epochs:
             self._next_in_line_exception_metadata = None
+        self._purged_for = ownership  # when it is done: it may be interrupted
 
     def _purged_parts(self) -> Iterator[Purged]:
         slot = self._next_partition_records

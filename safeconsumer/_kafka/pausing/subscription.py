@@ -152,7 +152,7 @@ class LedgerSubscription(SubscriptionState):
             return {
                 tp: position
                 for tp, state in self.assignment.items()
-                if (position := state.delivered_position()) is not None
+                if (position := self.undelivered.position(state)) is not None
             }
 
     def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -165,7 +165,7 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             state = self.assignment.get(partition)
             position: OffsetAndMetadata | None
-            position = None if state is None else state.delivered_position()
+            position = None if state is None else self.undelivered.position(state)
             return position
 
     # Answers name the requested partitions, and some of them may have departed:
@@ -200,8 +200,8 @@ class LedgerSubscription(SubscriptionState):
         super()._apply_assignment(partitions, randomize)
         for state in self.assignment.values():
             if not isinstance(state, OwnedPartitionState):
+                OwnedPartitionState.prepare(state, self._lock)
                 state.__class__ = OwnedPartitionState
-                state.prepare(self._lock)
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         cause = Cause.PASSING if self.is_passing else Cause.JOINED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)

@@ -14,7 +14,7 @@ from safeconsumer.events import consumer as events
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import numbered, produce, write
-from tests.unit.holds.signals import handled_by
+from tests.harness.signals import handled_by
 
 pytestmark = pytest.mark.any_broker
 
