@@ -11,6 +11,8 @@ from typing import Any
 # Not SIGALRM: pytest-timeout uses it.
 SIGNAL = signal.SIGUSR1
 
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
+
 
 @contextmanager
 def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: ANN401 - any shape of handler
@@ -54,7 +56,7 @@ class Interrupts:
         self._is_here = is_here
         self._kind = kind
         self._left = 0
-        self._is_closing = False
+        self._is_in_c = False
         self.place = ""
 
     def at(self, count: int, call: Callable[[], object]) -> bool:
@@ -80,14 +82,13 @@ class Interrupts:
         raise self._kind(self.place)
 
     def _look(self, frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401 - as setprofile has it
-        was_closing, self._is_closing = self._is_closing, False
+        was_in_c, self._is_in_c = self._is_in_c, False
         if event == "c_call":
-            self._is_closing = getattr(what, "__name__", "") in {"close", "throw"}
-            return
+            self._is_in_c = getattr(what, "__name__", "") not in {"close", "throw"}
         if event not in {"call", "c_return"} or not self._is_place(frame, event):
             return
-        if event == "call" and was_closing:
-            return  # of a generator: the profiler is called, but no handler
+        if event == "call" and frame.f_code.co_flags & _GENERATORS and not was_in_c:
+            return  # it is closed: the profiler is called, but no handler
         if not self._is_here():
             return
         self._left -= 1
@@ -105,5 +106,4 @@ class Interrupts:
         is_ours = caller is not None and (
             caller.f_code.co_filename.startswith(self._inside)
         )
-        is_generator = event == "call" and code.co_flags & inspect.CO_GENERATOR
-        return is_ours and code.co_filename.endswith("/contextlib.py") and not is_generator
+        return is_ours and code.co_filename.endswith("/contextlib.py")

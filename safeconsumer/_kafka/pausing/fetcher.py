@@ -175,17 +175,21 @@ class PauseSafeFetcher(Fetcher):
         wakeup = Future()
         self._waker = wakeup
         try:
-            for future in futures:
-                future.add_both(lambda _: _resolve(wakeup))
             if not self._was_lifted:
-                self._net.run(self._until, wakeup, timeout_ms)
+                self._net.run(self._until_any, wakeup, futures, timeout_ms)
         finally:
             self._waker = None
 
-    async def _until(self, future: Future, timeout_ms: float | None) -> None:
-        # Here, where no signal handler runs, a timeout can only be the wait's own.
+    async def _until_any(
+        self, wakeup: Future, futures: Iterable[Future], timeout_ms: float | None
+    ) -> None:
+        # On the IO thread, where no signal handler runs. One that raised in the middle
+        # of upstream's add_both() would leave the lock of that future taken, for which
+        # the IO thread then waits for ever; and a timeout can only be the wait's own.
+        for future in futures:
+            future.add_both(lambda _: _resolve(wakeup))
         with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-            await self._manager.wait_for(future, timeout_ms)
+            await self._manager.wait_for(wakeup, timeout_ms)
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing is in flight: upstream sleeps one backoff and checks again, without

@@ -55,6 +55,7 @@ class LedgerSubscription(SubscriptionState):
     _pinned: frozenset[TopicPartition] | None = None
     _undelivered: Undelivered | None = None
     _first_counts: dict[str, int] | None = None
+    _is_whole = True
     is_passing = False
     """
     Whether what is assigned now is no completed join's: it is being prepared, or the
@@ -189,6 +190,19 @@ class LedgerSubscription(SubscriptionState):
         self.ledger.remove(((scope, APP),), by_application=True)
 
     # ------------------------------------------------------------ the assignment
+
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Assign by hand; as upstream's.
+
+        The same call after one that a signal handler interrupted does it whole; upstream
+        takes it for no change.
+        """
+        if not self._is_whole:
+            self._user_assignment = set()
+        self._is_whole = False
+        super().assign_from_user(partitions)
+        self._is_whole = True
 
     def _apply_assignment(
         self,
