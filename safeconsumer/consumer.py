@@ -1,8 +1,10 @@
 """``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
 
 import itertools
+import math
 import os
 import re
+import threading
 import time
 from collections.abc import (
     Callable,
@@ -282,12 +284,20 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_surely(self._safe_interrupted)
         self._safe_ledger.deliver()
         is_gating = self._safe_ledger.begin_call()
-        if is_gating and self._safe_iteration.is_stepping():
+        is_step = self._safe_iteration.is_stepping()
+        if is_gating and is_step:
             timeout_ms = min(timeout_ms, GATING_STEP_MS)
+        wakeup = self._fetcher.wakeup
+        if wakeup.is_asked:
+            timeout_ms = min(timeout_ms, 0)
+        wakeup.poller = threading.get_ident()
         records: dict[TopicPartition, list[ConsumerRecord]]
         try:
             records = super().poll(timeout_ms, max_records, update_offsets)
+        except _WokenUpError:
+            records = {}
         finally:
+            wakeup.poller = None
             self._safe_ledger.end_call()
             is_late = self._safe_ledger.deliver()
             if self._closed:  # meanwhile, on another thread or in a handler
@@ -295,6 +305,8 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.deliver()
         if is_late:
             records = self._fetcher.return_quiet(records)
+        if not is_step:  # an iteration stops where it would poll again
+            wakeup.is_asked = False
         # From here on nothing is called: what a signal handler raises comes before
         # this, and the records come again, or after the caller has them.
         self._fetcher.delivered()
@@ -310,6 +322,8 @@ class SafeConsumer(UpstreamConsumer):
         records: dict[TopicPartition, list[ConsumerRecord]]
         records = super()._poll_once(timer, max_records, update_offsets)
         records = self._fetcher.return_quiet(records)
+        if not records and self._fetcher.wakeup.is_asked:
+            raise _WokenUpError
         return records
 
     def __next__(self) -> ConsumerRecord:
@@ -352,8 +366,34 @@ class SafeConsumer(UpstreamConsumer):
             self._iterator = None
         raise StopIteration
 
+    def _set_consumer_timeout(self) -> None:
+        self._consumer_timeout = math.inf
+        super()._set_consumer_timeout()
+
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
+        wakeup = self._fetcher.wakeup
+        if wakeup.is_asked:
+            wakeup.is_asked = False
+            self._consumer_timeout = -math.inf  # for this step
+            return (record for record in ())
         return self._safe_iteration.records()
+
+    def wakeup(self) -> None:
+        """
+        End a ``poll`` that waits: it returns at once with what there is, or nothing.
+
+        If none is under way, the next one ends at once, whatever its timeout; several
+        calls before it are one. An iteration yields what its last poll has taken, and
+        stops (``StopIteration``) where it would poll again; it can go on. A rebalance
+        that the ``poll`` waited for goes on, and the next one finishes it; a listener
+        that runs, and the commit before a rebalance, are waited for. Other calls that
+        wait (``commit``, ``position``) are not ended. On a closed consumer it does
+        nothing.
+
+        Thread rules: any thread, and a signal handler; it takes no lock.
+        """
+        self._fetcher.wakeup.ask()
+        self._fetcher.wake()
 
     # ------------------------------------------------------------ pausing
 
@@ -874,6 +914,10 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
+
+
+class _WokenUpError(Exception):
+    """Ends a poll that has nothing to return, from within upstream's loop."""
 
 
 KafkaConsumer = SafeConsumer

@@ -32,6 +32,7 @@ from safeconsumer._kafka.pausing.buffers import (
     records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.waking import Wakeup, end, end_soon
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -119,6 +120,7 @@ class PauseSafeFetcher(Fetcher):
         self._was_lifted = False
         self._alarm: threading.Lock | None = None
         self._waker: Future | None = None
+        self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
 
@@ -134,7 +136,7 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self._was_lifted = False
+        self._was_lifted = self.wakeup.is_asked
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -162,34 +164,30 @@ class PauseSafeFetcher(Fetcher):
         if alarm is not None:
             with contextlib.suppress(RuntimeError):  # another thread was quicker
                 alarm.release()
-        wakeup = self._waker
-        if wakeup is not None and not wakeup.is_done:
-            try:
-                self._net.call_soon_threadsafe(lambda: _resolve(wakeup))
-            except (RuntimeError, kafka_errors.KafkaError):
-                return  # the loop has ended, and with it the wait
+        wait = self._waker
+        if wait is not None:
+            end_soon(self._net, wait)
 
     def _wait_for_any(
         self, futures: Iterable[Future], timeout_ms: float | None
     ) -> None:
-        wakeup = Future()
-        self._waker = wakeup
+        self._waker = wait = Future()
         try:
             if not self._was_lifted:
-                self._net.run(self._until_any, wakeup, futures, timeout_ms)
+                self._net.run(self._until_any, wait, futures, timeout_ms)
         finally:
             self._waker = None
 
     async def _until_any(
-        self, wakeup: Future, futures: Iterable[Future], timeout_ms: float | None
+        self, wait: Future, futures: Iterable[Future], timeout_ms: float | None
     ) -> None:
         # On the IO thread, where no signal handler runs. One that raised in the middle
         # of upstream's add_both() would leave the lock of that future taken, for which
         # the IO thread then waits for ever; and a timeout can only be the wait's own.
         for future in futures:
-            future.add_both(lambda _: _resolve(wakeup))
+            future.add_both(lambda _: end(wait))
         with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-            await self._manager.wait_for(wakeup, timeout_ms)
+            await self._manager.wait_for(wait, timeout_ms)
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing is in flight: upstream sleeps one backoff and checks again, without
@@ -710,11 +708,6 @@ class _AskedFor(int):
         asked = cls(strategy)
         asked.reset = getattr(state, "reset_number", None)
         return asked
-
-
-def _resolve(wakeup: Future) -> None:
-    if not wakeup.is_done:
-        wakeup.success(None)
 
 
 def _resets(answer: CompletedFetch) -> bool:
