@@ -158,6 +158,9 @@ class SafeConsumer(UpstreamConsumer):
     listener and in a signal handler. ``poll`` and iteration on one thread at a time.
     """
 
+    _iterator: Iterator[ConsumerRecord] | None  # upstream's
+    _consumer_timeout: float  # upstream's
+
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
         self,
         *topics: str,
@@ -349,9 +352,10 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         refuse_in_listener(self, "next")
-        step = super().__next__ if is_wrapped else self._safe_step
-        record: ConsumerRecord = self._safe_iteration.alone(step, goes_on=is_wrapped)
-        return record
+        step: Callable[[], ConsumerRecord] = self._safe_step
+        if is_wrapped:
+            step = super().__next__
+        return self._safe_iteration.alone(step, goes_on=is_wrapped)
 
     def _safe_step(self) -> ConsumerRecord:
         # As upstream's, which calls next(): a signal handler that raises right after
@@ -360,8 +364,8 @@ class SafeConsumer(UpstreamConsumer):
             raise StopIteration
         self._set_consumer_timeout()
         while time.monotonic() < self._consumer_timeout:
-            self._iterator = steps = self._message_generator_v2()
-            for record in steps:
+            self._iterator = records = self._message_generator_v2()
+            for record in records:
                 return record
             self._iterator = None
         raise StopIteration
@@ -375,7 +379,7 @@ class SafeConsumer(UpstreamConsumer):
         if wakeup.is_asked:
             wakeup.is_asked = False
             self._consumer_timeout = -math.inf  # for this step
-            return (record for record in ())
+            return _no_records()
         return self._safe_iteration.records()
 
     def wakeup(self) -> None:
@@ -914,6 +918,10 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
+
+
+def _no_records() -> Iterator[ConsumerRecord]:
+    yield from ()
 
 
 class _WokenUpError(Exception):

@@ -85,7 +85,7 @@ class Interrupts:
         was_in_c, self._is_in_c = self._is_in_c, False
         if event == "c_call":
             self._is_in_c = getattr(what, "__name__", "") not in {"close", "throw"}
-        if event not in {"call", "c_return"} or not self._is_place(frame, event):
+        if event not in {"call", "c_return"} or not self._is_place(frame):
             return
         if event == "call" and frame.f_code.co_flags & _GENERATORS and not was_in_c:
             return  # it is closed: the profiler is called, but no handler
@@ -97,7 +97,7 @@ class Interrupts:
             self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno} ({event})"
             send()
 
-    def _is_place(self, frame: FrameType, event: str) -> bool:
+    def _is_place(self, frame: FrameType) -> bool:
         code = frame.f_code
         if code.co_filename.startswith(self._inside):
             return True

@@ -27,7 +27,9 @@ class EndError(BaseException):
     """What a handler raises that means to end the program."""
 
 
-def interrupting(*inside: str, kind: type[BaseException] = TimeLimitError) -> Interrupts:
+def interrupting(
+    *inside: str, kind: type[BaseException] = TimeLimitError
+) -> Interrupts:
     """Return what raises in ours, or in these, on the thread of the test."""
     world = World.current
     assert world is not None
@@ -65,7 +67,9 @@ def read_everywhere(
     before: Callable[[], object] = lambda: None,
 ) -> int:
     """Raise at each place of a read; return how many it had."""
-    most = 3 if reader.how == "poll" else 1  # what a handler takes from a loop is its own
+    most = (
+        3 if reader.how == "poll" else 1
+    )  # what a handler takes from a loop is its own
     for at in itertools.count():
         written.write()
         before()
@@ -189,7 +193,8 @@ def test_at_every_place_of_assign(lab: Lab, *, is_repeated: bool) -> None:
         assert owned == b or not is_repeated, interrupts.place
         lab.append(owned)
         last = lab.cluster.log(owned.topic, owned.partition).end - 1
-        reader.until(lambda: reader.offsets(owned, since)[-1:] == [last])
+        while reader.offsets(owned, since)[-1:] != [last]:
+            assert reader.poll(10), interrupts.place
         assert lab.kinds(began).count("Fetch") < 5, interrupts.place
         if not has_come:
             break

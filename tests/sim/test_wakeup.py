@@ -104,7 +104,9 @@ def test_in_a_signal_handler_that_interrupts_the_poll(lab: Lab, how: str) -> Non
 
 @pytest.mark.contract("P19", "P11")
 @both_protocols
-@pytest.mark.parametrize("api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"])
+@pytest.mark.parametrize(
+    "api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"]
+)
 @simulated(seeds=1, nightly=5)
 def test_it_ends_a_poll_that_waits_for_its_group(
     lab: Lab, api: str, assignor: type

@@ -88,8 +88,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Args:
             wakeup: ends the waits of :meth:`poll`; None: nothing does.
         """
-        waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
-        self._manager = self._waking = waking
+        self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
+        self._manager: Any = self._waking
         ours = isinstance(self._subscription, LedgerSubscription)
         self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
         self.commits = KnownCommits()

@@ -370,10 +370,7 @@ class PauseSafeFetcher(Fetcher):
             part.drain()
             return 0
         try:
-            records = part.take(max_records)  # user code: under no lock
-            error = part._next_inline_exception
-            if error is not None and is_of_handler(error):
-                raise error
+            records = _taken(part, max_records)  # user code: under no lock
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
@@ -382,7 +379,9 @@ class PauseSafeFetcher(Fetcher):
             raise
         # What was taken counts. Where an error came behind it, a decoder may have
         # counted a record that it did not give, or not counted one that it gave.
-        at = part.next_fetch_offset if error is None else records[-1].offset + 1
+        at = part.next_fetch_offset
+        if part._next_inline_exception is not None:
+            at = records[-1].offset + 1
         end = OffsetAndMetadata(at, "", part.leader_epoch)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
@@ -708,6 +707,14 @@ class _AskedFor(int):
         asked = cls(strategy)
         asked.reset = getattr(state, "reset_number", None)
         return asked
+
+
+def _taken(part: Any, most: int) -> list[ConsumerRecord]:  # noqa: ANN401 - upstream's or ours, same shape
+    records: list[ConsumerRecord] = part.take(most)
+    error = part._next_inline_exception
+    if error is not None and is_of_handler(error):
+        raise error  # now, and not by the next call
+    return records
 
 
 def _resets(answer: CompletedFetch) -> bool:

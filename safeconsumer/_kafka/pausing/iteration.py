@@ -4,7 +4,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -216,10 +216,10 @@ class Iteration:
         left = float(consumer._consumer_timeout) - time.monotonic()
         self._stepping = threading.get_ident()
         try:
-            records: Drained = consumer.poll(
-                timeout_ms=1000 * max(0.0, left), update_offsets=False
+            return cast(
+                "Drained",
+                consumer.poll(timeout_ms=1000 * max(0.0, left), update_offsets=False),
             )
-            return records
         except BaseException:
             consumer._fetcher.hold_back(())
             raise

@@ -55,6 +55,7 @@ class LedgerSubscription(SubscriptionState):
     _pinned: frozenset[TopicPartition] | None = None
     _undelivered: Undelivered | None = None
     _first_counts: dict[str, int] | None = None
+    _user_assignment: set[TopicPartition]  # upstream's
     _is_whole = True
     is_passing = False
     """

@@ -83,7 +83,8 @@ class WakingManager:
             return call
 
         async def marked(*args: object) -> T:
-            return await _Marked(self, call(*args))
+            value: T = await _Marked(self, call(*args))
+            return value
 
         return marked
 
