@@ -283,6 +283,7 @@ class SafeConsumer(UpstreamConsumer):
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        self._fetcher.recover_undelivered()
         if self._safe_interrupted is not None:
             self._safe_surely(self._safe_interrupted)
         self._safe_ledger.deliver()

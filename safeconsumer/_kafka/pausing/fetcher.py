@@ -230,7 +230,7 @@ class PauseSafeFetcher(Fetcher):
             message = "max_records must be > 0"
             raise ValueError(message)
         self._purge()
-        self._recover_undelivered()
+        self.recover_undelivered()
         try:
             if self._ours is not None:
                 self._ours.pin()
@@ -258,10 +258,14 @@ class PauseSafeFetcher(Fetcher):
         if self._ours is not None:
             self._ours.undelivered.are_returned = True
 
-    def _recover_undelivered(self) -> None:
-        # If the last poll raised after its drain, its records are gone; the data
-        # buffered behind them no longer fits the position and is dropped, so all of it
-        # is fetched again.
+    def recover_undelivered(self) -> None:
+        """
+        Move positions back, if the last ``poll`` raised after its drain.
+
+        Its records are gone; the data buffered behind them no longer fits the position
+        and is dropped, so all of it is fetched again. Call it before anything else in a
+        ``poll``: one that does not come to drain returns, too.
+        """
         if self._ours is not None:
             with self._ours._lock:
                 self._ours.undelivered.settle()
