@@ -15,7 +15,7 @@ from tests.sim import meddling
 from tests.sim.lab import Lab
 from tests.sim.meddling import Meddler, both_decoders
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways
+from tests.sim.reading import COOPERATIVE, Reader, both_ways
 from tests.sim.world import World
 
 OURS = str(Path(safeconsumer.__file__).parent)
@@ -179,6 +179,33 @@ def test_at_every_place_of_a_poll_that_joins(lab: Lab) -> None:
         if not has_come:
             break
     assert at > 100
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=1)
+def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
+    """P18: it returns nothing, so what the one before took is not returned yet."""
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
+    reader.owns(written.tps)
+    fetcher = reader.consumer._fetcher
+    return_quiet = fetcher.return_quiet
+
+    def interrupted(records: dict[TopicPartition, list[object]]) -> object:
+        if records:
+            fetcher.return_quiet = return_quiet
+            raise TimeLimitError
+        return records
+
+    fetcher.return_quiet = interrupted
+    written.write()
+    with pytest.raises(TimeLimitError):
+        reader.poll(5)
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    reader.consumer._coordinator.request_rejoin()
+    assert reader.poll(1) == []
+    late.end()
+    written.is_read_by(reader, "a join")
 
 
 # ------------------------------------------------------------ other calls
