@@ -155,7 +155,8 @@ class SafeConsumer(UpstreamConsumer):
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
-    listener and in a signal handler. ``poll`` and iteration on one thread at a time.
+    listener and in a signal handler; ``wakeup``, too. ``poll`` and iteration on one
+    thread at a time.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -256,10 +257,9 @@ class SafeConsumer(UpstreamConsumer):
         (KAFKA-13463). After ``next(consumer)`` it returns the rest of the batch that
         the iteration had taken.
 
-        After an ``Exception`` no record is lost: what the call had taken is fetched
-        again and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
-        instructions of the call loses the records that it was about to return;
-        kafka-python loses them in more places.
+        After an exception no record is lost: what the call had taken is fetched again
+        and comes in order. What a signal handler raises comes out of this call,
+        wherever it is raised. :meth:`wakeup` ends its wait.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a

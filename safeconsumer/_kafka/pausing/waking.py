@@ -18,7 +18,7 @@ class Wakeup:
     A poll waits in four places: for the coordinator, a join and committed offsets, which
     are coroutines on the IO thread, and for a fetch, which is the fetcher's own wait.
 
-    1. Whoever asks sets ``is_asked``, and then ends the waits that are registered.
+    1. The caller sets ``is_asked``, and then ends the waits that are registered.
     2. A wait registers itself, and then looks at ``is_asked``. So one of the two sees
        the other.
     3. The poll gives up what it waits for, as if its time were over, and takes the
