@@ -121,6 +121,20 @@ def test_in_kafka_pythons_half_of_a_read_too(
     assert read_everywhere(written, reader, interrupts) > 300
 
 
+@everywhere
+def test_while_it_commits_by_itself(lab: Lab) -> None:
+    """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
+    written = Written(lab)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.owns(written.tps)
+    coordinator = str(Path(THEIRS) / "coordinator")
+    interrupts = interrupting(OURS, coordinator, str(Path(THEIRS) / "future.py"))
+    assert read_everywhere(written, reader, interrupts) > 100
+    reader.consumer.close()
+    assert [lab.committed(tp) for tp in written.tps] == [written.count] * 2
+
+
 @pytest.mark.contract("P18")
 @both_decoders
 @simulated(seeds=1)

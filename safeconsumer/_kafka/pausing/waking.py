@@ -1,12 +1,18 @@
 """Ends the wait of a ``poll``, and no other wait."""
 
 import contextlib
+import functools
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.future import Future
+
+from safeconsumer._interrupts import is_of_handler
+
+log = logging.getLogger(Future.__module__)
 
 T = TypeVar("T")
 
@@ -88,6 +94,13 @@ class WakingManager:
 
         return marked
 
+    def call_soon(self, call: Callable[..., Any], *args: object) -> Future:
+        """Have a coroutine begun soon; as upstream's, with a future of ours."""
+        future: Future = self._manager.call_soon(call, *args)
+        if type(future) is Future:
+            future.__class__ = InterruptibleFuture
+        return future
+
     @contextlib.contextmanager
     def kept(self) -> Generator[None, None, None]:
         """Have nothing given up meanwhile: a join is prepared, or a listener runs."""
@@ -113,6 +126,60 @@ class WakingManager:
             message = "wakeup() was called"
             raise kafka_errors.KafkaTimeoutError(message)
         return await future
+
+
+class InterruptibleFuture(Future):  # type: ignore[misc]  # upstream is untyped
+    """
+    A future to which callbacks are added on a thread that signals interrupt.
+
+    Upstream 3.0.12 takes the lock without ``with``: what a signal handler raises there
+    leaves it taken, and the IO thread, which is to resolve it, waits for ever.
+
+    It is adopted by ``__class__``.
+    """
+
+    __slots__ = ()
+
+    def add_callback(
+        self,
+        f: Callable[..., object],
+        *args: Any,  # noqa: ANN401 - f's own
+        **kwargs: Any,  # noqa: ANN401
+    ) -> "InterruptibleFuture":
+        """Call a function with the value, now or when it is there."""
+        call = functools.partial(f, *args, **kwargs)
+        with self._lock:
+            is_done = self.is_done
+            if not is_done:
+                self._callbacks.append(call)
+        if is_done and self.exception is None:
+            _call(call, self.value)
+        return self
+
+    def add_errback(
+        self,
+        f: Callable[..., object],
+        *args: Any,  # noqa: ANN401 - f's own
+        **kwargs: Any,  # noqa: ANN401
+    ) -> "InterruptibleFuture":
+        """Call a function with the exception, now or when it is there."""
+        call = functools.partial(f, *args, **kwargs)
+        with self._lock:
+            is_done = self.is_done
+            if not is_done:
+                self._errbacks.append(call)
+        if is_done and self.exception is not None:
+            _call(call, self.exception)
+        return self
+
+
+def _call(callback: Callable[[Any], object], value: object) -> None:
+    try:
+        callback(value)
+    except Exception as error:
+        if is_of_handler(error):
+            raise
+        log.exception("Error processing callback")  # upstream's words, too
 
 
 class _Marked:
