@@ -128,7 +128,7 @@ class WakingManager:
         return await future
 
 
-class InterruptibleFuture(Future):  # type: ignore[misc]  # upstream is untyped
+class InterruptibleFuture(Future):
     """
     A future to which callbacks are added on a thread that signals interrupt.
 
