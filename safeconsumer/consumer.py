@@ -1,8 +1,10 @@
 """``SafeConsumer``, the public class: a ``KafkaConsumer`` whose pauses hold."""
 
 import itertools
+import math
 import os
 import re
+import threading
 import time
 from collections.abc import (
     Callable,
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kafka import KafkaConsumer as UpstreamConsumer
 from kafka.errors import KafkaConfigurationError
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.consumed import Consumed
@@ -152,8 +155,12 @@ class SafeConsumer(UpstreamConsumer):
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
-    listener and in a signal handler. ``poll`` and iteration on one thread at a time.
+    listener and in a signal handler; ``wakeup``, too. ``poll`` and iteration on one
+    thread at a time.
     """
+
+    _iterator: Iterator[ConsumerRecord] | None  # upstream's
+    _consumer_timeout: float  # upstream's
 
     def __init__(  # noqa: PLR0913 - one keyword per choice, all with defaults
         self,
@@ -187,6 +194,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_is_logged = log
         self._safe_early: dict[HoldKey, None] = {}  # not checked yet
         self._safe_edition = Edition({})
+        self._safe_interrupted: Callable[[], None] | None = None
         self._safe_control: Attached | None = None
         with ExitStack() as undo:
             journaling = None if journal is None else _journaling(journal, settings)
@@ -249,10 +257,9 @@ class SafeConsumer(UpstreamConsumer):
         (KAFKA-13463). After ``next(consumer)`` it returns the rest of the batch that
         the iteration had taken.
 
-        After an ``Exception`` no record is lost: what the call had taken is fetched
-        again and comes in order. An interrupt (``KeyboardInterrupt``) in the very last
-        instructions of the call loses the records that it was about to return;
-        kafka-python loses them in more places.
+        After an exception no record is lost: what the call had taken is fetched again
+        and comes in order. What a signal handler raises comes out of this call,
+        wherever it is raised. :meth:`wakeup` ends its wait.
 
         Raises:
             ConcurrentPollError: another thread is in the middle of this call or of a
@@ -266,24 +273,48 @@ class SafeConsumer(UpstreamConsumer):
             refuse_in_listener(self, "poll")
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
-        with self._safe_iteration.one_poll():
-            self._safe_ledger.deliver()
-            is_gating = self._safe_ledger.begin_call()
-            if is_gating and self._safe_iteration.is_stepping():
-                timeout_ms = min(timeout_ms, GATING_STEP_MS)
-            records: dict[TopicPartition, list[ConsumerRecord]]
-            try:
-                records = super().poll(timeout_ms, max_records, update_offsets)
-            finally:
-                self._safe_ledger.end_call()
-                is_late = self._safe_ledger.deliver()
-                if self._closed:  # meanwhile, on another thread or in a handler
-                    self._fetcher.close()
-                    self._safe_ledger.deliver()
-            if is_late:
-                records = self._fetcher.return_quiet(records)
-            self._fetcher.delivered()
-            return records
+        return self._safe_iteration.one_poll(
+            lambda: self._safe_poll(timeout_ms, max_records, update_offsets)
+        )
+
+    def _safe_poll(
+        self,
+        timeout_ms: float,
+        max_records: int | None,
+        update_offsets: bool,  # noqa: FBT001 - upstream's signature
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        self._fetcher.recover_undelivered()
+        if self._safe_interrupted is not None:
+            self._safe_surely(self._safe_interrupted)
+        self._safe_ledger.deliver()
+        is_gating = self._safe_ledger.begin_call()
+        is_step = self._safe_iteration.is_stepping()
+        if is_gating and is_step:
+            timeout_ms = min(timeout_ms, GATING_STEP_MS)
+        wakeup = self._fetcher.wakeup
+        if wakeup.is_asked:
+            timeout_ms = min(timeout_ms, 0)
+        wakeup.poller = threading.get_ident()
+        records: dict[TopicPartition, list[ConsumerRecord]]
+        try:
+            records = super().poll(timeout_ms, max_records, update_offsets)
+        except _WokenUpError:
+            records = {}
+        finally:
+            wakeup.poller = None
+            self._safe_ledger.end_call()
+            is_late = self._safe_ledger.deliver()
+            if self._closed:  # meanwhile, on another thread or in a handler
+                self._fetcher.close()
+                self._safe_ledger.deliver()
+        if is_late:
+            records = self._fetcher.return_quiet(records)
+        if not is_step:  # an iteration stops where it would poll again
+            wakeup.is_asked = False
+        # From here on nothing is called: what a signal handler raises comes before
+        # this, and the records come again, or after the caller has them.
+        self._fetcher.delivered()
+        return records
 
     def _poll_once(
         self,
@@ -295,6 +326,8 @@ class SafeConsumer(UpstreamConsumer):
         records: dict[TopicPartition, list[ConsumerRecord]]
         records = super()._poll_once(timer, max_records, update_offsets)
         records = self._fetcher.return_quiet(records)
+        if not records and self._fetcher.wakeup.is_asked:
+            raise _WokenUpError
         return records
 
     def __next__(self) -> ConsumerRecord:
@@ -320,11 +353,52 @@ class SafeConsumer(UpstreamConsumer):
             refuse_if_executing(error)
             raise
         refuse_in_listener(self, "next")
-        with self._safe_iteration.alone(goes_on=is_wrapped):
-            return super().__next__()  # type: ignore[no-any-return]  # upstream's
+        step: Callable[[], ConsumerRecord] = self._safe_step
+        if is_wrapped:
+            step = super().__next__
+        return self._safe_iteration.alone(step, goes_on=is_wrapped)
+
+    def _safe_step(self) -> ConsumerRecord:
+        # As upstream's, which calls next(): a signal handler that raises right after
+        # that would lose what it has returned. A loop calls nothing.
+        if self._closed:
+            raise StopIteration
+        self._set_consumer_timeout()
+        while time.monotonic() < self._consumer_timeout:
+            self._iterator = records = self._message_generator_v2()
+            for record in records:
+                return record
+            self._iterator = None
+        raise StopIteration
+
+    def _set_consumer_timeout(self) -> None:
+        self._consumer_timeout = math.inf
+        super()._set_consumer_timeout()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
+        wakeup = self._fetcher.wakeup
+        if wakeup.is_asked:
+            wakeup.is_asked = False
+            self._consumer_timeout = -math.inf  # for this step
+            return _no_records()
         return self._safe_iteration.records()
+
+    def wakeup(self) -> None:
+        """
+        End a ``poll`` that waits: it returns at once with what there is, or nothing.
+
+        If none is under way, the next one ends at once, whatever its timeout; several
+        calls before it are one. An iteration yields what its last poll has taken, and
+        stops (``StopIteration``) where it would poll again; it can go on. A rebalance
+        that the ``poll`` waited for goes on, and the next one finishes it; a listener
+        that runs, and the commit before a rebalance, are waited for. Other calls that
+        wait (``commit``, ``position``) are not ended. On a closed consumer it does
+        nothing.
+
+        Thread rules: any thread, and a signal handler; it takes no lock.
+        """
+        self._fetcher.wakeup.ask()
+        self._fetcher.wake()
 
     # ------------------------------------------------------------ pausing
 
@@ -583,7 +657,11 @@ class SafeConsumer(UpstreamConsumer):
             _check_assignable(one)
         partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
         fits = _fits_assignment(set(partitions))
-        with self._safe_checking_early(fits, "assign()"), self._safe_reassigning():
+        with self._safe_checking_early(fits, "assign()"):
+            self._safe_surely(lambda: self._safe_assign(partitions))
+
+    def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
+        with self._safe_reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -603,7 +681,15 @@ class SafeConsumer(UpstreamConsumer):
         """
         fits = _fits_subscription(topics, pattern)
         with self._safe_checking_early(fits, "subscribe()"):
-            super().subscribe(topics=topics, pattern=pattern, listener=listener)
+            self._safe_surely(lambda: self._safe_subscribe(topics, pattern, listener))
+
+    def _safe_subscribe(
+        self,
+        topics: Sequence[str],
+        pattern: str | None,
+        listener: Any,  # noqa: ANN401 - upstream's listener classes
+    ) -> None:
+        super().subscribe(topics=topics, pattern=pattern, listener=listener)
         self._safe_ledger.choose_anew()
         self._iterator = None
 
@@ -617,6 +703,9 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
         """
         refuse_in_listener(self, "unsubscribe")
+        self._safe_surely(self._safe_unsubscribe)
+
+    def _safe_unsubscribe(self) -> None:
         with self._safe_reassigning():
             super().unsubscribe()
             self._safe_ledger.choose_anew()
@@ -709,10 +798,23 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.close()
                 # Upstream's leaves a thread and sockets behind if a listener raises.
                 self._client.close()
-                with suppress(ConcurrentPollError), self._safe_iteration.alone():
-                    self._fetcher.close()  # else the poll under way does it
+                with suppress(ConcurrentPollError):  # else the poll under way does it
+                    self._safe_iteration.alone(self._fetcher.close)
 
     # ------------------------------------------------------------ inside
+
+    def _safe_surely(self, change: Callable[[], None]) -> None:
+        # Upstream changes what is consumed in several steps, and takes the same call
+        # for no change. What a signal handler interrupts is done again from its start,
+        # by the next poll.
+        try:
+            change()
+        except BaseException as error:
+            self._safe_interrupted = change  # first: another signal may come
+            if isinstance(error, Exception) and not is_of_handler(error):
+                self._safe_interrupted = None  # it was refused
+            raise
+        self._safe_interrupted = None
 
     @contextmanager
     def _safe_checking_early(self, fits: "Fits", call: str) -> Iterator[None]:
@@ -820,6 +922,14 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
+
+
+def _no_records() -> Iterator[ConsumerRecord]:
+    yield from ()
+
+
+class _WokenUpError(Exception):
+    """Ends a poll that has nothing to return, from within upstream's loop."""
 
 
 KafkaConsumer = SafeConsumer

@@ -42,7 +42,7 @@ def adopt(
     consumer._fetcher.PartitionRecords = records
     coordinator = consumer._coordinator
     coordinator.__class__ = PauseSafeCoordinator
-    coordinator.prepare()
+    coordinator.prepare(consumer._fetcher.wakeup)
     if hands_over:  # imported when it is used: most consumers hand nothing over
         from safeconsumer._kafka.handover import HandOverInJoins  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from kafka.metrics import AnonMeasurable
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
@@ -77,7 +78,9 @@ class Figures:
                 if metric.kafka is not None:
                     name = metrics.metric_name(metric.kafka, GROUP, metric.meaning)
                     metrics.add_metric(name, AnonMeasurable(self._total(metric.name)))
-        except Exception:  # a stock consumer does not fail here
+        except Exception as error:  # a stock consumer does not fail here
+            if is_of_handler(error):
+                raise
             log.warning(
                 "a metric reporter raised; it and perhaps metrics() lack those of the "
                 "group %r",

@@ -31,20 +31,6 @@ def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python i
     call(callback)
 
 
-def wait_for(manager: Any, future: Any, timeout_ms: float | None) -> None:  # noqa: ANN401 - as above
-    """
-    Wait until a future is done, on a thread other than the IO thread.
-
-    Raises:
-        KafkaTimeoutError: it is not done in time.
-    """
-    net = manager._net
-    if HAS_BACKENDS:
-        net.wait_for(future, timeout_ms)
-    else:
-        net.run(manager.wait_for, future, timeout_ms)
-
-
 async def connect(manager: Any, broker: Any, until: float) -> KafkaConnection:  # noqa: ANN401 - as above
     """
     Connect to a broker, on the IO thread; nothing is sent yet.

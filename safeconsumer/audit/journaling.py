@@ -3,8 +3,8 @@
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -250,9 +250,13 @@ class JournalingConsumer(SafeConsumer):
         journal = self._safe_journaling
         journal.check()
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        with self._safe_again_if_unwritten(records), journal.around("poll") as call:
-            records |= super().poll(timeout_ms, max_records, update_offsets)
-            journal.delivered(records, call, is_peek=not update_offsets)
+        try:
+            with journal.around("poll") as call:
+                records = super().poll(timeout_ms, max_records, update_offsets)
+                journal.delivered(records, call, is_peek=not update_offsets)
+        except BaseException as error:
+            self._safe_read_again(records, error)
+            raise
         return records
 
     def __next__(self) -> ConsumerRecord:
@@ -260,23 +264,28 @@ class JournalingConsumer(SafeConsumer):
         journal = self._safe_journaling
         journal.check()
         after, asked = journal.writer.number, journal.writer.now()
-        record = super().__next__()
-        tp = TopicPartition(record.topic, record.partition)
-        with self._safe_again_if_unwritten({tp: [record]}):
+        record: ConsumerRecord | None = None
+        try:
+            record = super().__next__()
+            tp = TopicPartition(record.topic, record.partition)
             journal.came.came(tp, [record], after=after, asked=asked)
+        except BaseException as error:
+            if record is not None:
+                tp = TopicPartition(record.topic, record.partition)
+                self._safe_read_again({tp: [record]}, error)
+            raise
         return record
 
-    @contextmanager
-    def _safe_again_if_unwritten(
-        self, records: Mapping[TopicPartition, Sequence[ConsumerRecord]]
-    ) -> Iterator[None]:
-        try:
-            yield
-        except JournalError:
-            for tp, several in records.items():
-                with suppress(ValueError, KeyError):  # it has another owner now
-                    super().seek(tp, several[0].offset)
-            raise
+    def _safe_read_again(
+        self,
+        records: Mapping[TopicPartition, Sequence[ConsumerRecord]],
+        error: BaseException,
+    ) -> None:
+        # They are not returned: they could not be written, or a signal handler raised.
+        seek = super().seek if isinstance(error, JournalError) else self.seek
+        for tp, several in records.items():
+            with suppress(ValueError, KeyError):  # it has another owner now
+                seek(tp, several[0].offset)
 
     # ------------------------------------------------------------ calls
 

@@ -1,11 +1,11 @@
 """Hands events to hooks, in order and under no lock, and survives hooks that raise."""
 
-import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer.errors import HookTypeError
 from safeconsumer.events.consumer import Event
 
@@ -40,17 +40,19 @@ class Dispatcher:
         Call every hook with the event, whatever those before it raise.
 
         Returns:
-            The first exception that shall end the program, such as
-            ``KeyboardInterrupt``; the caller raises it.
+            The first exception that is no hook's failure: one that shall end the
+            program, such as ``KeyboardInterrupt``, or one of a signal handler. The
+            caller raises it.
         """
         stop: BaseException | None = None
         for place, hook in enumerate(self._hooks):
             try:
                 hook(event)
-            except Exception as error:  # noqa: BLE001 - a hook's failure must not stop poll
-                self._count(place, error)
-            except BaseException as error:  # noqa: BLE001 - raised when all have it
-                stop = stop or error
+            except BaseException as error:  # noqa: BLE001 - a hook's failure must not stop poll
+                if isinstance(error, Exception) and not is_of_handler(error):
+                    self._count(place, error)
+                else:  # raised when all have it
+                    stop = stop or error
         return stop
 
     def _count(self, place: int, error: Exception) -> None:
@@ -59,12 +61,15 @@ class Dispatcher:
         self.failures[name] = self.failures.get(name, 0) + 1
         if is_first:
             # The log itself may have failed: its handlers are the application's.
-            with contextlib.suppress(Exception):
+            try:
                 log.error(
                     "hook %s failed; it is called again, but not logged again",
                     name,
                     exc_info=error,
                 )
+            except Exception as failed:
+                if is_of_handler(failed):
+                    raise
 
 
 # The most events of other threads that one call hands out: some milliseconds' worth, so
@@ -114,8 +119,9 @@ class Outbox:
             Whether there were any and hooks ran here, which takes time.
 
         Raises:
-            BaseException: an exception of a hook that shall end the program, after all
-                hooks have had the event; later events wait for the next call.
+            BaseException: an exception in a hook that shall end the program, or that a
+                signal handler raised, after all hooks have had the event; later events
+                wait for the next call.
         """
         delivered = False
         limit = len(self.waiting) + _MOST_OF_OTHERS
@@ -158,5 +164,7 @@ class Outbox:
 def _name_of(hook: Hook) -> str:
     try:
         return repr(hook)
-    except Exception:  # noqa: BLE001 - a hook's repr must not break anything
+    except Exception as error:
+        if is_of_handler(error):
+            raise
         return f"<{type(hook).__name__} without a repr>"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.decoding.records import CompiledRecords
 from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer.errors import DecoderSettingError, MissingExtraError
@@ -57,6 +58,8 @@ def choose(wanted: str) -> DecoderChoice:
     try:
         return _compiled()
     except Exception as error:
+        if is_of_handler(error):
+            raise
         if wanted == "compiled":
             message = f"the compiled decoder cannot be used ({error}): {_INSTALL}"
             raise MissingExtraError(message) from error

@@ -16,6 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -172,8 +173,10 @@ class CompiledRecords(Fetcher.PartitionRecords):
             try:
                 data, count = uncompressed(batch, HEADER), max(0, batch.records_count)
                 _batches.check(data, 0, count)
-            except Exception:  # noqa: BLE001, S110 - upstream's decoder raises the right error
-                pass
+            except Exception as error:
+                if is_of_handler(error):
+                    raise
+                # Upstream's decoder raises the right error.
             else:
                 self._data, self._at, self._left = data, 0, count
                 batch._buffer = b""  # upstream's decoder is not needed: data is enough

@@ -243,6 +243,14 @@ class ReturnedRecords:
         self._error: Exception | None = None
         self.rest = rest
 
+    @property
+    def _next_inline_exception(self) -> Exception | None:
+        # Upstream's name for what the next call of take() raises.
+        if self._error is None and self.rest is not None:
+            error: Exception | None = self.rest._next_inline_exception
+            return error
+        return self._error
+
     def __bool__(self) -> bool:
         return self._at < len(self._records) or bool(self.rest or self._error)
 

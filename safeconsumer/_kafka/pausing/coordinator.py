@@ -26,9 +26,11 @@ from kafka.protocol.consumer.metadata import (
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.commits import KnownCommits
 from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
 
 # The member id that upstream passes for a member without a generation.
@@ -79,8 +81,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         super().__init__(client, subscription, **configs)
         self.prepare()
 
-    def prepare(self) -> None:
-        """Make the attributes that this class needs beyond upstream's."""
+    def prepare(self, wakeup: Wakeup | None = None) -> None:
+        """
+        Make the attributes that this class needs beyond upstream's.
+
+        Args:
+            wakeup: ends the waits of :meth:`poll`; None: nothing does.
+        """
+        self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
+        self._manager: Any = self._waking
         ours = isinstance(self._subscription, LedgerSubscription)
         self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
         self.commits = KnownCommits()
@@ -120,7 +129,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._fenced = error
             raise
         except RetriableError as error:
-            if error is self._raised_by_callback:
+            if error is self._raised_by_callback or is_of_handler(error):
                 raise
             return False
         finally:
@@ -138,8 +147,32 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         known = self.coordinator_id
         if known is not None and not self._client.is_disconnected(known):
             return True
-        ready: bool = super().ensure_coordinator_ready(timeout_ms)
+        ready: bool = self._run(self.ensure_coordinator_ready_async, timeout_ms)
         return ready
+
+    def refresh_committed_offsets_if_needed(
+        self, timeout_ms: float | None = None
+    ) -> bool:
+        """
+        Do what upstream does.
+
+        Upstream asks again whenever a wait is over, until the time is. So a ``poll``
+        that is woken leaves that to a task of its own, which sets the positions later.
+        """
+        is_done: bool = self._run(self._refresh_committed_offsets, timeout_ms)
+        return is_done
+
+    async def _refresh_committed_offsets(self, timeout_ms: float | None) -> bool:
+        refresh = self.refresh_committed_offsets_if_needed_async
+        task = self._manager.call_soon(refresh, timeout_ms)
+        try:
+            return bool(await self._manager.wait_for(task, timeout_ms))
+        except KafkaTimeoutError:
+            return False
+
+    def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
+        # As upstream's, whose name the method has that calls this; a poll can be woken.
+        return self._net.run(self._waking.of_poll(call), timeout_ms)
 
     def time_to_next_poll(self) -> float:
         """
@@ -188,7 +221,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             with self._lock:
                 self.heartbeat.poll()
             self.before_join()
-        active: bool = super().ensure_active_group(timeout_ms)
+        active: bool = self._run(self.ensure_active_group_async, timeout_ms)
         return active
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
@@ -342,7 +375,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.before_join()
         self._watch.prepared()
         try:
-            with self._passing():
+            with self._passing(), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
             if self._generation.is_lost():
@@ -376,9 +409,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._lose_what_others_had(generation)
         self._applied = generation
         try:
-            await super()._on_join_complete_async(
-                generation, member_id, protocol, member_assignment_bytes
-            )
+            with self._waking.kept():
+                await super()._on_join_complete_async(
+                    generation, member_id, protocol, member_assignment_bytes
+                )
         finally:
             self._warn_uncommitted(self._watch.completed(generation, member_id))
             self.handover.reassigned()

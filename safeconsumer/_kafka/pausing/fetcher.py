@@ -19,7 +19,7 @@ from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.network import call_soon, wait_for
+from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
@@ -32,6 +32,7 @@ from safeconsumer._kafka.pausing.buffers import (
     records_left,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.waking import Wakeup, end, end_soon
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Ownership
 
@@ -120,6 +121,7 @@ class PauseSafeFetcher(Fetcher):
         self._was_lifted = False
         self._alarm: threading.Lock | None = None
         self._waker: Future | None = None
+        self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
 
@@ -135,7 +137,7 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self._was_lifted = False
+        self._was_lifted = self.wakeup.is_asked
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -163,27 +165,30 @@ class PauseSafeFetcher(Fetcher):
         if alarm is not None:
             with contextlib.suppress(RuntimeError):  # another thread was quicker
                 alarm.release()
-        wakeup = self._waker
-        if wakeup is not None and not wakeup.is_done:
-            try:
-                call_soon(self._net, lambda: _resolve(wakeup))
-            except (RuntimeError, kafka_errors.KafkaError):
-                return  # the loop has ended, and with it the wait
+        wait = self._waker
+        if wait is not None:
+            end_soon(self._net, wait)
 
     def _wait_for_any(
         self, futures: Iterable[Future], timeout_ms: float | None
     ) -> None:
-        wakeup = Future()
-        self._waker = wakeup
+        self._waker = wait = Future()
         try:
-            for future in futures:
-                future.add_both(lambda _: _resolve(wakeup))
             if not self._was_lifted:
-                wait_for(self._manager, wakeup, timeout_ms)
-        except kafka_errors.KafkaTimeoutError:
-            return
+                self._net.run(self._until_any, wait, futures, timeout_ms)
         finally:
             self._waker = None
+
+    async def _until_any(
+        self, wait: Future, futures: Iterable[Future], timeout_ms: float | None
+    ) -> None:
+        # On the IO thread, where no signal handler runs. One that raised in the middle
+        # of upstream's add_both() would leave the lock of that future taken, for which
+        # the IO thread then waits for ever; and a timeout can only be the wait's own.
+        for future in futures:
+            future.add_both(lambda _: end(wait))
+        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
+            await self._manager.wait_for(wait, timeout_ms)
 
     def _wait_for_lift(self, timeout_ms: float | None) -> bool:
         # Nothing is in flight: upstream sleeps one backoff and checks again, without
@@ -226,7 +231,7 @@ class PauseSafeFetcher(Fetcher):
             message = "max_records must be > 0"
             raise ValueError(message)
         self._purge()
-        self._recover_undelivered()
+        self.recover_undelivered()
         try:
             if self._ours is not None:
                 self._ours.pin()
@@ -247,21 +252,24 @@ class PauseSafeFetcher(Fetcher):
         """
         Note that the records of the last drain reach the application now.
 
-        Call it at the very end of a ``poll``. Until then a commit uses the positions
-        from before the drain; if it is not called, because the ``poll`` raised, the
-        next drain starts at those positions again.
+        Call it at the very end of a ``poll``, and nothing after it. Until then a commit
+        uses the positions from before the drain; if it is not called, because the
+        ``poll`` raised, the next drain starts at those positions again.
+        """
+        if self._ours is not None:
+            self._ours.undelivered.are_returned = True
+
+    def recover_undelivered(self) -> None:
+        """
+        Move positions back, if the last ``poll`` raised after its drain.
+
+        Its records are gone; the data buffered behind them no longer fits the position
+        and is dropped, so all of it is fetched again. Call it before anything else in a
+        ``poll``: one that does not come to drain returns, too.
         """
         if self._ours is not None:
             with self._ours._lock:
-                self._ours.undelivered.clear()
-
-    def _recover_undelivered(self) -> None:
-        # There is something here only if the last poll raised after its drain. Its
-        # records are gone; the data buffered behind them no longer fits the position
-        # and is dropped, so all of it is fetched again.
-        if self._ours is not None:
-            with self._ours._lock:
-                self._ours.undelivered.move_all_back()
+                self._ours.undelivered.settle()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -299,7 +307,7 @@ class PauseSafeFetcher(Fetcher):
                     source = completion.topic_partition, completion.fetched_offset
                     self._next_partition_records = self._parse_fetched_data(completion)
         except Exception as error:
-            if not drained:
+            if not drained or is_of_handler(error):
                 raise
             # to be raised by the next call, as upstream does
             self._next_in_line_exception_metadata = ExceptionMetadata(*source, error)
@@ -367,13 +375,19 @@ class PauseSafeFetcher(Fetcher):
             part.drain()
             return 0
         try:
-            records = part.take(max_records)  # user code: under no lock
+            records = _taken(part, max_records)  # user code: under no lock
         except BaseException:
             # A generator that has raised is exhausted, and upstream would call it again
             # forever. Without the batch the position is fetched again.
+            self._next_partition_records = None
             part.drain()
             raise
-        end = OffsetAndMetadata(part.next_fetch_offset, "", part.leader_epoch)
+        # What was taken counts. Where an error came behind it, a decoder may have
+        # counted a record that it did not give, or not counted one that it gave.
+        at = part.next_fetch_offset
+        if part._next_inline_exception is not None:
+            at = records[-1].offset + 1
+        end = OffsetAndMetadata(at, "", part.leader_epoch)
         with self._subscriptions._lock:
             # One step with respect to a seek on another thread, which upstream would
             # undo.
@@ -656,13 +670,13 @@ class PauseSafeFetcher(Fetcher):
         ownership = self._ours.ledger.ownership()
         if ownership is self._purged_for:
             return
-        self._purged_for = ownership
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
         for tp in self._sizes.keys() - ownership.epochs.keys():
             del self._sizes[tp]
         pending = self._next_in_line_exception_metadata
         if pending is not None and pending.partition not in ownership.epochs:
             self._next_in_line_exception_metadata = None
+        self._purged_for = ownership  # when it is done: it may be interrupted
 
     def _purged_parts(self) -> Iterator[Purged]:
         slot = self._next_partition_records
@@ -728,9 +742,12 @@ class _AskedFor(int):
         return asked
 
 
-def _resolve(wakeup: Future) -> None:
-    if not wakeup.is_done:
-        wakeup.success(None)
+def _taken(part: Any, most: int) -> list[ConsumerRecord]:  # noqa: ANN401 - upstream's or ours, same shape
+    records: list[ConsumerRecord] = part.take(most)
+    error = part._next_inline_exception
+    if error is not None and is_of_handler(error):
+        raise error  # now, and not by the next call
+    return records
 
 
 def _resets(answer: CompletedFetch) -> bool:

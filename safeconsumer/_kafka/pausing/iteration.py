@@ -3,9 +3,8 @@
 import threading
 import time
 import weakref
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -18,6 +17,8 @@ from safeconsumer._kafka.structs import ConsumerRecord
 # Milliseconds; a poll of an iteration that gates gained partitions ends after this:
 # nobody could pause them meanwhile, and the gates open when it ends.
 GATING_STEP_MS = 500
+
+T = TypeVar("T")
 
 _Taken = tuple[
     TopicPartition, list[ConsumerRecord], OwnedPartitionState, OffsetAndMetadata
@@ -62,8 +63,7 @@ class Iteration:
         """Tell whether the poll under way on this thread belongs to a step of iteration."""
         return self._stepping == threading.get_ident()
 
-    @contextmanager
-    def one_poll(self) -> Iterator[None]:
+    def one_poll(self, poll: Callable[[], T]) -> T:
         """
         Let one thread poll at a time, and end the iteration that it breaks into.
 
@@ -71,26 +71,24 @@ class Iteration:
             ConcurrentPollError: a poll or a step of an iteration is under way.
         """
         if not self.is_stepping():
-            with self.alone():
-                yield
-            return
+            return self.alone(poll)
         # An application's own poll() may call this several times in one step.
         if self._polls_in_step:
             refuse_second_poll()
         self._polls_in_step = True
         try:
-            yield
+            return poll()
         finally:
             self._polls_in_step = False
 
-    @contextmanager
-    def alone(self, *, goes_on: bool = False) -> Iterator[None]:
+    def alone(self, call: Callable[[], T], *, goes_on: bool = False) -> T:
         """
-        Run the block while no other thread polls, and end the iteration it interrupts.
+        Call while no other thread polls, and end the iteration that this interrupts.
 
         Args:
-            goes_on: whether the block is a step of that iteration, which then does not
-                end.
+            call: what is called; what it returns is returned without another call, so
+                that no signal handler can take it away.
+            goes_on: whether it is a step of that iteration, which then does not end.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
@@ -106,10 +104,10 @@ class Iteration:
                 refuse_second_poll()
             if not goes_on:
                 self._end()
-            yield
+            return call()
         finally:
-            # There must be no call in here: after one, a signal handler could raise,
-            # and no thread could poll any more.
+            # There must be no call in here, and no context manager around it: after a
+            # call, a signal handler could raise, and no thread could poll any more.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -218,10 +216,10 @@ class Iteration:
         left = float(consumer._consumer_timeout) - time.monotonic()
         self._stepping = threading.get_ident()
         try:
-            records = consumer.poll(
-                timeout_ms=1000 * max(0.0, left), update_offsets=False
+            return cast(
+                "Drained",
+                consumer.poll(timeout_ms=1000 * max(0.0, left), update_offsets=False),
             )
-            return cast("Drained", records)
         except BaseException:
             consumer._fetcher.hold_back(())
             raise

@@ -56,6 +56,8 @@ class LedgerSubscription(SubscriptionState):
     _pinned: frozenset[TopicPartition] | None = None
     _undelivered: Undelivered | None = None
     _first_counts: dict[str, int] | None = None
+    _user_assignment: set[TopicPartition]  # upstream's
+    _is_whole = True
     is_passing = False
     """
     Whether what is assigned now is no completed join's: it is being prepared, or the
@@ -153,7 +155,7 @@ class LedgerSubscription(SubscriptionState):
             return {
                 tp: position
                 for tp, state in self.assignment.items()
-                if (position := state.delivered_position()) is not None
+                if (position := self.undelivered.position(state)) is not None
             }
 
     def delivered_position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -166,7 +168,7 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             state = self.assignment.get(partition)
             position: OffsetAndMetadata | None
-            position = None if state is None else state.delivered_position()
+            position = None if state is None else self.undelivered.position(state)
             return position
 
     # Answers name the requested partitions, and some of them may have departed:
@@ -191,6 +193,19 @@ class LedgerSubscription(SubscriptionState):
 
     # ------------------------------------------------------------ the assignment
 
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """
+        Assign by hand; as upstream's.
+
+        The same call after one that a signal handler interrupted does it whole; upstream
+        takes it for no change.
+        """
+        if not self._is_whole:
+            self._user_assignment = set()
+        self._is_whole = False
+        super().assign_from_user(partitions)
+        self._is_whole = True
+
     def _apply_assignment(
         self,
         partitions: Iterable[TopicPartition],
@@ -201,8 +216,8 @@ class LedgerSubscription(SubscriptionState):
         super()._apply_assignment(partitions, randomize)
         for state in self.assignment.values():
             if not isinstance(state, OwnedPartitionState):
+                OwnedPartitionState.prepare(state, self._lock)
                 state.__class__ = OwnedPartitionState
-                state.prepare(self._lock)
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
         cause = Cause.PASSING if self.is_passing else Cause.JOINED
         self.ledger.assign(self.assignment, Cause.ASSIGNED if by_hand else cause)

@@ -91,11 +91,6 @@ class OwnedPartitionState(TopicPartitionState):
         with self.lock:
             self._position = self.moved_to
 
-    def delivered_position(self) -> OffsetAndMetadata | None:
-        """Return the position up to which polls have returned records; None if unknown."""
-        position: OffsetAndMetadata | None = self.position
-        return position if self.before is None else self.before
-
     def move_back(self) -> OffsetAndMetadata | None:
         """
         Set the position to what it was before the drain.
@@ -120,9 +115,15 @@ class Undelivered:
     Thread rules: every method under upstream's subscription lock. A signal handler that
     commits on the thread that drains commits nothing too far: taken records are noted
     before the position moves, and forgotten after it has moved back.
+
+    Attributes:
+        are_returned: whether the poll has returned them. It is set without a call, as
+            the last thing that the poll does: what a signal handler raises comes
+            before it, and the records come again, or after the poll has returned.
     """
 
     def __init__(self) -> None:
+        self.are_returned = False
         self._taken: dict[TopicPartition, tuple[OwnedPartitionState, int | None]] = {}
 
     def note(
@@ -150,14 +151,23 @@ class Undelivered:
         state, _ = self._taken[tp]
         return state.move_back() if assignment.get(tp) is state else None
 
-    def move_all_back(self) -> None:
-        """Set all positions back: none of these records reached the application."""
-        for state, _ in self._taken.values():
-            state.move_back()
-        self._taken.clear()
+    def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
+        """Return the position up to which polls have returned records; None if unknown."""
+        before = None if self.are_returned else getattr(state, "before", None)
+        position: OffsetAndMetadata | None = state.position
+        return position if before is None else before
 
-    def clear(self) -> None:
-        """Forget all of them: they were delivered."""
+    def settle(self) -> None:
+        """
+        Forget what the last poll has taken, before another one takes anything.
+
+        If it has not returned them, because it raised, their positions move back. It
+        may be interrupted, and done again.
+        """
         for state, _ in self._taken.values():
-            state.before = None
+            if self.are_returned:
+                state.before = None
+            else:
+                state.move_back()
         self._taken.clear()
+        self.are_returned = False

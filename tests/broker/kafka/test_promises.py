@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from safeconsumer.events import consumer as events
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import numbered, produce, write
-from tests.unit.holds.signals import handled_by
+from tests.harness.signals import TimeLimitError, handled_by
 
 pytestmark = pytest.mark.any_broker
 
@@ -183,6 +184,57 @@ def test_a_signal_handler_pauses(reading: Callable[..., Reading]) -> None:
     assert len(one.got[one.first]) == 5
     (placed,) = told.of(events.HoldsPlaced)
     assert {hold.owner for hold in placed.holds} == {"signal"}
+
+
+@pytest.mark.contract("P18")
+def test_a_signal_handler_raises(reading: Callable[..., Reading]) -> None:
+    """P18: it comes out of the poll that it interrupts; each record comes once."""
+    one = reading(max_poll_records=1)
+
+    def send(seconds: float) -> None:
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+
+    def limit(_number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is SafeConsumer.poll.__code__:
+                raise TimeLimitError
+            frame = frame.f_back
+        send(0.001)  # it would take from this test what a poll had returned
+
+    def read() -> None:
+        while True:  # until the signal comes: nothing else is written
+            for tp, records in one.consumer.poll(AN_HOUR_MS).items():
+                one.got[tp] += [record.offset for record in records]
+
+    for number in range(20):
+        with handled_by(limit):
+            send(0.0005 * number)
+            with pytest.raises(TimeLimitError):
+                read()
+        one.append(one.first)
+        one.append(one.second)
+    one.until(lambda: all(len(got) >= 25 for got in one.got.values()))
+    assert [*one.got.values()] == [[*range(25)]] * 2
+
+
+@pytest.mark.contract("P19")
+def test_a_poll_is_woken(reading: Callable[..., Reading]) -> None:
+    """P19: by another thread and by a signal handler; with nobody waiting, the next one."""
+    one = reading()
+    one.until(lambda: all(len(got) == 5 for got in one.got.values()))
+    waking = threading.Timer(0.05, one.consumer.wakeup)
+    waking.start()
+    assert one.consumer.poll(AN_HOUR_MS) == {}
+    waking.join()
+    with handled_by(lambda *_: one.consumer.wakeup()):
+        sent = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+        sent.start()
+        assert one.consumer.poll(AN_HOUR_MS) == {}
+        sent.join()
+    one.consumer.wakeup()
+    assert next(one.consumer, None) is None
+    one.append(one.first)
+    one.until_read(one.first, 6)
 
 
 @pytest.mark.contract("P9", "P14")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
 import random
 import signal
 import sys
@@ -150,6 +151,8 @@ class Meeting:
     check: Check  # says what is wrong afterwards: nothing, or a text each
     # whether B is a signal handler on A's thread; else it runs on another one
     as_handler: bool = False
+    # what the handler raises at its end, out of A; None: it returns
+    raises: type[BaseException] | None = None
 
 
 def every(places: Sequence[object]) -> Iterable[int]:
@@ -184,11 +187,16 @@ class Explorer:
     gone, and what it changed in the interpreter (trace function, signal handlers,
     switch interval, garbage collection) is as it was. Only a B that hangs for ever
     after A has ended leaves its thread behind: nothing can end it.
+
+    Args:
+        inside: whose lines are places: begins of file names.
+        places: what a place is: each line, each bytecode instruction (``opcode``), or
+            where each function begins (``call``).
     """
 
-    def __init__(self, inside: Sequence[str], *, by_opcode: bool = False) -> None:
+    def __init__(self, inside: Sequence[str], *, places: str = "line") -> None:
         self._stack = contextlib.ExitStack()
-        self._tracer = _tracer(inside, by_opcode=by_opcode)
+        self._tracer = _tracer(inside, places)
         self._other = _Other()
         self._run: _Run | None = None
         self._runs = 0
@@ -296,6 +304,8 @@ class Explorer:
     def _run_both(self, run: _Run, meeting: Meeting, subject: object, k: int) -> None:
         def other() -> None:
             run.b = _outcome(meeting.b, subject)
+            if meeting.raises is not None and run.place and run.b.error is None:
+                raise meeting.raises
 
         def come(frame: FrameType) -> None:
             run.place = Place(k, _stack(frame))
@@ -506,9 +516,9 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
 class _SetTrace(_Tracer):
     """By ``sys.settrace``."""
 
-    def __init__(self, inside: Sequence[str], *, by_opcode: bool) -> None:
+    def __init__(self, inside: Sequence[str], places: str) -> None:
         super().__init__(inside)
-        self._event = "opcode" if by_opcode else "line"
+        self._event = places
 
     @contextlib.contextmanager
     def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
@@ -518,7 +528,7 @@ class _SetTrace(_Tracer):
 
         def trace(frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
             nonlocal count
-            if event == wanted:
+            if event == wanted and (wanted != "call" or _begins(frame, is_inside)):
                 count += 1
                 if not k:
                     places.append((frame.f_code, _mark(frame, wanted)))
@@ -526,7 +536,7 @@ class _SetTrace(_Tracer):
                     sys.settrace(None)
                     come(frame)
                     return None
-            elif event == "call":
+            if event == "call":
                 code = frame.f_code
                 if not (known[code] if code in known else is_inside(code)):
                     return None
@@ -542,6 +552,13 @@ class _SetTrace(_Tracer):
             sys.settrace(before)
 
 
+def _begins(frame: FrameType, is_inside: Callable[[CodeType], bool]) -> bool:
+    # A generator or coroutine that goes on, or is closed, is called, too.
+    code = frame.f_code
+    goes_on = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE)
+    return not goes_on and is_inside(code)
+
+
 def _mark(frame: FrameType, event: str) -> int:
     return frame.f_lasti if event == "opcode" else frame.f_lineno
 
@@ -551,11 +568,15 @@ class _Monitoring(_Tracer):
 
     _TOOL = 3
 
-    def __init__(self, inside: Sequence[str], *, by_opcode: bool) -> None:
+    def __init__(self, inside: Sequence[str], places: str) -> None:
         super().__init__(inside)
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # 3.12
         events = self._monitoring.events
-        self._event: int = events.INSTRUCTION if by_opcode else events.LINE
+        self._event: int = {
+            "call": events.PY_START,
+            "line": events.LINE,
+            "opcode": events.INSTRUCTION,
+        }[places]
         self._k = self._count = 0
         self._thread: int | None = None
         self._come: Callable[[FrameType], None] | None = None
@@ -603,9 +624,9 @@ class _Monitoring(_Tracer):
             self._thread = None
 
 
-def _tracer(inside: Sequence[str], *, by_opcode: bool) -> _Tracer:
+def _tracer(inside: Sequence[str], places: str) -> _Tracer:
     kind = _Monitoring if hasattr(sys, "monitoring") else _SetTrace
-    return kind(inside, by_opcode=by_opcode)
+    return kind(inside, places)
 
 
 # ---------------------------------------------------------------- telling

@@ -62,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
 def _explore(pairs: Iterable[Pair], options: argparse.Namespace) -> int:
     began, wrong, tried = time.monotonic(), 0, 0
     inside = (*INSIDE, *UPSTREAM) if options.upstream else INSIDE
-    with rehearsed(), Explorer(inside, by_opcode=options.opcodes) as explorer:
+    places_of = "opcode" if options.opcodes else "line"
+    with rehearsed(), Explorer(inside, places=places_of) as explorer:
         for pair in pairs:
             is_whole = options.all or options.pair
             places = sample(options.places, f"{SEED} {pair.name}")

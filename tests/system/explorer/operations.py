@@ -231,11 +231,13 @@ def _resume_all(stage: Stage) -> None:
 
 def _block(stage: Stage) -> None:
     began = stage.tick()
-    with stage.consumer.held(ONE, owner="block"):
-        stage.note_held(frozenset({ONE}), "block", began)
-        stage.consumer.explain(ONE)
-        began = stage.tick()
-    stage.note_lifted(frozenset({ONE}), "block", began)
+    try:
+        with stage.consumer.held(ONE, owner="block"):
+            stage.note_held(frozenset({ONE}), "block", began)
+            stage.consumer.explain(ONE)
+            began = stage.tick()
+    finally:
+        stage.note_lifted(frozenset({ONE}), "block", began)
 
 
 def _ask(stage: Stage) -> object:

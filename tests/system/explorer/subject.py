@@ -442,10 +442,12 @@ class Stage:
     def resume_all(self, *, owner: str = "app") -> None:
         """Resume everything, and remember the answer and what was to be seen then."""
         began, here, before = self.tick(), self._owned(), self.consumer.holds()
-        answer = self.consumer.resume_all(owner=owner)
-        self.note_lifted(None, owner, began)
-        if owner == "app":
-            self._note_spoken(began, here)
+        try:
+            answer = self.consumer.resume_all(owner=owner)
+        finally:
+            self.note_lifted(None, owner, began)
+            if owner == "app":
+                self._note_spoken(began, here)
         own = frozenset(hold for hold in before if hold.owner == owner)
         self._note_freed(_EVERYTHING, own, before, answer)
 
@@ -494,8 +496,10 @@ class Stage:
 
     def close(self) -> None:
         """Close the consumer."""
-        self.consumer.close(timeout_ms=5)
-        self.is_closed = True
+        try:
+            self.consumer.close(timeout_ms=5)
+        finally:
+            self.is_closed = True
 
     # ------------------------------------------------------------ questions
 

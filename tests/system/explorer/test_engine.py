@@ -89,7 +89,7 @@ def test_a_line_has_places_inside() -> None:
 
     with Explorer([toys.__file__]) as explorer:
         assert _explore(explorer, toys.InOneLine, (add, add), _both_counted).wrong == []
-    with Explorer([toys.__file__], by_opcode=True) as explorer:
+    with Explorer([toys.__file__], places="opcode") as explorer:
         found = _explore(explorer, toys.InOneLine, (add, add), _both_counted)
     assert {one.messages for one in found.wrong} == {("counted 1",)}
 

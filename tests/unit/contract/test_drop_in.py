@@ -128,4 +128,5 @@ def test_names_that_are_ours_alone_are_not_upstreams() -> None:
         "pause_group",
         "resume_all",
         "resume_group",
+        "wakeup",
     }

@@ -8,7 +8,7 @@ import pytest
 from safeconsumer import events
 from safeconsumer.events.dispatch import Dispatcher, Outbox
 from tests.harness.holds.lab import AUDIT, ORDERS, A, C, LedgerLab, Told
-from tests.unit.holds.signals import handled_by, send
+from tests.harness.signals import handled_by, send
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
 

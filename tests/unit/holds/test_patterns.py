@@ -10,7 +10,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.scope import Scope
 from tests.harness.holds.lab import AUDIT, A, C, LedgerLab, is_locked
-from tests.unit.holds.signals import handled_by, send
+from tests.harness.signals import handled_by, send
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P3")]
 

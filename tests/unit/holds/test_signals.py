@@ -31,7 +31,7 @@ from tests.harness.holds.lab import (
     handed,
     is_locked,
 )
-from tests.unit.holds.signals import handled_by, send
+from tests.harness.signals import handled_by, send
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]  # for deadlocks
 

@@ -187,8 +187,19 @@ def test_delivered_is_what_was_there_before_a_drain(
         _drain(subscription, end)
         assert _delivered(subscription) == 0
         assert subscription.all_consumed_offsets()[A].offset == 0
-    subscription.undelivered.clear()
+    subscription.undelivered.are_returned = True
     assert _delivered(subscription) == 10
+    subscription.undelivered.settle()
+    assert _delivered(subscription) == 10
+
+
+def test_what_was_not_returned_moves_back(subscription: LedgerSubscription) -> None:
+    """However often that is interrupted, and done again."""
+    _drain(subscription, 5)
+    subscription.undelivered.settle()
+    subscription.undelivered.settle()
+    assert _delivered(subscription) == 0
+    assert subscription.assignment[A].position.offset == 0
 
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
@@ -199,7 +210,7 @@ def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> N
     assert undelivered.move_back(A, assignment) is None
     _drain(subscription, 9)
     subscription.request_offset_reset(A)
-    undelivered.move_all_back()
+    undelivered.settle()
     assert _delivered(subscription) is None
     subscription.seek(A, 2)
     _drain(subscription, 9)

@@ -14,7 +14,7 @@ from safeconsumer.events.consumer import HoldsPlaced
 from tests.harness.holds.lab import Told, is_locked
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.fixtures import Maker
-from tests.unit.holds.signals import handled_by, send
+from tests.harness.signals import handled_by, send
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -127,6 +127,7 @@ def place(consumer: SafeConsumer) -> None:
     consumer.pause_all(owner="ops", reason="deploy", for_=60, lifetime=None)
     assert_type(consumer.resume(TP, "orders", owner="ops"), tuple[Hold, ...])
     assert_type(consumer.resume_all(owner="ops"), tuple[Hold, ...])
+    assert_type(consumer.wakeup(), None)
     consumer.pause_group(TP, "orders", "@all", reason="full", for_=60)
     consumer.pause_group(re.compile("ord.*"), owner="ops", for_=timedelta(hours=1))
     assert_type(consumer.resume_group(TP, owner="ops"), tuple[Hold, ...])

@@ -1,0 +1,109 @@
+"""Real signal handlers, for the time of a test, and one that raises at any moment."""
+
+import inspect
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+# Not SIGALRM: pytest-timeout uses it.
+SIGNAL = signal.SIGUSR1
+
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE
+
+
+@contextmanager
+def handled_by(handler: Any, number: int = SIGNAL) -> Iterator[None]:  # noqa: ANN401 - any shape of handler
+    """Install a handler for the block."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def send() -> None:
+    """Have the handler run before this returns."""
+    signal.raise_signal(SIGNAL)
+
+
+class TimeLimitError(Exception):
+    """What a job runner's handler raises, wherever the program is."""
+
+
+class Interrupts:
+    """
+    Raises out of a signal handler, once, where Python may call one: at any such place.
+
+    Python looks for signals as a function begins and after it has called one in C; a
+    profiler is called in exactly these places, so each of them has its turn.
+
+    Args:
+        inside: whose functions are places: begins of file names.
+        is_here: whether what runs now is what a handler could interrupt.
+        kind: what the handler raises.
+    """
+
+    def __init__(
+        self,
+        inside: tuple[str, ...],
+        is_here: Callable[[], bool] = lambda: True,
+        kind: type[BaseException] = TimeLimitError,
+    ) -> None:
+        self._inside = inside
+        self._is_here = is_here
+        self._kind = kind
+        self._left = 0
+        self._is_in_c = False
+        self.place = ""
+
+    def at(self, count: int, call: Callable[[], object]) -> bool:
+        """
+        Call something and raise at its n-th place, from 0; return whether it has one.
+
+        What the handler raised has come out of the call then, and nothing else has.
+        """
+        self._left, self.place = count, ""
+        raised: BaseException | None = None
+        with handled_by(self._raise):
+            sys.setprofile(self._look)
+            try:
+                call()
+            except self._kind as error:
+                raised = error
+            finally:
+                sys.setprofile(None)
+        assert bool(self.place) is (raised is not None), f"swallowed at {self.place}"
+        return raised is not None
+
+    def _raise(self, _number: int, _frame: FrameType | None) -> None:
+        raise self._kind(self.place)
+
+    def _look(self, frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401 - as setprofile has it
+        was_in_c, self._is_in_c = self._is_in_c, False
+        if event == "c_call":
+            self._is_in_c = getattr(what, "__name__", "") not in {"close", "throw"}
+        if event not in {"call", "c_return"} or not self._is_place(frame):
+            return
+        if event == "call" and frame.f_code.co_flags & _GENERATORS and not was_in_c:
+            return  # it is closed: the profiler is called, but no handler
+        if not self._is_here():
+            return
+        self._left -= 1
+        if self._left < 0:
+            sys.setprofile(None)
+            self.place = f"{frame.f_code.co_qualname}:{frame.f_lineno} ({event})"
+            send()
+
+    def _is_place(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        if code.co_filename.startswith(self._inside):
+            return True
+        # What contextlib calls for ours stands in the middle of them.
+        caller = frame.f_back
+        is_ours = caller is not None and (
+            caller.f_code.co_filename.startswith(self._inside)
+        )
+        return is_ours and code.co_filename.endswith("/contextlib.py")

@@ -1,0 +1,404 @@
+"""A signal handler raises at every place of a call: it comes out, and nothing is lost."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import kafka
+import pytest
+from kafka import TopicPartition
+
+import safeconsumer
+from safeconsumer import Lifetime, SafeConsumer
+from tests.harness.signals import Interrupts, TimeLimitError
+from tests.sim import meddling
+from tests.sim.lab import Lab
+from tests.sim.meddling import Meddler, both_decoders
+from tests.sim.playing import simulated
+from tests.sim.reading import COOPERATIVE, Reader, both_ways
+from tests.sim.world import World
+
+OURS = str(Path(safeconsumer.__file__).parent)
+THEIRS = str(Path(kafka.__file__).parent)
+DESERIALIZER = meddling.__file__
+
+
+class EndError(BaseException):
+    """What a handler raises that means to end the program."""
+
+
+def interrupting(
+    *inside: str, kind: type[BaseException] = TimeLimitError
+) -> Interrupts:
+    """Return what raises in ours, or in these, on the thread of the test."""
+    world = World.current
+    assert world is not None
+    mine = world.task
+    # A handler interrupts the main thread, never the IO thread.
+    return Interrupts(inside or (OURS,), lambda: world.task is mine, kind)
+
+
+class Written:
+    """Two partitions; what is written to them is read, once and in order."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.tps = lab.topic("t", 2)
+        self.count = 0
+
+    def write(self, count: int = 2) -> None:
+        """Append to both, and let it arrive at who asked for it."""
+        for tp in self.tps:
+            self.lab.append(tp, count, first=self.count)
+        self.count += count
+        self.lab.sleep(0.01)
+
+    def is_read_by(self, reader: Reader, place: str) -> None:
+        """Read the rest, and assert what came so far."""
+        reader.until(lambda: len(reader.log) >= 2 * self.count)
+        for tp in self.tps:
+            assert reader.offsets(tp) == [*range(self.count)], place
+
+
+STEP = 7
+"""
+Each seed has every seventh place, and seven seeds have all.
+"""
+
+everywhere = simulated(seeds=1, nightly=STEP)
+
+
+def places(lab: Lab) -> Iterator[int]:
+    """Yield this seed's places."""
+    return itertools.count(lab.world.seed, STEP)
+
+
+def read_everywhere(
+    written: Written,
+    reader: Reader,
+    interrupts: Interrupts,
+    before: Callable[[], object] = lambda: None,
+) -> int:
+    """Raise at each place of a read; return how many it had."""
+    most = (
+        3 if reader.how == "poll" else 1
+    )  # what a handler takes from a loop is its own
+    for at in places(written.lab):
+        written.write()
+        before()
+        has_come = interrupts.at(at, lambda: reader.poll(1, limit=most))
+        written.is_read_by(reader, interrupts.place)
+        if not has_come:
+            return at
+    raise AssertionError
+
+
+@pytest.mark.contract("P18", "P8")
+@both_ways
+@both_decoders
+@everywhere
+def test_at_every_place_of_a_read(lab: Lab, how: str, decoder: str) -> None:
+    """P18: each record comes once and in order, and what was raised at once."""
+    written = Written(lab)
+    settings = {"tps": written.tps, "how": how, "decoder": decoder}
+    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
+    assert read_everywhere(written, reader, interrupting()) > 100
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", [TimeLimitError, EndError])
+@both_ways
+@both_decoders
+@everywhere
+def test_in_kafka_pythons_half_of_a_read_too(
+    lab: Lab, how: str, decoder: str, kind: type[BaseException]
+) -> None:
+    """P18: no lock of a future stays taken, and no generator is used when it has ended."""
+    written = Written(lab)
+    settings = {"tps": written.tps, "how": how, "decoder": decoder}
+    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
+    interrupts = interrupting(OURS, THEIRS, kind=kind)
+    assert read_everywhere(written, reader, interrupts) > 300
+
+
+@everywhere
+def test_while_it_commits_by_itself(lab: Lab) -> None:
+    """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
+    written = Written(lab)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.owns(written.tps)
+    coordinator = str(Path(THEIRS) / "coordinator")
+    interrupts = interrupting(OURS, coordinator, str(Path(THEIRS) / "future.py"))
+    assert read_everywhere(written, reader, interrupts) > 100
+    reader.consumer.close()
+    assert [lab.committed(tp) for tp in written.tps] == [written.count] * 2
+
+
+@pytest.mark.contract("P18")
+@both_decoders
+@simulated(seeds=1)
+def test_in_a_deserializer(lab: Lab, decoder: str) -> None:
+    """P18: it is no failure of the deserializer, which would be kept for the next poll."""
+    written = Written(lab)
+    settings = {"decoder": decoder, "value_deserializer": Meddler()}
+    reader = Reader(lab, SafeConsumer, tps=written.tps, **settings)
+    interrupts = interrupting(DESERIALIZER)
+    for at in range(6):
+        written.write()
+        assert interrupts.at(at, lambda: reader.poll(1)), at
+        written.is_read_by(reader, interrupts.place)
+
+
+@both_decoders
+@everywhere
+def test_while_parked_records_are_given_back(lab: Lab, decoder: str) -> None:
+    """P18: what was put back in front of half a batch is not passed over."""
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, tps=written.tps, decoder=decoder)
+    first, _ = written.tps
+
+    def park() -> None:
+        reader.poll(0, limit=1)
+        reader.consumer.pause(first)
+        reader.poll(0.1, limit=1)
+        reader.consumer.resume(first)
+
+    assert read_everywhere(written, reader, interrupting(), park) > 100
+
+
+@both_ways
+@everywhere
+def test_of_a_consumer_with_a_journal(lab: Lab, how: str, tmp_path: Path) -> None:
+    """P18: it returns no record that it then takes for one that it could not write."""
+    written = Written(lab)
+    settings = {"tps": written.tps, "how": how, "max_poll_records": 3}
+    reader = Reader(lab, SafeConsumer, journal=str(tmp_path), **settings)
+    assert read_everywhere(written, reader, interrupting()) > 100
+
+
+@pytest.mark.contract("P18")
+@everywhere
+def test_at_every_place_of_a_poll_that_joins(lab: Lab) -> None:
+    """P18: what the join assigns is read, once, and what it holds is quiet."""
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, "t", enable_auto_commit=True)
+    reader.owns(written.tps)
+    interrupts = interrupting()
+    for at in places(lab):
+        written.write(1)
+        reader.consumer._coordinator.request_rejoin()
+        has_come = interrupts.at(at, lambda: reader.poll(2))
+        written.is_read_by(reader, interrupts.place)
+        if not has_come:
+            break
+    assert at > 100
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=1)
+def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
+    """P18: it returns nothing, so what the one before took is not returned yet."""
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
+    reader.owns(written.tps)
+    fetcher = reader.consumer._fetcher
+    return_quiet = fetcher.return_quiet
+
+    def interrupted(records: dict[TopicPartition, list[object]]) -> object:
+        if records:
+            fetcher.return_quiet = return_quiet
+            raise TimeLimitError
+        return records
+
+    fetcher.return_quiet = interrupted
+    written.write()
+    with pytest.raises(TimeLimitError):
+        reader.poll(5)
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    reader.consumer._coordinator.request_rejoin()
+    assert reader.poll(1) == []
+    late.end()
+    written.is_read_by(reader, "a join")
+
+
+# ------------------------------------------------------------ other calls
+
+
+def _assign(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    consumer.assign(tps[1:])
+
+
+def _unsubscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.unsubscribe()
+
+
+def _subscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.subscribe(["t"])
+
+
+Change = Callable[[SafeConsumer, list[TopicPartition]], None]
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
+@everywhere
+def test_at_every_place_of_assign(lab: Lab, *, is_repeated: bool) -> None:
+    """P18: what is assigned then is read, by one fetch at a time, repeated or not."""
+    a, b = Written(lab).tps
+    reader = Reader(lab, SafeConsumer, tps=[a])
+    interrupts = interrupting()
+    for at in places(lab):
+        reader.consumer.assign([a])
+        reader.poll()
+        has_come = interrupts.at(at, lambda: reader.consumer.assign([b]))
+        if is_repeated:
+            reader.consumer.assign([b])
+        since, began = len(reader.log), len(lab.cluster.requests)
+        reader.poll(0)
+        (owned,) = reader.consumer.assignment()
+        assert owned == b or not is_repeated, interrupts.place
+        lab.append(owned)
+        last = lab.cluster.log(owned.topic, owned.partition).end - 1
+        while reader.offsets(owned, since)[-1:] != [last]:
+            assert reader.poll(10), interrupts.place
+        assert lab.kinds(began).count("Fetch") < 5, interrupts.place
+        if not has_come:
+            break
+    assert at > 50
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("is_repeated", [True, False], ids=["again", "once"])
+@pytest.mark.parametrize("change", [_unsubscribe, _subscribe])
+@everywhere
+def test_at_every_place_of_a_changed_subscription(
+    lab: Lab, change: Change, *, is_repeated: bool
+) -> None:
+    """P18: it takes effect at the next poll, or had not begun, and then it can be done."""
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, "t")
+    interrupts = interrupting()
+    for at in places(lab):
+        reader.consumer.subscribe(["t"])
+        reader.owns(tps)
+        if change is _subscribe:
+            reader.consumer.unsubscribe()
+        has_come = interrupts.at(at, lambda: change(reader.consumer, tps))
+        if is_repeated:
+            change(reader.consumer, tps)
+        reader.poll()
+        if is_repeated or not has_come:
+            is_subscribed = change is _subscribe
+            assert bool(reader.consumer.subscription()) is is_subscribed
+        if reader.consumer.subscription():
+            reader.owns(tps)
+        else:
+            assert reader.consumer.assignment() == set()
+        if not has_come:
+            break
+    assert at > 10
+
+
+def _pause(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    consumer.pause(tps[0])
+
+
+def _pause_for_good(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    consumer.pause(tps[0], reason="why", lifetime=Lifetime.UNTIL_RESUMED)
+
+
+def _resume(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    consumer.resume(*tps)
+
+
+def _seek(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    position = consumer.position(tps[0])
+    assert position is not None
+    consumer.seek(tps[0], position)
+
+
+def _commit(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.commit()
+
+
+def _close(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.close()
+
+
+CALLS: dict[str, tuple[Change | None, Change]] = {
+    "pause": (None, _pause),
+    "pause for good": (None, _pause_for_good),
+    "resume": (_pause, _resume),
+    "seek": (None, _seek),
+    "commit": (None, _commit),
+}
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("name", CALLS)
+@simulated(seeds=1)
+def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
+    """P18: the same call again does what it says, and everything is read once."""
+    before, call = CALLS[name]
+    written = Written(lab)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.owns(written.tps)
+    consumer, tps = reader.consumer, written.tps
+    interrupts = interrupting()
+    for at in places(lab):
+        written.write(1)
+        if before is not None:
+            before(consumer, tps)
+        has_come = interrupts.at(at, lambda: call(consumer, tps))
+        reader.poll(0)
+        call(consumer, tps)
+        wanted = {tps[0]} if call in {_pause, _pause_for_good} else set()
+        assert consumer.paused() == wanted, interrupts.place
+        consumer.resume(*tps)
+        written.is_read_by(reader, interrupts.place)
+        consumer.commit()
+        assert [lab.committed(tp) for tp in tps] == [written.count] * 2
+        if not has_come:
+            break
+    assert at > 3
+
+
+@pytest.mark.contract("P18")
+@everywhere
+def test_at_every_place_of_close(lab: Lab) -> None:
+    """P18: a second close ends what is left of its threads and connections."""
+    lab.topic("t", 2, records=3)
+    for at in places(lab):
+        reader = Reader(lab, SafeConsumer, "t", how="iterate")
+        reader.take(1)
+        has_come = interrupting().at(at, reader.consumer.close)
+        reader.consumer.close()
+        lab.sleep(1)
+        assert [one for one in lab.running() if "kafka" in one] == []
+        if not has_come:
+            break
+    assert at > 20
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=1)
+def test_in_a_hook(lab: Lab) -> None:
+    """P18: it is no failure of the hook, and all hooks have the event."""
+    told: list[object] = []
+
+    def hook(event: object) -> None:
+        told.append(event)
+        len(told)
+
+    tps = lab.topic("t", 1)
+    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, told.append])
+    reader.poll()
+    interrupts = interrupting(__file__)
+    for at in range(1, 4):  # at 0 it has not called yet
+        told.clear()
+        assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
+        assert "hook" in interrupts.place
+        assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
+        assert reader.consumer.paused() == {tps[0]}
+        reader.consumer.resume(tps[0])

@@ -1,0 +1,205 @@
+"""``wakeup()`` ends a poll that waits, whatever it waits for, and no other call."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from safeconsumer import SafeConsumer
+from tests.harness.signals import handled_by, send
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Listener, Reader, both_protocols, both_ways
+from tests.sim.test_threads import AN_HOUR, in_flight, parked
+
+
+def polling(reader: Reader, seconds: float = AN_HOUR) -> threading.Thread:
+    """Start to read on a thread of its own."""
+    thread = threading.Thread(target=reader.poll, args=(seconds, 1))
+    thread.start()
+    return thread
+
+
+def ends(lab: Lab, waiting: threading.Thread, reader: Reader) -> None:
+    """Wake it, and assert that it ends at once."""
+    assert waiting.is_alive()
+    began = lab.now
+    reader.consumer.wakeup()
+    waiting.join()
+    assert lab.now - began < 0.05
+
+
+@pytest.mark.contract("P19")
+@both_ways
+@in_flight
+@simulated(seeds=2, nightly=10)
+def test_it_ends_a_poll_that_waits_for_records(
+    lab: Lab, how: str, *, in_flight: bool
+) -> None:
+    """P19: from another thread, and the next poll waits again and loses nothing."""
+    reader = parked(lab, in_flight=in_flight, how=how)
+    (p0, *_) = lab.partitions("t")
+    for _ in range(3):
+        waiting = polling(reader)
+        lab.sleep(lab.rng.random() * 5)
+        ends(lab, waiting, reader)
+        assert reader.offsets(p0) == [0]
+    reader.consumer.resume(p0)
+    reader.reads(p0, range(1, 10))
+
+
+@in_flight
+@simulated(seeds=3, nightly=50)
+def test_it_is_missed_at_no_moment_of_a_poll(lab: Lab, *, in_flight: bool) -> None:
+    """P19: turns of the two are drawn; a poll that had ended leaves it to the next one."""
+    reader = parked(lab, in_flight=in_flight)
+    for _ in range(9):
+        waiting = polling(reader)
+        lab.sleep(lab.rng.choice([0, 1e-6, 1e-4, 2e-4, 5e-4, 1e-3]))
+        began = lab.now
+        reader.consumer.wakeup()
+        waiting.join()
+        assert lab.now - began < 0.1
+
+
+@pytest.mark.contract("P19")
+@both_ways
+@simulated(seeds=1)
+def test_with_nobody_waiting_it_ends_the_next_poll(lab: Lab, how: str) -> None:
+    """P19: several are one, and what is there comes."""
+    (tp,) = lab.topic("t", records=3)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
+    reader.take(1)
+    reader.consumer.wakeup()
+    reader.consumer.wakeup()
+    assert len(reader.poll(AN_HOUR)) == 2
+    began = lab.now
+    reader.poll(5)
+    assert 5 <= lab.now - began < 5.1
+    lab.append(tp, 1)
+    reader.reads(tp, [3])
+
+
+@pytest.mark.contract("P19")
+@both_ways
+@simulated(seeds=1)
+def test_in_a_signal_handler_that_interrupts_the_poll(lab: Lab, how: str) -> None:
+    """P19: it takes no lock, wherever the poll is; here as it looks what is quiet."""
+    reader = parked(lab, in_flight=True, how=how)
+    ledger: Any = reader.consumer._safe_ledger
+    begin_call = ledger.begin_call
+
+    def begun() -> object:
+        send()
+        return begin_call()
+
+    ledger.begin_call = begun
+    began = lab.now
+    with handled_by(lambda *_: reader.consumer.wakeup()):
+        assert reader.poll(AN_HOUR) == []
+    assert lab.now - began < 0.1
+
+
+@pytest.mark.contract("P19", "P11")
+@both_protocols
+@pytest.mark.parametrize(
+    "api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"]
+)
+@simulated(seeds=1, nightly=5)
+def test_it_ends_a_poll_that_waits_for_its_group(
+    lab: Lab, api: str, assignor: type
+) -> None:
+    """P19: what it waited for goes on, and later polls use it: nothing is asked twice."""
+    tps = lab.topic("t", 2, records=3)
+    told: list[object] = []
+    listener = Listener(told.append)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    reader.consumer.subscribe(["t"], listener=listener)
+    late = lab.cluster.fail(api, is_held=True)
+    waiting = polling(reader)
+    lab.until(lambda: late.kept)
+    lab.sleep(1)
+    ends(lab, waiting, reader)
+    for _ in range(3):
+        waiting = polling(reader)
+        lab.sleep(0.5)
+        ends(lab, waiting, reader)
+    late.end()
+    lab.sleep(1)
+    if api != "OffsetFetch":
+        assert told == []  # a join is applied by a poll, and by nobody else
+    for tp in tps:
+        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])  # type: ignore[misc]  # of this round
+    assert lab.kinds().count("JoinGroup") < 4
+    assert [one for one in told if one] == [set(tps)]
+
+
+@pytest.mark.contract("P19")
+@simulated(seeds=1)
+def test_it_waits_for_a_listener(lab: Lab) -> None:
+    """P19: what a listener does is done; then the poll ends."""
+    tps = lab.topic("t", 2, records=3)
+    done: list[float] = []
+
+    def assigned(_: set[TopicPartition]) -> None:
+        reader.consumer.wakeup()
+        lab.sleep(3)
+        done.append(lab.now)
+
+    reader = Reader(lab, SafeConsumer)
+    reader.consumer.subscribe(["t"], listener=Listener(assigned))
+    reader.poll(AN_HOUR)
+    assert lab.now - done[0] < 0.1
+    for tp in tps:
+        reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])  # type: ignore[misc]  # of this round
+
+
+def _commit(consumer: SafeConsumer, _: TopicPartition) -> None:
+    consumer.commit()
+
+
+def _position(consumer: SafeConsumer, tp: TopicPartition) -> None:
+    assert consumer.position(tp) == 0
+
+
+@pytest.mark.parametrize(
+    ("api", "call"),
+    [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
+)
+@simulated(seeds=1)
+def test_it_ends_no_other_call(
+    lab: Lab, api: str, call: Callable[[SafeConsumer, TopicPartition], None]
+) -> None:
+    """It waits on, and succeeds; the next poll ends at once."""
+    (tp,) = lab.topic("t", records=3)
+    consumer = SafeConsumer(**lab.settings(group_id="g"))
+    consumer.assign([tp])
+    if call is _commit:
+        consumer.seek(tp, 1)
+    late = lab.cluster.fail(api, is_held=True)
+    waiting = threading.Thread(target=call, args=(consumer, tp))
+    waiting.start()
+    lab.until(lambda: late.kept)
+    consumer.wakeup()
+    lab.sleep(1)
+    assert waiting.is_alive()
+    late.end()
+    waiting.join()
+    began = lab.now
+    consumer.poll(AN_HOUR * 1000)
+    assert lab.now - began < 0.1
+    consumer.close()
+
+
+@both_ways
+@simulated(seeds=1)
+def test_on_a_closed_consumer_it_does_nothing(lab: Lab, how: str) -> None:
+    """A handler of SIGTERM may call it at any time."""
+    lab.topic("t")
+    reader = Reader(lab, SafeConsumer, "t", how=how)
+    reader.poll(1)
+    reader.consumer.close()
+    reader.consumer.wakeup()
+    assert not hasattr(KafkaConsumer, "wakeup")  # else its own promise would count
