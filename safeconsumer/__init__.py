@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         ForkedConsumerError,
         IllegalTargetError,
         NotConsumedError,
+        NotOwnedError,
     )
     from safeconsumer.consumer import KafkaConsumer, SafeConsumer
     from safeconsumer.errors import (
@@ -124,6 +125,7 @@ _HOMES = {
     "MissingExtraError": "errors",
     "NoHandlerError": "worker",
     "NotConsumedError": "_kafka.errors",
+    "NotOwnedError": "_kafka.errors",
     "NotQuietError": "errors",
     "Partition": "holds.scope",
     "Pattern": "holds.scope",
@@ -198,6 +200,7 @@ __all__ = [
     "MissingExtraError",
     "NoHandlerError",
     "NotConsumedError",
+    "NotOwnedError",
     "NotQuietError",
     "Partition",
     "Pattern",
