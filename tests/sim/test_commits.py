@@ -11,6 +11,7 @@ from kafka.errors import CommitFailedError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import NotOwnedError, SafeConsumer, SafeConsumerError
+from safeconsumer._kafka.facade import Facade
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import (
@@ -37,11 +38,17 @@ def sent(lab: Lab, origin: str | None = None) -> int:
 
 
 def half_has_left(
-    lab: Lab, kind: Any, assignor: type = EAGER, **settings: Any
+    lab: Lab,
+    kind: Any,  # noqa: ANN401 - a class of consumers
+    assignor: type = EAGER,
+    *,
+    drains: bool = False,
 ) -> tuple[Reader, Member, TopicPartition, TopicPartition]:
     """Return a reader, another member, what the reader keeps, and what that one has now."""
     tps = lab.topic("t", 2, records=100)
-    reader = Reader(lab, kind, "t", assignor=assignor, **settings)
+    reader = Reader(lab, kind, "t", assignor=assignor)
+    if drains:  # as a worker does, before it joins
+        Facade(reader.consumer).ask_before_join(lambda: None)
     reader.until(lambda: len(reader.log) == 200)
     other = lab.member(
         kind, "t", name="b", partition_assignment_strategy=[assignor], poll_ms=100
@@ -68,13 +75,16 @@ def test_a_commit_of_what_has_left_rewinds_nobody(
 
 
 @pytest.mark.contract("P17")
+@pytest.mark.parametrize("drains", [True, False])
 @both_protocols
 @simulated()
 def test_a_commit_that_names_what_is_not_owned_is_refused(
-    lab: Lab, assignor: type
+    lab: Lab, assignor: type, *, drains: bool
 ) -> None:
     """P17: by an error of both families that says which; nothing is sent, nor the rest."""
-    reader, other, kept, left = half_has_left(lab, SafeConsumer, assignor)
+    reader, other, kept, left = half_has_left(
+        lab, SafeConsumer, assignor, drains=drains
+    )
     before = sent(lab)
     with pytest.raises(CommitFailedError) as caught:
         reader.consumer.commit({kept: at(70), left: at(50)})

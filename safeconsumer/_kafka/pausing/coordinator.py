@@ -100,6 +100,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
         self._revoking: frozenset[TopicPartition] = frozenset()
+        self._drained: frozenset[TopicPartition] = frozenset()
 
     # ------------------------------------------------------------ polling
 
@@ -329,6 +330,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
+        self._drained = frozenset()
         self.handover.before_join()
         self._watch.prepared()
         try:
@@ -364,14 +366,24 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
+        owned = frozenset(self._subscription.assigned_partitions())
         try:
             await super()._on_join_complete_async(
                 generation, member_id, protocol, member_assignment_bytes
             )
         finally:
+            self._note_drained(owned)
             self._warn_uncommitted(self._watch.completed(generation, member_id))
             self.handover.reassigned()
             self._deliver()
+
+    def _note_drained(self, owned: frozenset[TopicPartition]) -> None:
+        # 1. A cooperative join takes partitions away, and gives them to nobody yet.
+        # 2. Whoever is asked before a join, a worker, finishes and commits their records.
+        # 3. Then this member joins, and they are another's from the next generation on.
+        is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
+        if is_cooperative and self.before_join is not None:
+            self._drained = owned.difference(self._subscription.assignment)
 
     def note_partitions(self) -> None:
         """
@@ -493,7 +505,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         ):
             message = "offsets must be dict[TopicPartition, OffsetAndMetadata]"
             raise TypeError(message)
-        return OwnedOffsets(offsets, *self._owned(), revoked=self._revoking)
+        revoked = self._revoking | self._drained
+        return OwnedOffsets(offsets, *self._owned(), revoked=revoked)
 
     def _owned(self) -> tuple[Mapping[TopicPartition, object], object]:
         generation = self._generation
