@@ -66,7 +66,7 @@ def test_what_is_not_there_is_told_in_time(lab: Lab, call: str) -> None:
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
 @simulated()
 def test_a_broker_that_refuses_is_asked_with_a_pause(lab: Lab, error: int) -> None:
-    """kafka-python asks at once, some thousand times a second."""
+    """kafka-python asks at once: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.take(7)

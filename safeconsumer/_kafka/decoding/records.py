@@ -16,6 +16,7 @@ from kafka.consumer.fetcher import ConsumerRecord, Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
+from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -45,6 +46,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
     ``take`` makes records out of one batch, from where it stopped; the next batch is
     uncompressed when that one is used up.
     """
+
+    _deserialize = staticmethod(deserialized)
 
     def __init__(
         self,
