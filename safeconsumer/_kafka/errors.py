@@ -40,6 +40,15 @@ class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
 
 
+class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
+    """
+    A call that needs the network was made of a closed consumer.
+
+    It is a child of ``IllegalStateError``, which kafka-python's ``poll`` raises then, and
+    of ``RuntimeError``, which its other calls raise.
+    """
+
+
 class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
     A rebalance listener made a call that waits for the thread it runs on.

@@ -12,7 +12,12 @@ from safeconsumer._kafka.errors import NotConsumedError
 from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.pausing.coordinator import CommitJournal
 from safeconsumer._kafka.pausing.fetcher import FetchJournal
-from safeconsumer._kafka.pausing.listeners import is_on_io_thread, refuse_in_listener
+from safeconsumer._kafka.pausing.listeners import (
+    is_on_io_thread,
+    refuse_blocking,
+    refuse_if_closed,
+    refuse_in_listener,
+)
 from safeconsumer._kafka.pausing.subscription import PositionJournal
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
@@ -70,6 +75,25 @@ class Facade:
             BlockingCallInListenerError: this is the thread that listeners run on.
         """
         refuse_in_listener(self._consumer, call)
+
+    def refuse_if_closed(self, call: str) -> None:
+        """
+        Refuse a call that needs the network, of a closed consumer.
+
+        Raises:
+            ConsumerClosedError: it is closed.
+        """
+        refuse_if_closed(self._consumer, call)
+
+    def refuse_blocking(self, call: str) -> None:
+        """
+        Refuse a call that waits for the network, where nothing would come of it.
+
+        Raises:
+            ConsumerClosedError: the consumer is closed.
+            BlockingCallInListenerError: this is the thread that listeners run on.
+        """
+        refuse_blocking(self._consumer, call)
 
     def is_in_listener(self) -> bool:
         """Tell whether this is the thread on which rebalance listeners run."""

@@ -1,5 +1,6 @@
 """Offsets that a program asks for by itself: beginnings, ends, and those of times."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer import SafeConsumer
+from safeconsumer import SafeConsumer, TimestampError
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, stock_fails
@@ -75,3 +76,28 @@ def test_a_broker_that_refuses_is_asked_with_a_pause(lab: Lab, error: int) -> No
     begun = len(lab.kinds())
     assert reader.consumer.end_offsets([p0]) == {p0: 7}
     assert 10 <= lab.kinds(begun).count("ListOffsets") <= 60
+
+
+@pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
+@simulated(seeds=1)
+def test_a_time_that_is_none_is_named(lab: Lab, time: float) -> None:
+    """Not ``OverflowError``, ``struct.error``, or a text about floats; nothing is asked."""
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=tps)
+    reader.take(6)
+    asked = {tps[0]: 0, tps[1]: time}
+    begun = len(lab.kinds())
+    with pytest.raises(ValueError, match="t:1") as caught:
+        reader.consumer.offsets_for_times(asked)
+    assert isinstance(caught.value, TimestampError)
+    assert "ListOffsets" not in lab.kinds(begun)
+
+
+@simulated(seeds=1)
+def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
+    """kafka-python rounds them in the caller's own mapping."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0])
+    asked = {p0: 0.5}
+    assert reader.consumer.offsets_for_times(asked)[p0].offset == 0
+    assert asked == {p0: 0.5}
