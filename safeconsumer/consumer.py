@@ -29,6 +29,7 @@ from safeconsumer._kafka.errors import (
     IllegalTargetError,
 )
 from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -291,7 +292,7 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         self._safe_ledger.goes_on()
-        records = super()._poll_once(timer, max_records, update_offsets)
+        records = super()._poll_once(ExactTimer(timer), max_records, update_offsets)
         return self._safe_facade.without_quiet(records)
 
     def __next__(self) -> ConsumerRecord:

@@ -1,5 +1,6 @@
 """Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -101,6 +102,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._raised_by_callback: RetriableError | None = None
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._drained: frozenset[TopicPartition] = frozenset()
+        self._sought_at = -math.inf  # when the coordinator was last asked for
 
     # ------------------------------------------------------------ polling
 
@@ -146,6 +148,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return True
         ready: bool = super().ensure_coordinator_ready(timeout_ms)
         return ready
+
+    async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
+        # A coordinator that is down is named until the others have noticed. Upstream
+        # asks for it, cannot connect, and asks again at once: 240 times a second.
+        backoff: float = self.config["retry_backoff_ms"] / 1000
+        due = self._sought_at + backoff - time.monotonic()
+        if due > 0:
+            await self._net.sleep(due)
+        self._sought_at = time.monotonic()
+        return await super()._send_group_coordinator_request()
 
     def time_to_next_poll(self) -> float:
         """
