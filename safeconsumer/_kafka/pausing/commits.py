@@ -23,7 +23,7 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         assigned: the assigned partitions, each with an object of this ownership.
         generation: an object of this generation; until the next one begins, nobody else
             gets what is revoked.
-        revoked: what the listener that is running was told of.
+        revoked: what the listener that is running was called with.
     """
 
     def __init__(

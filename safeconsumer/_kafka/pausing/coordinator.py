@@ -567,9 +567,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.group_id and threading.current_thread() is not self._net._io_thread:
             self._net.run(_nothing)
 
-    def _journaled(
-        self, offsets: Offsets
-    ) -> AbstractContextManager[object]:
+    def _journaled(self, offsets: Offsets) -> AbstractContextManager[object]:
         if self.journal is None or not offsets:
             return nullcontext()
         return self.journal.committing({tp: one.offset for tp, one in offsets.items()})

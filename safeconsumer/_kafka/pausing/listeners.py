@@ -40,7 +40,9 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
         ConsumerClosedError: it is closed.
     """
     if consumer._closed:
-        message = f"{call}() needs the network, and this consumer is closed: make another"
+        message = (
+            f"{call}() needs the network, and this consumer is closed: make another"
+        )
         raise ConsumerClosedError(message)
 
 
