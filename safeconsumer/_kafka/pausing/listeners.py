@@ -39,7 +39,8 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     Raises:
         ConsumerClosedError: it is closed.
     """
-    if consumer._closed:
+    # The consumer itself is marked when it begins to close, and its listener commits.
+    if consumer._net._closed:
         message = (
             f"{call}() needs the network, and this consumer is closed: make another"
         )
