@@ -23,12 +23,13 @@ from kafka.errors import KafkaConfigurationError
 
 from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
+from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.decoding.decoders import choose, log_once
 from safeconsumer._kafka.errors import (
     ConcurrentPollError,
     IllegalTargetError,
 )
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
@@ -38,7 +39,13 @@ from safeconsumer._kafka.pausing.iteration import (
     refuse_if_executing,
     refuse_second_poll,
 )
-from safeconsumer._kafka.pausing.listeners import blocking
+from safeconsumer._kafka.pausing.listeners import (
+    blocking,
+    is_on_io_thread,
+    refuse_blocking,
+    refuse_if_closed,
+    refuse_in_listener,
+)
 from safeconsumer._kafka.structs import (
     AssignedPartition,
     ConsumerRecord,
@@ -206,15 +213,15 @@ class SafeConsumer(UpstreamConsumer):
                 chosen.records,
                 hands_over=pause_handover != "off",
             )
-            self._safe_facade = Facade(self)
-            self._safe_facade.report_figures()
+            self._safe_consumed = Consumed(self)
+            Figures(self).report()
             self._safe_iteration = Iteration(self)
             self._safe_decoder = chosen.name
             log_once(chosen)
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
-                self._safe_ledger.membership = self._safe_facade.membership
+                self._safe_ledger.membership = self._coordinator.membership
                 self._safe_control = control.attach(self._safe_ledger, self.config)
                 undo.callback(self._safe_control.close)
             if start_paused:
@@ -263,7 +270,7 @@ class SafeConsumer(UpstreamConsumer):
                 may wait for the network.
         """
         if not self._safe_iteration.is_stepping():
-            self._safe_facade.refuse_in_listener("poll")
+            refuse_in_listener(self, "poll")
             if self._safe_ledger.is_telling_here():
                 refuse_second_poll()
         with self._safe_iteration.one_poll():
@@ -278,11 +285,11 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.end_call()
                 is_late = self._safe_ledger.deliver()
                 if self._closed:  # meanwhile, on another thread or in a handler
-                    self._safe_facade.clear_buffers()
+                    self._fetcher.close()
                     self._safe_ledger.deliver()
             if is_late:
-                records = self._safe_facade.without_quiet(records)
-            self._safe_facade.delivered()
+                records = self._fetcher.return_quiet(records)
+            self._fetcher.delivered()
             return records
 
     def _poll_once(
@@ -292,8 +299,10 @@ class SafeConsumer(UpstreamConsumer):
         update_offsets: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         self._safe_ledger.goes_on()
+        records: dict[TopicPartition, list[ConsumerRecord]]
         records = super()._poll_once(ExactTimer(timer), max_records, update_offsets)
-        return self._safe_facade.without_quiet(records)
+        records = self._fetcher.return_quiet(records)
+        return records
 
     def __next__(self) -> ConsumerRecord:
         """
@@ -314,10 +323,10 @@ class SafeConsumer(UpstreamConsumer):
                     return record
                 self._safe_iteration.is_over(running)
         except ValueError as error:
-            self._safe_facade.refuse_in_listener("next")
+            refuse_in_listener(self, "next")
             refuse_if_executing(error)
             raise
-        self._safe_facade.refuse_in_listener("next")
+        refuse_in_listener(self, "next")
         with self._safe_iteration.alone(goes_on=is_wrapped):
             return super().__next__()  # type: ignore[no-any-return]  # upstream's
 
@@ -514,7 +523,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             MissingExtraError: a pattern, and google-re2 is missing.
         """
-        self._safe_facade.refuse_in_listener("pause_group")
+        refuse_in_listener(self, "pause_group")
         self._safe_need_control("pause_group").pause(
             targets, owner=owner, reason=reason, for_=for_
         )
@@ -528,7 +537,7 @@ class SafeConsumer(UpstreamConsumer):
         Returns:
             The holds that still cover the targets here.
         """
-        self._safe_facade.refuse_in_listener("resume_group")
+        refuse_in_listener(self, "resume_group")
         return self._safe_need_control("resume_group").resume(targets, owner=owner)
 
     def paused(self) -> set[TopicPartition]:
@@ -575,7 +584,7 @@ class SafeConsumer(UpstreamConsumer):
                 assigned, on something that is not among the partitions.
             ConsumerClosedError: the consumer is closed.
         """
-        self._safe_facade.refuse_if_closed("assign")
+        refuse_if_closed(self, "assign")
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
@@ -617,7 +626,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
-        self._safe_facade.refuse_blocking("unsubscribe")
+        refuse_blocking(self, "unsubscribe")
         with self._safe_reassigning():
             super().unsubscribe()
             self._safe_ledger.choose_anew()
@@ -630,7 +639,7 @@ class SafeConsumer(UpstreamConsumer):
         see :meth:`pause`. It takes no lock, so signal handlers may call it.
         """
         if self._closed:  # upstream leaves it as it was
-            return self._safe_facade.assigned()
+            return set(self._subscription.assignment)
         return set(self._safe_handed(self._safe_ledger.view().assigned).values())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
@@ -642,11 +651,11 @@ class SafeConsumer(UpstreamConsumer):
                 about which no metadata is known here; ``ConsumerClosedError`` if the
                 consumer is closed.
         """
-        if self._closed or self._safe_facade.is_in_listener():
-            known = self._safe_facade.known_partitions(topic)
+        if self._closed or is_on_io_thread(self):
+            known = self._cluster.partitions_for_topic(topic)
             if known is not None:
-                return known
-            self._safe_facade.refuse_blocking("partitions_for_topic")
+                return set(known)
+            refuse_blocking(self, "partitions_for_topic")
         partitions: set[int] = super().partitions_for_topic(topic)
         return partitions
 
@@ -666,14 +675,14 @@ class SafeConsumer(UpstreamConsumer):
                 whose position would have to be asked of a broker;
                 ``ConsumerClosedError`` if the consumer is closed.
         """
-        if self._closed or self._safe_facade.is_in_listener():
-            known = self._safe_facade.position(partition)
+        if self._closed or is_on_io_thread(self):
+            known = self._safe_position(partition)
             if known is not None:
                 return known
-            if partition in self._safe_facade.assigned():
-                self._safe_facade.refuse_blocking("position")
+            if partition in set(self._subscription.assignment):
+                refuse_blocking(self, "position")
         fetched: int | None = super().position(partition, timeout_ms)
-        known = self._safe_facade.position(partition)
+        known = self._safe_position(partition)
         return fetched if known is None else known
 
     beginning_offsets = blocking("beginning_offsets")
@@ -697,7 +706,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
-        self._safe_facade.refuse_blocking("commit")
+        refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
 
     def commit_async(
@@ -714,7 +723,7 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             ConsumerClosedError: the consumer is closed.
         """
-        self._safe_facade.refuse_if_closed("commit_async")
+        refuse_if_closed(self, "commit_async")
         return super().commit_async(offsets, callback)
 
     def offsets_for_times(
@@ -735,7 +744,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """
-        self._safe_facade.refuse_blocking("offsets_for_times")
+        refuse_blocking(self, "offsets_for_times")
         for tp, time_ms in timestamps.items():
             if not 0 <= time_ms < _FIRST_TIME_TOO_LATE:
                 message = (
@@ -758,7 +767,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInListenerError: called in a rebalance listener.
             ForkedConsumerError: the consumer was made in another process.
         """
-        self._safe_facade.refuse_in_listener("close")
+        refuse_in_listener(self, "close")
         self._safe_iteration.refuse_if_in_child()
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         if self._safe_control is not None:
@@ -771,9 +780,10 @@ class SafeConsumer(UpstreamConsumer):
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
                 self._safe_ledger.close()
-                self._safe_facade.close_network()
+                # Upstream's leaves a thread and sockets behind if a listener raises.
+                self._client.close()
                 with suppress(ConcurrentPollError), self._safe_iteration.alone():
-                    self._safe_facade.clear_buffers()  # else the poll under way does it
+                    self._fetcher.close()  # else the poll under way does it
 
     # ------------------------------------------------------------ inside
 
@@ -784,13 +794,18 @@ class SafeConsumer(UpstreamConsumer):
         for key in keys:
             hold = holds.get(key)
             if hold is not None and not fits(hold.scope):
-                self._safe_facade.refuse_early_hold(hold, call)
+                self._safe_consumed.refuse_early_hold(hold, call)
         yield
         self._safe_forget_early(keys)  # not if upstream refused
 
     def _safe_forget_early(self, keys: Iterable[HoldKey]) -> None:
         for key in keys:
             self._safe_early.pop(key, None)
+
+    def _safe_position(self, tp: TopicPartition) -> int | None:
+        # Records that a poll under way has taken, and not returned yet, do not count.
+        position = self._subscription.delivered_position(tp)
+        return None if position is None else int(position.offset)
 
     def _safe_handed(
         self, assigned: Mapping[str, Any]
@@ -806,7 +821,7 @@ class SafeConsumer(UpstreamConsumer):
         try:
             yield
         finally:
-            self._safe_facade.tell_departed(quiet)
+            self._coordinator.tell_departed(quiet)
             self._safe_ledger.deliver()
 
     def _safe_place(
@@ -830,7 +845,7 @@ class SafeConsumer(UpstreamConsumer):
             for scope, target in found.items()
             if isinstance(target, AssignedPartition) and target.edition is not None
         }
-        self._safe_facade.check_consumed(one for one in found if one not in named)
+        self._safe_consumed.check(one for one in found if one not in named)
         if self._safe_strict:
             self._safe_check_assigned(found)
         self._safe_ledger.place(
@@ -839,10 +854,10 @@ class SafeConsumer(UpstreamConsumer):
             reason=reason,
             for_=seconds,
             lifetime=lifetime,
-            known_topics=self._safe_facade.known_topics,
+            known_topics=self._safe_consumed.known_topics,
             named=list(named.items()) if is_plain else (),
         )
-        if not self._safe_facade.consumes_anything():
+        if not self._safe_consumed.has_any():
             self._safe_early.update(((scope, owner), None) for scope in found)
 
     def _safe_lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
@@ -871,7 +886,7 @@ class SafeConsumer(UpstreamConsumer):
         for scope in found:
             is_empty = not any(True for _ in view.affected_by(scope))
             if is_empty and not isinstance(scope, Everything):
-                self._safe_facade.refuse_unassigned(scope)
+                self._safe_consumed.refuse_unassigned(scope)
 
     def _safe_need_control(self, call: str) -> "Attached":
         if self._safe_control is None:

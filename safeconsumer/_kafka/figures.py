@@ -31,27 +31,15 @@ class Figures:
     It takes no lock and changes nothing. It reads what was applied last, so a hold that
     has expired counts until the consumer next checks.
 
-    Args:
-        ledger: the consumer's ledger.
-        parked_bytes: returns how many bytes are parked.
-        is_control_ready: returns whether the control topics are read; None: the
-            consumer has none.
-        is_closed: returns whether the consumer is closed.
-
     Thread rules: any thread, also during ``poll`` and after ``close``.
+
+    Args:
+        consumer: an adopted consumer.
     """
 
-    def __init__(
-        self,
-        ledger: PauseLedger,
-        parked_bytes: Callable[[], int],
-        is_control_ready: Callable[[], bool | None],
-        is_closed: Callable[[], bool],
-    ) -> None:
-        self._ledger = ledger
-        self._parked_bytes = parked_bytes
-        self._is_control_ready = is_control_ready
-        self._is_closed = is_closed
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
+        self._consumer = consumer
+        self._ledger: PauseLedger = consumer._subscription.ledger
         self._last: _Summed | None = None
 
     @property
@@ -59,11 +47,15 @@ class Figures:
         """Whether the consumer obeys control topics."""
         return self._is_control_ready() is not None
 
+    def _is_control_ready(self) -> bool | None:
+        control = getattr(self._consumer, "_safe_control", None)
+        return None if control is None else bool(control.is_caught_up)
+
     def read(self, name: str) -> Value:
         """Return the value of a metric, by its name in the table."""
         return _READ[name](self)
 
-    def report_to(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
+    def report(self) -> None:
         """
         Register the figures that need no label with kafka-python's metrics.
 
@@ -71,6 +63,9 @@ class Figures:
         once it is accepted. A reporter may know only kafka-python's groups: if one
         raises, the figures after that are left out, and the log says so.
         """
+        metrics = self._consumer._metrics
+        if metrics is None:  # metrics_enabled=False
+            return
         from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
 
         try:
@@ -100,10 +95,10 @@ class Figures:
         return self._ledger.counts
 
     def _parked(self) -> float:
-        return self._parked_bytes()
+        return float(self._consumer._fetcher.parked_bytes())
 
     def _caught_up(self) -> float | None:
-        if self._is_closed():  # it stopped reading on purpose: that is no outage
+        if self._consumer._closed:  # it stopped reading on purpose: that is no outage
             return None
         return float(bool(self._is_control_ready()))
 

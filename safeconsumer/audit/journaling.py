@@ -12,7 +12,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.audit.calls import Calls, Seen
 from safeconsumer.audit.deliveries import Deliveries
 from safeconsumer.audit.reading import covered, scope_text, tp_text
@@ -70,12 +70,12 @@ class Journaling:
         self._write_holds = holds_hook(self.writer)
         self._failed: JournalError | None = None
         self._has_ended = False
-        self._parts: Facade | None = None
+        self._membership: Membership | None = None
 
     def begin(self, consumer: SafeConsumer) -> None:
         """Make an adopted consumer, which has nothing assigned yet, keep the journal."""
-        self._parts = Facade(consumer)
-        self._parts.keep_journal(self)
+        self._membership = Membership(consumer)
+        self._membership.keep_journal(self)
         own = type(consumer)
         name = f"Journaling{own.__name__}"
         consumer.__class__ = type(name, (JournalingConsumer, own), {})
@@ -137,7 +137,7 @@ class Journaling:
 
     def _moved(self, tp: TopicPartition, offset: int) -> None:
         before = self.came.next.get(tp_text(tp))
-        now = None if self._parts is None else self._parts.next_position(tp)
+        now = None if self._membership is None else self._membership.next_position(tp)
         if before is None or now is None or not before < offset <= now:
             return
         said = {"tp": tp_text(tp), "from": before, "next": offset}
@@ -147,9 +147,9 @@ class Journaling:
     def reassigned(self, change: Reassignment) -> None:
         """Write that an ownership begins or ends, at that moment."""
         self.came.forget((*change.departed, *change.gained))
-        parts = self._parts
-        generation = -1 if parts is None else parts.generation()
-        lost = parts is not None and parts.has_lost()
+        member = self._membership
+        generation = -1 if member is None else member.generation()
+        lost = member is not None and member.has_lost()
         self._owned("lost" if lost else "revoked", change.departed, generation)
         self._owned("assigned", change.gained, generation)
 
@@ -209,7 +209,9 @@ class Journaling:
             if is_peek:
                 self.came.peeked(tp, several, poll=call)
                 continue
-            end = None if self._parts is None else self._parts.next_position(tp)
+            end = (
+                None if self._membership is None else self._membership.next_position(tp)
+            )
             self.came.came(tp, several, end, poll=call)
 
     def _quietly(self, write: Callable[[], object]) -> None:

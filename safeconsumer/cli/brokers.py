@@ -1,7 +1,7 @@
 """Opens the broker of a demo: an embedded one, or a cluster that is cleaned up again."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,10 +30,12 @@ class TidyCluster(ExistingCluster):
         super().__init__(bootstrap)
         self._made: list[str] = []
 
-    def create_topic(self, name: str, partitions: int = 4) -> None:
+    def create_topic(
+        self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
+    ) -> None:
         """Create a topic and remember it."""
         self._made.append(name)
-        super().create_topic(name, partitions)
+        super().create_topic(name, partitions, settings)
 
     def tidy(self) -> str | None:
         """

@@ -21,7 +21,7 @@ from attrs import define, evolve, field
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.bites import Bites
+from safeconsumer.holds.bites import Bite, Bites
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.hold import (
     APP,
@@ -162,10 +162,10 @@ class PauseLedger:
         be of before and after.
         """
         holds, closed, assigned = self._holds, self._gates.closed(), self._assigned
-        owned = [tp for partitions in assigned.values() for tp in partitions]
-        quiet = holds.covered(owned) if holds else set()
+        quiet = holds.covered(assigned) if holds else set()
         if closed:
-            quiet.update(tp for tp in owned if tp in closed)
+            for partitions in assigned.values():
+                quiet.update(filter(closed.__contains__, partitions))
         return View(holds, assigned, closed, frozenset(quiet))
 
     def wake(self) -> None:
@@ -880,34 +880,15 @@ class PauseLedger:
         gates = self._gates.reassigned(
             what.gained, what.departed, is_watched=is_watched
         )
-        told = self._departure_told(what, ended)
+        left = filter(self._is_quiet, what.departed)
         bites, bite = self._bites.after(
-            what,
-            holds,
-            assigned,
-            left=filter(self._is_quiet, what.departed),
-            is_passing=is_passing,
+            what, holds, assigned, left=left, is_passing=is_passing
         )
-        if bite.partitions:
-            told.append(
-                self._event(
-                    events.HoldsBit,
-                    partitions=tuple(bite.partitions),
-                    holds=bite.holds(),
-                    is_left_alone=bite.is_left_alone,
-                )
-            )
-        freed = (
-            ()
-            if not ended
-            else self._flowing((one.scope for one in ended), holds, gates)
-        )
-        freed = tuple(tp for tp in freed if tp in what.kept and self._is_quiet(tp))
-        if freed:
-            why = "holds ended with the assignment"
-            told.append(
-                self._event(events.GatesChanged, quiet=(), flowing=freed, reason=why)
-            )
+        told = [
+            *self._departure_told(what, ended),
+            *self._bite_told(bite),
+            *self._freed_told(what, ended, holds, gates),
+        ]
         for tp in what.departed:
             self._spoken.pop(tp, None)
         change.what, change.epochs = what, ownership.epochs
@@ -951,6 +932,32 @@ class PauseLedger:
             return []
         departed = events.sorted_partitions(what.departed)
         return [self._event(events.HoldsEnded, holds=ended, departed=departed)]
+
+    def _bite_told(self, bite: Bite) -> list[events.Event]:
+        if not bite.partitions:
+            return []
+        return [
+            self._event(
+                events.HoldsBit,
+                partitions=tuple(bite.partitions),
+                holds=bite.holds(),
+                is_left_alone=bite.is_left_alone,
+            )
+        ]
+
+    def _freed_told(
+        self, what: Reassignment, ended: tuple[Hold, ...], holds: Holds, gates: Gates
+    ) -> list[events.Event]:
+        # What stays, and flows because holds ended with what left.
+        freed = tuple(
+            tp
+            for tp in self._flowing((one.scope for one in ended), holds, gates)
+            if tp in what.kept and self._is_quiet(tp)
+        )
+        if not freed:
+            return []
+        why = "holds ended with the assignment"
+        return [self._event(events.GatesChanged, quiet=(), flowing=freed, reason=why)]
 
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each

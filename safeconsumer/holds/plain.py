@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from safeconsumer.holds.hold import WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
@@ -29,7 +29,7 @@ class Named:
     """What was named since the last ``poll`` began, of all that ``assignment()`` returned."""
 
     def __init__(self) -> None:
-        self._said: dict[int, tuple[Edition, dict[TopicPartition, Hold]]] = {}
+        self._said: dict[int, tuple[Edition, dict[str, _Pauses]]] = {}
 
     def whole(
         self, named: Iterable[tuple[Scope, Edition]], plain: Hold, now: float
@@ -54,7 +54,9 @@ class Named:
             assert isinstance(scope, Partition)  # noqa: S101 - nothing else is assigned
             tp = scope.topic, scope.partition
             _, said = self._said.setdefault(id(edition), (edition, {}))
-            said[tp] = plain
+            if scope.topic not in said:
+                said[scope.topic] = _Pauses()
+            said[scope.topic].note(tp, plain)
             topics.setdefault(scope.topic, set()).add(tp)
         return [
             (evolve(first, scope=Topic(topic), owner=WHOLE), everything <= tps)
@@ -69,20 +71,42 @@ class Named:
         for scope, _ in keys:
             if isinstance(scope, Partition):
                 for _, said in self._said.values():
-                    said.pop((scope.topic, scope.partition), None)
+                    if scope.topic in said:
+                        said[scope.topic].forget((scope.topic, scope.partition))
 
     def _complete(
         self, topic: str, now: float
     ) -> list[tuple[frozenset[TopicPartition], Hold]]:
         # One of those that are named whole, with the pause of it that ends first.
         for edition, said in self._said.values():
-            everything = edition.get(topic, frozenset())
-            pauses = [said[tp] for tp in everything if tp in said]
-            if everything and len(pauses) == len(everything):
-                first = min(pauses, key=end_of)
+            if topic in said and len(said[topic].by_name) == len(edition[topic]):
+                first = said[topic].first_to_end()
                 if end_of(first) > now:
-                    return [(everything, first)]
+                    return [(edition[topic], first)]
         return []
+
+
+@define
+class _Pauses:
+    # Pauses by name of one topic's partitions, all out of one call of assignment(); and
+    # those of them that expire. A program may name thousands one by one.
+    by_name: dict[TopicPartition, Hold] = field(factory=dict)
+    expiring: dict[TopicPartition, Hold] = field(factory=dict)
+
+    def note(self, tp: TopicPartition, hold: Hold) -> None:
+        self.forget(tp)
+        self.by_name[tp] = hold
+        if hold.deadline is not None:
+            self.expiring[tp] = hold
+
+    def forget(self, tp: TopicPartition) -> None:
+        self.by_name.pop(tp, None)
+        self.expiring.pop(tp, None)
+
+    def first_to_end(self) -> Hold:
+        if self.expiring:
+            return min(self.expiring.values(), key=end_of)
+        return next(iter(self.by_name.values()))
 
 
 def end_of(hold: Hold) -> float:

@@ -16,6 +16,7 @@ from safeconsumer.holds.scope import (
     TopicPartition,
 )
 
+Assigned = Mapping[str, Mapping[TopicPartition, TopicPartition]]
 ByOwner = Mapping[str, Hold]
 _NONE: ByOwner = {}
 
@@ -46,12 +47,16 @@ class Holds:
             or (bool(self._others) and any(one.covers(tp) for one in self._others))
         )
 
-    def covered(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return those of the partitions that a hold covers."""
+    def covered(self, assigned: Assigned) -> set[TopicPartition]:
+        """Return those of the assigned partitions that a hold covers."""
         single, topics, others = self._partitions, self._topics, self._others
-        if not others:
-            return {tp for tp in partitions if tp in single or tp[0] in topics}
-        return {tp for tp in partitions if self.covers(tp)}
+        found: set[TopicPartition] = set()
+        for topic, partitions in assigned.items():
+            if topic in topics or any(one.covers((topic, 0)) for one in others):
+                found.update(partitions)
+            else:
+                found.update(filter(single.__contains__, partitions))
+        return found
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
         """Return the holds that cover the partition, narrowest first."""
@@ -185,9 +190,6 @@ class Holds:
 
 def _is_everything(item: tuple[Scope, ByOwner]) -> bool:
     return isinstance(item[0], Everything)
-
-
-Assigned = Mapping[str, Mapping[TopicPartition, TopicPartition]]
 
 
 @frozen(eq=False)

@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from attrs import evolve, field, frozen
 
-from safeconsumer._kafka.facade import Facade
 from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
@@ -216,7 +215,7 @@ class Readings:
             if not labels and any(not one.labels for one in members):
                 message = "of several consumers only one can be shown without labels"
                 raise MetricsSourceError(message)
-            figures = Facade(consumer).figures()
+            figures = Figures(consumer)
             made = _Member(consumer=consumer, figures=figures, labels=labels)
             ended = self._ended.get(tuple(labels.values()), {})
             members.append(evolve(made, worker=worker).after(ended))

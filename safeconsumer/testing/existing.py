@@ -46,9 +46,21 @@ class ExistingCluster:
             self._session_ms = max(self._least_session_ms(), _QUICK_SESSION_MS)
         return {"session_timeout_ms": self._session_ms, "heartbeat_interval_ms": 200}
 
-    def create_topic(self, name: str, partitions: int = 4) -> None:
-        """Create a topic with one replica; return once every partition has a leader."""
-        wanted = {name: {"num_partitions": partitions, "replication_factor": -1}}
+    def create_topic(
+        self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """
+        Create a topic with the broker's usual replication.
+
+        Returns once every partition has a leader.
+        """
+        wanted = {
+            name: {
+                "num_partitions": partitions,
+                "replication_factor": -1,
+                "configs": settings or {},
+            }
+        }
         with self.admin() as admin:
             admin.create_topics(wanted, wait_for_metadata=True)
 

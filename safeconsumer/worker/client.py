@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
@@ -129,7 +129,7 @@ Committed: TypeAlias = Callable[[Exception | None], None]
 
 
 class Group(Protocol):
-    """A membership as a pump sees it: :class:`~safeconsumer._kafka.facade.Facade`."""
+    """A membership as a pump sees it: :class:`~safeconsumer._kafka.membership.Membership`."""
 
     @property
     def losses(self) -> int:
@@ -225,7 +225,7 @@ class ConsumerClient:
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
         self._consumer = consumer
-        self.membership = Facade(consumer)
+        self.membership = Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.others = Others(self.membership.ledger)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]

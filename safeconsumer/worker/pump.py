@@ -429,7 +429,7 @@ class Pump:
             raise WorkerSettingError(message)
         self._client = client = ConsumerClient(consumer)
         self._dead_letter = dead_letter
-        refuse_circle(client.membership.consumes, dead_letter)
+        refuse_circle(client.membership.consumed.has, dead_letter)
         cut = {"is_batch": True, "quantum": client.most}
         parts = assembled(settings, client, order, record_key, **cut)
         self._engine, self._letters = parts.engine, parts.letters
@@ -458,7 +458,7 @@ class Pump:
         if self._client.membership.is_taken:
             message = "another Worker or Pump uses this consumer: give each its own"
             raise WorkerStateError(message)
-        refuse_circle(self._client.membership.consumes, self._dead_letter)
+        refuse_circle(self._client.membership.consumed.has, self._dead_letter)
         self._is_open = self._was_open = True
         others, queue = self._client.others, self._schedule.queue
         others.report_busy(self._engine.held.busy)

@@ -457,9 +457,9 @@ class Worker:
 
     def _check_topics(self) -> None:
         membership = self._client.membership
-        refuse_circle(membership.consumes, self._settings.dead_letter)
-        if isinstance(self._called, Routes) and membership.consumes_anything():
-            self._called.refuse_uncovered(membership.known_topics())
+        refuse_circle(membership.consumed.has, self._settings.dead_letter)
+        if isinstance(self._called, Routes) and membership.consumed.has_any():
+            self._called.refuse_uncovered(membership.consumed.known_topics())
 
     def _tell_not_consumed(self) -> None:
         # A mistyped topic there would change nothing, and nobody would notice.
@@ -471,8 +471,8 @@ class Worker:
         if per_topic is not None:
             named["topic_concurrency"] = per_topic.named()
         for setting, topics in named.items():
-            without = sorted(one for one in topics if not membership.consumes(one))
-            if without and membership.consumes_anything():
+            without = sorted(one for one in topics if not membership.consumed.has(one))
+            if without and membership.consumed.has_any():
                 self._emit(
                     worker_events.TopicsNotConsumed,
                     setting=setting,

@@ -4,7 +4,7 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.membership import Membership
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols
@@ -14,7 +14,7 @@ def reading(lab: Lab, *topics: str, **settings: object) -> Reader:
     """Make a member that reads added partitions from their start, as a worker's does."""
     more = {"auto_offset_reset": "latest", "metadata_max_age_ms": 5_000, **settings}
     reader = Reader(lab, SafeConsumer, *topics, **more)
-    Facade(reader.consumer).begin_added_at_start()
+    Membership(reader.consumer).begin_added_at_start()
     return reader
 
 

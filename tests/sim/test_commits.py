@@ -11,7 +11,7 @@ from kafka.errors import CommitFailedError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import NotOwnedError, SafeConsumer, SafeConsumerError
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.membership import Membership
 from tests.sim.lab import GROUP, Lab, Member
 from tests.sim.playing import simulated
 from tests.sim.reading import (
@@ -48,7 +48,7 @@ def half_has_left(
     tps = lab.topic("t", 2, records=100)
     reader = Reader(lab, kind, "t", assignor=assignor)
     if drains:  # as a worker does, before it joins
-        Facade(reader.consumer).ask_before_join(lambda: None)
+        Membership(reader.consumer).ask_before_join(lambda: None)
     reader.until(lambda: len(reader.log) == 200)
     other = lab.member(
         kind, "t", name="b", partition_assignment_strategy=[assignor], poll_ms=100

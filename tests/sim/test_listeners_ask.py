@@ -9,7 +9,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import BlockingCallInListenerError, SafeConsumer
-from safeconsumer._kafka.facade import Facade
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.events.consumer import HeldPartitionUncommitted
 from tests.harness.holds.lab import Told
 from tests.sim.lab import GROUP, Lab
@@ -230,7 +230,7 @@ def test_a_refused_join_ends_the_poll_at_once_and_takes_nothing(lab: Lab) -> Non
     """However long its timeout; the next poll asks again, and joins once it may."""
     tps = lab.topic("t", 2, records=5)
     reader = Reader(lab, SafeConsumer, "t")
-    membership, refusals = Facade(reader.consumer), [NotYet] * 3
+    membership, refusals = Membership(reader.consumer), [NotYet] * 3
 
     def say() -> None:
         if refusals:
@@ -261,7 +261,7 @@ def test_a_cooperative_join_revokes_nothing_as_it_begins(lab: Lab) -> None:
     tps = lab.topic("t", 2)
     lab.topic("u", 1)
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
-    membership = Facade(reader.consumer)
+    membership = Membership(reader.consumer)
     reader.owns(tps)
     assert membership.revokes_on_join() == set()
     reader.consumer.subscribe(["u"])

@@ -218,6 +218,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
+    def membership(self) -> tuple[str, int]:
+        """
+        Return Kafka's member id and the generation, together; any thread.
+
+        They are empty and -1 while this is no member: without a subscription, before
+        the first join, and after a loss.
+        """
+        generation = self._generation
+        if generation.generation_id < 0:
+            return "", -1
+        return str(generation.member_id), int(generation.generation_id)
+
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:

@@ -428,7 +428,7 @@ class PauseSafeFetcher(Fetcher):
         position moves back with the records. If a seek has moved it meanwhile, they are
         dropped.
         """
-        if self._ours is None:
+        if self._ours is None or not records:
             return records
         quiet = self._ours.quiet()
         with self._ours._lock:

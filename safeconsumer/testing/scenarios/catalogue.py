@@ -145,8 +145,7 @@ SCENARIOS = (
     Scenario(
         name="group",
         title="A whole group is paused, and its processes are restarted",
-        story="An operator pauses it; the stock client's listeners pause again. "
-        "(trust_topic=True: the embedded broker has no compaction.)",
+        story="An operator pauses it; the stock client's listeners pause again.",
         stock_code="on_partitions_assigned: pause()",
         safe_code="SafeConsumer(control=Control())",
         stock_failure=Failure.LEAKED,

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from types import TracebackType
@@ -14,7 +14,9 @@ from attrs import field, frozen
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from safeconsumer.events import Event, RebalanceCompleted
-from safeconsumer.testing.clients import Broker, Clients
+from safeconsumer.testing.clients import Clients
+from safeconsumer.testing.embedded import EmbeddedBroker
+from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.scenarios.clients import Client
 from safeconsumer.testing.scenarios.results import (
     CancelledError,
@@ -57,7 +59,7 @@ class Setting:
             before that is closed.
     """
 
-    broker: Broker
+    broker: EmbeddedBroker | ExistingCluster
     report: Report
     cancelled: threading.Event = field(factory=threading.Event)
     watch: Callable[[KafkaConsumer], Callable[[], object]] | None = None
@@ -121,10 +123,10 @@ class Stage:
         self.produce(tps, records)
         return name
 
-    def control_topic(self, label: str) -> str:
+    def control_topic(self, label: str, settings: Mapping[str, str]) -> str:
         """Make a topic of one partition that is no part of the play; return its name."""
         name = self.prefix + label
-        self._setting.broker.create_topic(name, 1)
+        self._setting.broker.create_topic(name, 1, settings)
         return name
 
     def connection(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer.group import clients
+from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.testing.scenarios.clients import SAFE
 from safeconsumer.testing.scenarios.stage import Stage
@@ -71,7 +71,11 @@ class _Team:
         self._topic = topic
         self._is_safe = stage.client.name == SAFE.name
         self._connection, self._member = stage.connection()
-        self._topics = [stage.control_topic(label) for label in ("ops", "own", "said")]
+        self._topics = [
+            stage.control_topic("ops", topics.HOLDS_SETTINGS),
+            stage.control_topic("own", topics.HOLDS_SETTINGS),
+            stage.control_topic("said", topics.STATUS_SETTINGS),
+        ]
         self._processes: list[_Process] = []
         self._count = 0
         self._changed = time.monotonic()
@@ -106,7 +110,6 @@ class _Team:
                 "operator_topic": ops,
                 "group_topic": own,
                 "status_topic": said,
-                "trust_topic": True,  # the embedded broker has no compaction
                 "client_configs": {"fetch_max_wait_ms": 50},
             },
         }

@@ -129,6 +129,10 @@ class Stage:
         write(producer, list(records))
         producer.close()
 
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions of all topics that it has made."""
+        return list(self._counts)
+
     def end_of(self, tp: TopicPartition) -> int:
         """Return how many records ``append`` has written to a partition."""
         return self._counts[tp]
@@ -264,6 +268,25 @@ class Reader:
         """Whether it knows that it is no member any more."""
         return bool(self.consumer._coordinator._generation.is_lost())
 
+    def forget(self) -> None:
+        """Let another client say goodbye in its name: it is a member no more."""
+        admin, member_id = self.stage.admin(), self.member_id()
+        identity = LeaveGroupRequest.MemberIdentity(
+            member_id=member_id, group_instance_id=None
+        )
+        request = LeaveGroupRequest(
+            group_id=self.consumer.config["group_id"],
+            member_id=member_id,
+            members=[identity],
+        )
+        node = self.consumer._coordinator.coordinator_id
+        node = int(str(node).removeprefix("coordinator-"))
+        admin._manager.run(admin._manager.send, request, node)
+
+    def member_id(self) -> str:
+        """Return Kafka's name of it."""
+        return str(self.consumer._coordinator._generation.member_id)
+
     def close(self) -> None:
         """Close the consumer."""
         self.consumer.close(autocommit=False)
@@ -377,23 +400,6 @@ class Member(Reader):
         """Let it close its consumer, and wait until its thread has ended."""
         self._is_over, self._is_still = True, False
         self.stage.until(lambda: self._has_ended, "a member has closed")
-
-    def forget(self) -> None:
-        """Let another client say goodbye in its name: it is a member no more."""
-        admin, member_id = self.stage.admin(), self.member_id()
-        identity = LeaveGroupRequest.MemberIdentity(
-            member_id=member_id, group_instance_id=None
-        )
-        request = LeaveGroupRequest(
-            group_id=self.stage.group, member_id=member_id, members=[identity]
-        )
-        node = self.consumer._coordinator.coordinator_id
-        node = int(str(node).removeprefix("coordinator-"))
-        admin._manager.run(admin._manager.send, request, node)
-
-    def member_id(self) -> str:
-        """Return Kafka's name of it."""
-        return str(self.consumer._coordinator._generation.member_id)
 
 
 class SimStage(Stage):

@@ -67,6 +67,7 @@ def paths(root: Path) -> list[Path]:
     return [root] if root.is_file() else sorted(root.rglob("*.py"))
 
 
+@cache
 def ours() -> list[tuple[str, ast.Module]]:
     """Return our modules that know kafka-python's inside, by name, with their source."""
     (folder,) = map(Path, safeconsumer.__path__)
@@ -154,8 +155,10 @@ def test_every_private_name_is_upstreams_or_ours() -> None:
     assert {name: used[name] for name in unknown} == {}
 
 
-def overridden() -> Iterator[tuple[str, Any, Any]]:
-    """Yield each method of upstream's that a class of ours overrides, with both."""
+@cache
+def overridden() -> dict[str, tuple[Any, Any]]:
+    """Return each method of upstream's that a class of ours overrides, with both."""
+    found = {}
     modules: list[ModuleType] = [import_module(name) for name, _ in ours()]
     for module in modules:
         for kind in vars(module).values():
@@ -172,13 +175,14 @@ def overridden() -> Iterator[tuple[str, Any, Any]]:
                     None,
                 )
                 if inspect.isfunction(method) and inspect.isfunction(theirs):
-                    yield f"{kind.__qualname__}.{name}", method, theirs
+                    found[f"{kind.__qualname__}.{name}"] = method, theirs
+    return found
 
 
-@each("name", [name for name, _, _ in overridden() if "__" not in name])
+@each("name", [name for name in overridden() if "__" not in name])
 def test_an_override_takes_what_upstream_gives(name: str) -> None:
     """The same parameters first, in the same order; a coroutine where upstream has one."""
-    method, theirs = next(pair for at, *pair in overridden() if at == name)
+    method, theirs = overridden()[name]
     taken = inspect.signature(method).parameters.values()
     given = inspect.signature(theirs).parameters
     assert inspect.iscoroutinefunction(method) == inspect.iscoroutinefunction(theirs)

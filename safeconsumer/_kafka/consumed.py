@@ -1,0 +1,137 @@
+"""Tells what a consumer consumes, and refuses what can never belong to it."""
+
+from collections.abc import Iterable, Iterator
+from typing import NoReturn
+
+from kafka import KafkaConsumer
+from kafka.consumer.subscription_state import SubscriptionType
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.errors import NotConsumedError
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+
+
+class Consumed:
+    """
+    What is subscribed to, or assigned by hand.
+
+    Thread rules: any thread and a signal handler, which may have interrupted a thread
+    that holds a lock: it reads attributes and copies, and calls none of upstream's
+    methods that take its subscription lock.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._subscription = consumer._subscription
+        self._cluster = consumer._cluster
+
+    def has_any(self) -> bool:
+        """Tell whether there is a subscription or a manual assignment."""
+        return bool(self._subscription.subscription_type)
+
+    def known_topics(self) -> Iterator[str]:
+        """Yield the topics known now that this consumer would consume."""
+        names = {tp.topic for tp in tuple(self._subscription.assignment)}
+        names.update(self._subscription.subscription or ())
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None or not self.has_any():
+            names.update(self._cluster.topics())
+        return (name for name in names if self.may_have(name))
+
+    def check(self, targets: Iterable[Scope]) -> None:
+        """
+        Refuse targets that can never belong to this consumer.
+
+        With no subscription and no manual assignment every target can.
+
+        Raises:
+            NotConsumedError: the message names the first that cannot.
+        """
+        if not self.has_any():
+            return
+        for scope in targets:
+            match scope:
+                case Partition():
+                    self._check_partition(scope)
+                case Topic():
+                    self._check_topic(scope, scope.topic)
+                case Pattern() | Everything():
+                    pass  # what they cover is decided topic by topic
+
+    def refuse_unassigned(self, scope: Scope) -> NoReturn:
+        """Raise because a target is not assigned and ``strict_pause`` demands that it is."""
+        message = f"{scope} covers nothing assigned now, and strict_pause is on"
+        raise NotConsumedError(message)
+
+    def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
+        """Raise because a hold, placed before anything was consumed, is of something else."""
+        message = (
+            f"{hold.scope} was paused before {call}, which does not include it: either "
+            f"lift it with {hold.lifted_by()} or include it; nothing was changed"
+        )
+        raise NotConsumedError(message)
+
+    def may_have(self, topic: str) -> bool:
+        """Tell whether a topic would be consumed; before anything is, every topic."""
+        if not self.has_any():
+            return True
+        if not self._is_subscribed():
+            return any(tp.topic == topic for tp in tuple(self._subscription.assignment))
+        pattern = self._subscription.subscribed_pattern
+        if pattern is not None:
+            return pattern.match(topic) is not None
+        return topic in (self._subscription.subscription or ())
+
+    def has(self, topic: str) -> bool:
+        """Tell whether the topic is subscribed to, or a partition of it is assigned."""
+        return self.has_any() and self.may_have(topic)
+
+    def why_nothing(self) -> str | None:
+        """
+        Return why no record at all can come; None if some can.
+
+        Which topics exist is known from the first join on.
+        """
+        if not self.has_any():
+            return "no topic is subscribed to, and no partition assigned"
+        if not self._is_subscribed():
+            return None
+        pattern = self._subscription.subscribed_pattern
+        topics = self._subscription.subscription or ()
+        if pattern is not None and not topics:
+            return f"no topic matches the pattern {pattern.pattern!r}"
+        there = self._cluster.topics(exclude_internal_topics=False)
+        if topics and there.isdisjoint(topics):
+            return f"topics that do not exist: {', '.join(sorted(topics))}"
+        return None
+
+    def _is_subscribed(self) -> bool:
+        # as partitions_auto_assigned() of upstream, which takes a lock for it
+        return self._subscription.subscription_type in (
+            SubscriptionType.AUTO_TOPICS,
+            SubscriptionType.AUTO_PATTERN,
+        )
+
+    def _check_partition(self, scope: Partition) -> None:
+        tp = TopicPartition(scope.topic, scope.partition)
+        if tp in self._subscription.assignment:
+            return
+        if not self._is_subscribed():
+            message = f"{scope} is not assigned to this consumer: assign() it first"
+            raise NotConsumedError(message)
+        self._check_topic(scope, scope.topic)
+        partitions = self._cluster.partitions_for_topic(scope.topic)
+        if partitions and scope.partition not in partitions:
+            message = (
+                f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
+                f"hold future ones too, pause the topic {scope.topic!r}"
+            )
+            raise NotConsumedError(message)
+
+    def _check_topic(self, scope: Scope, topic: str) -> None:
+        if not self.may_have(topic):
+            verb = (
+                "subscribe() to" if self._is_subscribed() else "assign() a partition of"
+            )
+            message = f"{scope} is not consumed here: {verb} its topic first"
+            raise NotConsumedError(message)

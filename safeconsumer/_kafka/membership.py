@@ -1,0 +1,227 @@
+"""Shows what a worker, and a journal, need of a consumer's membership in its group."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.structs import TopicPartition
+
+from safeconsumer._kafka.consumed import Consumed
+from safeconsumer._kafka.pausing.coordinator import CommitJournal
+from safeconsumer._kafka.pausing.fetcher import FetchJournal
+from safeconsumer._kafka.pausing.subscription import PositionJournal
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Reassignment
+
+
+class Journal(CommitJournal, FetchJournal, PositionJournal, Protocol):
+    """The calls by which the parts of a consumer report to a journal; any thread."""
+
+    def reassigned(self, change: Reassignment) -> None:
+        """Note a change of the assignment, under upstream's lock; it must not raise."""
+
+
+class Membership:
+    """
+    Shows the membership of an adopted consumer, and where it stands in its partitions.
+
+    Thread rules: on the polling thread; ``losses``, ``epochs`` and what a journal asks,
+    on any.
+
+    Attributes:
+        consumed: tells what is subscribed to or assigned.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self._subscription = consumer._subscription
+        self._coordinator = consumer._coordinator
+        self._fetcher = consumer._fetcher
+        self.consumed = Consumed(consumer)
+
+    def epochs(self) -> Mapping[TopicPartition, int]:
+        """Return the owned partitions with their epochs; a new object when it changes."""
+        epochs: Mapping[TopicPartition, int] = (
+            self._subscription.ledger.ownership().epochs
+        )
+        return epochs
+
+    @property
+    def ledger(self) -> PauseLedger:
+        """The consumer's holds."""
+        ledger: PauseLedger = self._subscription.ledger
+        return ledger
+
+    @property
+    def losses(self) -> int:
+        """The number of times that this member has lost its generation."""
+        return int(self._coordinator.losses)
+
+    def is_lost(self) -> bool:
+        """
+        Tell whether the membership is lost, or has never begun.
+
+        Partitions assigned by hand need no membership.
+        """
+        needs_one = self._subscription.partitions_auto_assigned()
+        return bool(needs_one and self._coordinator._generation.is_lost())
+
+    def is_joining(self) -> bool:
+        """Tell whether a join is under way and not applied yet."""
+        return bool(self._coordinator.rejoining)
+
+    def revokes_on_join(self) -> frozenset[TopicPartition]:
+        """Return the owned partitions that are given up as soon as a join begins."""
+        owned = frozenset(self._subscription.assigned_partitions())
+        if self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER:
+            return owned
+        topics = self._subscription.subscription or ()
+        return frozenset(tp for tp in owned if tp.topic not in topics)
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether one join revokes partitions and the next one gives them away."""
+        protocol = self._coordinator._rebalance_protocol
+        return bool(protocol == RebalanceProtocol.COOPERATIVE)
+
+    def deserializers(self) -> tuple[Any, Any]:
+        """Return kafka-python's deserializers of keys and of values; None: there is none."""
+        config = self._fetcher.config
+        return config["key_deserializer"], config["value_deserializer"]
+
+    def read_with(self, key: object, value: object) -> None:
+        """
+        Let polls use these deserializers from now on; None leaves bytes.
+
+        Nobody may be polling. Records deserialized and not yet polled are fetched
+        again.
+        """
+        config = self._fetcher.config
+        if self.deserializers() != (key, value):
+            config["key_deserializer"], config["value_deserializer"] = key, value
+            self._fetcher.drop_decoded()
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether events become lines of the log."""
+        return bool(getattr(self._consumer, "_safe_is_logged", True))
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether another object, such as a worker, polls and commits."""
+        return self._subscription.refusal is not None
+
+    def refuse_commits(self, refusal: Callable[[], Exception] | None) -> None:
+        """
+        Let commits without offsets raise what ``refusal`` makes.
+
+        None allows them again.
+
+        They commit what polls returned. A worker hands records on and has completed
+        fewer.
+        """
+        self._subscription.refusal = refusal
+
+    def begin_added_at_start(self) -> None:
+        """
+        Read partitions that are added from now on from their start, ``latest`` or not.
+
+        Whatever is written to them before this member notices them is new, too.
+        """
+        self._subscription.begin_added_at_start()
+        self._coordinator.note_partitions()
+
+    def why_nothing(self) -> str | None:
+        """
+        Return why this member can get no record at all; None if it can get some.
+
+        It knows which topics exist from its first join on.
+        """
+        if self.is_lost():
+            return None
+        return self.consumed.why_nothing()
+
+    def position(self, tp: TopicPartition) -> int | None:
+        """
+        Return the application's position in a partition; None: it is not known here.
+
+        Records that a poll under way has taken, and not returned yet, do not count.
+        """
+        position = self._subscription.delivered_position(tp)
+        return None if position is None else int(position.offset)
+
+    def lacks_commit(self, tp: TopicPartition) -> bool:
+        """Tell whether an owned partition certainly has no committed offset in the group."""
+        return bool(self._coordinator.commits.without(frozenset((tp,))))
+
+    def reset_number(self, tp: TopicPartition) -> int:
+        """
+        Return the number of the last reset of an owned partition, among all.
+
+        It is 0 if there was none yet.
+        """
+        state = self._subscription.assignment.get(tp)
+        return getattr(state, "reset_number", 0)
+
+    def lag(self) -> int:
+        """
+        Return how many known offsets no poll has returned yet.
+
+        It uses what the last fetches reported; a partition never fetched counts as 0.
+        """
+        lag = 0
+        for state in tuple(self._subscription.assignment.values()):
+            position, end = state.position, state.highwater
+            if position is not None and end is not None:
+                lag += max(0, end - position.offset)
+        return lag
+
+    def lagging(self) -> list[TopicPartition]:
+        """
+        Return the partitions that have, or may have, records that no poll has returned.
+
+        Those whose first fetch has not been answered yet are among them.
+        """
+        return [
+            tp
+            for tp, state in tuple(self._subscription.assignment.items())
+            if state.position is None
+            or state.highwater is None
+            or state.highwater > state.position.offset
+        ]
+
+    def ask_before_join(self, ask: Callable[[], None] | None) -> None:
+        """
+        Have ``ask`` called on the polling thread whenever a join would begin.
+
+        An exception of ``ask`` ends that ``poll``; the next one calls it again.
+        """
+        self._coordinator.before_join = ask
+
+    # ------------------------------------------------------------ a journal
+
+    def keep_journal(self, journal: Journal) -> None:
+        """Have all parts report to a journal from now on."""
+        self._fetcher.journal = journal
+        self._coordinator.journal = journal
+        self._subscription.ledger.on_reassigned = journal.reassigned
+        self._subscription.journal = journal
+
+    def generation(self) -> int:
+        """Return the generation of the group; -1 outside of a group."""
+        return int(self._coordinator._generation.generation_id)
+
+    def has_lost(self) -> bool:
+        """Tell whether the membership is lost at this moment."""
+        return bool(self._coordinator._generation.is_lost())
+
+    def next_position(self, tp: TopicPartition) -> int | None:
+        """
+        Return the next offset to be fetched of a partition; None: it is not known.
+
+        Unlike :meth:`position` it is past the records that a poll under way has taken.
+        """
+        state = self._subscription.assignment.get(tp)
+        position = None if state is None else state.position
+        return None if position is None else int(position.offset)

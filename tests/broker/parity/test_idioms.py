@@ -1,0 +1,152 @@
+"""
+Programs that pause as people write them fare on Kafka as they do in the simulation.
+
+A turn ends when all that may flow has been read, so nothing waits for time to pass. What
+a broker does not do when it is asked to is left to the simulation: to refuse joins for
+some turns, as in "lost at go".
+"""
+
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from tests.sim.idioms import (
+    ASSIGNORS,
+    END,
+    PROGRAMS,
+    SITUATIONS,
+    Game,
+    Situation,
+    expected,
+    played_by_day,
+)
+from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
+
+_BESIDE = 8  # games at a time; they mostly wait
+PLAYED = [name for name in SITUATIONS if name != "lost at go"]
+
+
+class Play:
+    """One game, as the only member of a group."""
+
+    def __init__(self, stage: RealStage, program: str, assignor: str) -> None:
+        self._stage = stage
+        self._assignor = ASSIGNORS[assignor]()
+        self._reader = stage.consumer(
+            group_id=f"{stage.group}-{stage.client}-{program}",
+            partition_assignment_strategy=[self._assignor],
+        )
+        self.game = Game(PROGRAMS[program](self._reader.consumer, stage.name("")))
+        self.game.program.subscribe()
+        self._forgotten = ""
+
+    def lose(self) -> None:
+        """End its membership; it does not know yet."""
+        self._forgotten = self._reader.member_id()
+        self._reader.forget()
+
+    def turn(self, number: int, situation: Situation) -> None:
+        """Play one turn, until all that may flow has been read."""
+        generation = self._reader.generation()
+        is_lost = number == situation.lost_at
+        is_told = number in situation.changes
+        if number == 0:
+            self._assign(situation.first)
+        if is_told:
+            self._assign(situation.changes[number])
+        if is_told and not is_lost:
+            self._reader.consumer._coordinator.request_rejoin()
+        self.game.begin(number)
+
+        def has_ended() -> bool:
+            self.game.take(self._reader.consumer.poll(100, max_records=500))
+            is_new = self._reader.generation() > generation
+            if is_lost:
+                is_new = self._reader.member_id() != self._forgotten
+            return (
+                (is_new or not (is_lost or is_told))
+                and not self.game.program.is_at_it()
+                and self._has_read_all()
+            )
+
+        self._stage.until(has_ended, f"the end of turn {number}")
+
+    def _has_read_all(self) -> bool:
+        assigned = self._reader.consumer.assignment()
+        if assigned != set(self._assignor.wanted) or not self._reader.is_settled():
+            return False
+        return not assigned or has_read_all(self._reader)
+
+    def _assign(self, tps: Collection[TopicPartition]) -> None:
+        program = self.game.program
+        b = [TopicPartition(program.b, 0)] if program.reads_b else []
+        a = [TopicPartition(program.a, tp.partition) for tp in tps]
+        self._assignor.wanted = [*a, *b]
+
+
+def games(name: str, *, by_day: bool) -> Iterator[tuple[str, str]]:
+    """Yield the programs of a situation with the assignors of the day, or the others."""
+    column = [*SITUATIONS].index(name)
+    for row, program in enumerate(PROGRAMS):
+        for assignor in ASSIGNORS:
+            if played_by_day(row + column, assignor) == by_day:
+                yield program, assignor
+
+
+def played(broker: Any, name: str, wanted: list[tuple[str, str]]) -> list[str]:  # noqa: ANN401 - a broker
+    """Play programs with both clients side by side; return cells of the table."""
+    situation = SITUATIONS[name]
+    with ExitStack() as open_, ThreadPoolExecutor(_BESIDE) as pool:
+        stages = [
+            open_.enter_context(RealStage(broker, one, "eager")) for one in CLIENTS
+        ]
+        plays = {}
+        for stage in stages:
+            stage.topic("a", 4)
+            stage.topic("b", 1)
+            for program, assignor in wanted:
+                is_here = stage.client == "ours" or not PROGRAMS[program].is_ours_only
+                if is_here:
+                    plays[stage.client, program] = Play(stage, program, assignor)
+        for number in range(END):
+            for stage in stages:
+                stage.append(1, *stage.partitions())
+            if number == situation.lost_at:
+                for one in plays.values():
+                    one.lose()
+            turn = partial(Play.turn, number=number, situation=situation)
+            list(pool.map(turn, plays.values()))
+        letters = {key: one.game.end() for key, one in plays.items()}
+    return [
+        f"{letters.get(('stock', program), '-')}/{letters['ours', program]}"
+        for program, _ in wanted
+    ]
+
+
+@pytest.mark.contract("P3", "P6", "P7")
+@pytest.mark.real_broker
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    "by_day", [True, pytest.param(False, marks=pytest.mark.nightly)]
+)
+def test_programs_fare_on_kafka_as_in_the_simulation(
+    kafka_broker: Any,  # noqa: ANN401 - a broker
+    name: str,
+    by_day: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """All that are different at once, each with what the table says."""
+    wanted = [*games(name, by_day=by_day)]
+    different = {
+        f"{program}-{assignor}": (cell, known)
+        for (program, assignor), cell in zip(
+            wanted, played(kafka_broker, name, wanted), strict=True
+        )
+        if cell != (known := expected(program, assignor, name)).replace("?", cell[0])
+    }
+    assert different == {}
