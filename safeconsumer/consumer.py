@@ -33,6 +33,7 @@ from safeconsumer._kafka.errors import (
     IllegalTargetError,
 )
 from safeconsumer._kafka.figures import Figures
+from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.fixes.unmade import ended_if_unmade
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -42,8 +43,10 @@ from safeconsumer._kafka.pausing.iteration import (
     refuse_second_poll,
 )
 from safeconsumer._kafka.pausing.listeners import (
+    blocking,
     is_on_io_thread,
-    not_in_listener,
+    refuse_blocking,
+    refuse_if_closed,
     refuse_in_listener,
 )
 from safeconsumer._kafka.structs import (
@@ -58,6 +61,7 @@ from safeconsumer.errors import (
     HookTypeError,
     ScopeSyntaxError,
     TargetTypeError,
+    TimestampError,
 )
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
@@ -81,6 +85,9 @@ if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
 
 _held_numbers = itertools.count(1)
+
+# Kafka's times have 64 bits.
+_FIRST_TIME_TOO_LATE = 2**63
 
 # The method that upstream calls for each record, to see whether somebody has wrapped
 # it; None if that was done before we were imported.
@@ -324,7 +331,7 @@ class SafeConsumer(UpstreamConsumer):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         self._safe_ledger.goes_on()
         records: dict[TopicPartition, list[ConsumerRecord]]
-        records = super()._poll_once(timer, max_records, update_offsets)
+        records = super()._poll_once(ExactTimer(timer), max_records, update_offsets)
         records = self._fetcher.return_quiet(records)
         if not records and self._fetcher.wakeup.is_asked:
             raise _WokenUpError
@@ -649,7 +656,9 @@ class SafeConsumer(UpstreamConsumer):
                 a whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on something that is not among the partitions.
+            ConsumerClosedError: the consumer is closed.
         """
+        refuse_if_closed(self, "assign")
         if not partitions:  # upstream's rule
             self.unsubscribe()
             return
@@ -701,8 +710,9 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener.
+            ConsumerClosedError: the consumer is closed.
         """
-        refuse_in_listener(self, "unsubscribe")
+        refuse_blocking(self, "unsubscribe")
         self._safe_surely(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
@@ -728,13 +738,14 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener, of a topic
-                about which no metadata is known here.
+                about which no metadata is known here; ``ConsumerClosedError`` if the
+                consumer is closed.
         """
-        if is_on_io_thread(self):
+        if self._closed or is_on_io_thread(self):
             known = self._cluster.partitions_for_topic(topic)
             if known is not None:
                 return set(known)
-            refuse_in_listener(self, "partitions_for_topic")
+            refuse_blocking(self, "partitions_for_topic")
         partitions: set[int] = super().partitions_for_topic(topic, *args, **kwargs)
         return partitions
 
@@ -751,25 +762,90 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             BlockingCallInListenerError: called in a rebalance listener, of a partition
-                whose position would have to be asked of a broker.
+                whose position would have to be asked of a broker;
+                ``ConsumerClosedError`` if the consumer is closed.
         """
-        if is_on_io_thread(self):
+        if self._closed or is_on_io_thread(self):
             known = self._safe_position(partition)
             if known is not None:
                 return known
             if partition in set(self._subscription.assignment):
-                refuse_in_listener(self, "position")
+                refuse_blocking(self, "position")
         fetched: int | None = super().position(partition, timeout_ms)
         known = self._safe_position(partition)
         return fetched if known is None else known
 
-    beginning_offsets = not_in_listener("beginning_offsets")
-    bootstrap = not_in_listener("bootstrap")
-    commit = not_in_listener("commit")
-    committed = not_in_listener("committed")
-    end_offsets = not_in_listener("end_offsets")
-    offsets_for_times = not_in_listener("offsets_for_times")
-    topics = not_in_listener("topics")
+    beginning_offsets = blocking("beginning_offsets")
+    bootstrap = blocking("bootstrap")
+    committed = blocking("committed")
+    end_offsets = blocking("end_offsets")
+    topics = blocking("topics")
+
+    def commit(
+        self,
+        offsets: dict[TopicPartition, Any] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """
+        Commit, and wait until it is done; as kafka-python's.
+
+        Raises:
+            NotOwnedError: under :meth:`subscribe` it names a partition that this member
+                does not own. Nothing was sent, nor committed of the others.
+            CommitFailedError: kafka-python's, for a membership that is over.
+            BlockingCallInListenerError: called in a rebalance listener.
+            ConsumerClosedError: the consumer is closed.
+        """
+        refuse_blocking(self, "commit")
+        super().commit(offsets, timeout_ms)
+
+    def commit_async(
+        self,
+        offsets: dict[TopicPartition, Any] | None = None,
+        callback: Callable[[Any, Any], object] | None = None,
+    ) -> Any:  # noqa: ANN401 - upstream's future
+        """
+        Commit without waiting; as kafka-python's.
+
+        Under :meth:`subscribe` a commit that names a partition which this member does
+        not own sends nothing: callback and future get a ``NotOwnedError``.
+
+        Raises:
+            ConsumerClosedError: the consumer is closed.
+        """
+        refuse_if_closed(self, "commit_async")
+        return super().commit_async(offsets, callback)
+
+    def offsets_for_times(
+        self,
+        timestamps: Mapping[TopicPartition, float],
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, Any]:
+        """
+        Return the first offset of each partition at or after a time; as kafka-python's.
+
+        Args:
+            timestamps: milliseconds since 1970, by partition.
+            timeout_ms: milliseconds to wait; None for ``request_timeout_ms``.
+
+        Raises:
+            TimestampError: a time is negative, or no number that Kafka knows.
+            KafkaTimeoutError: kafka-python's; also where a partition does not exist.
+            BlockingCallInListenerError: called in a rebalance listener.
+            ConsumerClosedError: the consumer is closed.
+        """
+        refuse_blocking(self, "offsets_for_times")
+        for tp, time_ms in timestamps.items():
+            if not 0 <= time_ms < _FIRST_TIME_TOO_LATE:
+                message = (
+                    f"offsets_for_times() takes milliseconds since 1970, from 0 up to "
+                    f"{_FIRST_TIME_TOO_LATE - 1}, not {time_ms!r} "
+                    f"for {tp.topic}:{tp.partition}"
+                )
+                raise TimestampError(message)
+        found: dict[TopicPartition, Any]
+        found = super().offsets_for_times(dict(timestamps), timeout_ms)
+        return found
 
     # ------------------------------------------------------------ the end
 

@@ -60,6 +60,14 @@ class UnsupportedKafkaPythonError(SafeConsumerError, ImportError):
     """
 
 
+class TimestampError(SafeConsumerError, ValueError):
+    """
+    A time to look offsets up for is not a number of milliseconds that Kafka knows.
+
+    The message names the partition; nothing was asked.
+    """
+
+
 class WorkerSettingError(SafeConsumerError, ValueError):
     """
     A setting of a ``Worker`` or ``Pump`` is impossible; the message says why.

@@ -32,6 +32,9 @@ def adopt(
         return
     if type(consumer._cluster) is ClusterMetadata:  # not of a user's own client
         consumer._cluster.__class__ = PauseSafeCluster
+    if not consumer.config["allow_auto_create_topics"]:
+        # kafka-python 3.0.12 does not hand it on to where requests are made.
+        consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger

@@ -1,6 +1,6 @@
 """Defines errors that are also children of kafka-python's, so that old handlers fit."""
 
-from kafka.errors import IllegalStateError
+from kafka.errors import CommitFailedError, IllegalStateError
 
 from safeconsumer.errors import SafeConsumerError, ScopeSyntaxError
 
@@ -40,9 +40,26 @@ class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
 
 
+class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
+    """
+    A call that needs the network was made of a closed consumer.
+
+    It is a child of ``IllegalStateError``, which kafka-python's ``poll`` raises then, and
+    of ``RuntimeError``, which its other calls raise.
+    """
+
+
 class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
     A rebalance listener made a call that waits for the thread it runs on.
 
     It is a child of ``RuntimeError``, which kafka-python raises there.
+    """
+
+
+class NotOwnedError(SafeConsumerError, CommitFailedError):
+    """
+    A commit names a partition that this member of the group does not own.
+
+    The message names the partition; nothing was sent, and nothing committed.
     """

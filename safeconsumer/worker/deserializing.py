@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from attrs import frozen
 from kafka.serializer.wrapper import DeserializeWrapper
 
+from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -118,24 +119,11 @@ class Readers:
 
 def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # noqa: ANN401 - any of them
     data = getattr(record, field)
-    if reader is None:
-        return data
     try:
-        return _call(reader, record.topic, headers, data)
+        return deserialized(reader, record.topic, headers, data)
     except _FINAL as error:
         message = f"the record's {field} cannot be deserialized: {shown(error)}"
         raise DeserializationError(message) from error
-
-
-def _call(reader: Any, topic: str, headers: list[Any], data: object) -> object:  # noqa: ANN401 - see above
-    # Deserializers for old versions of kafka-python take no headers.
-    try:
-        return reader.deserialize(topic, headers, data)
-    except TypeError as error:
-        try:
-            return reader.deserialize(topic, data)
-        except TypeError:
-            raise error from None
 
 
 @frozen

@@ -6,6 +6,7 @@ from kafka import KafkaConsumer
 from safeconsumer import SafeConsumer
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
+from tests.sim.reading import Reader, both_ways, stock_fails
 
 
 @simulated(seeds=5)
@@ -74,3 +75,25 @@ def test_a_pause_in_the_middle_of_a_batch_starves_nobody(
         came += sum(map(len, consumer.poll(100, max_records=50).values()))
     consumer.close()
     assert (found, came) == (10, left)
+
+
+@pytest.mark.contract("P11")
+@pytest.mark.parametrize("is_member", [True, False])
+@both_ways
+@stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
+@simulated()
+def test_a_brief_poll_waits_once(
+    lab: Lab, kind: type[KafkaConsumer], how: str, *, is_member: bool
+) -> None:
+    """P11: with everything paused it looks, waits and ends: three turns of two threads."""
+    (p0,) = lab.topic("t", 1, records=5)
+    topics, tps = (("t",), ()) if is_member else ((), (p0,))
+    reader = Reader(lab, kind, *topics, tps=tps, how=how)
+    reader.take(5)
+    reader.consumer.pause(p0)
+    reader.poll(1)
+    turns, began = lab.world.turns, lab.now
+    for _ in range(60):
+        reader.poll(0.05)
+    assert (lab.world.turns - turns) / 60 < 4
+    assert 3.0 <= lab.now - began < 3.1

@@ -230,27 +230,6 @@ def test_what_is_paused_is_not_fetched_and_stays_a_member(lab: Lab) -> None:
     a.stop()
 
 
-@pytest.mark.contract("P11")
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the last millisecond of a poll of a held consumer spins",
-)
-@simulated()
-def test_a_poll_that_waits_asks_once(lab: Lab) -> None:
-    """P11: a poll of 50 ms waits once, and not in rounds of no time at its end."""
-    (tp,) = lab.topic("t", 1, records=5)
-    consumer = SafeConsumer("t", **lab.settings(group_id=None))
-    while not consumer.poll(100):
-        pass
-    consumer.pause(tp)
-    consumer.poll(1000)
-    turns = lab.world.turns
-    consumer.poll(50)
-    consumer.close()
-    assert lab.world.turns - turns <= 8
-
-
 @pytest.mark.contract("P6", "P8")
 @pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
 @simulated()

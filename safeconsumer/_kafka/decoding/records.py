@@ -17,6 +17,7 @@ from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_of_handler
+from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer._kafka.decoding.sought import FromFetchOffset
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
@@ -46,6 +47,8 @@ class CompiledRecords(Fetcher.PartitionRecords):
     ``take`` makes records out of one batch, from where it stopped; the next batch is
     uncompressed when that one is used up.
     """
+
+    _deserialize = staticmethod(deserialized)
 
     def __init__(
         self,

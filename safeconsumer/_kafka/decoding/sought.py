@@ -11,9 +11,13 @@ from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
 
+from safeconsumer._kafka.decoding.deserializing import deserialized
+
 
 class PythonRecords(Fetcher.PartitionRecords):
     """Upstream's ``PartitionRecords``, which deserializes from the fetch offset on."""
+
+    _deserialize = staticmethod(deserialized)
 
     def _unpack_records(
         self,

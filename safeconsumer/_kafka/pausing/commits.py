@@ -1,11 +1,66 @@
-"""Keeps what a coordinator knows of commits: which partitions have none."""
+"""Keeps what a coordinator knows of commits: whose they are, and who has none."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from safeconsumer._kafka.errors import NotOwnedError
 
 Partitions = frozenset[TopicPartition]
+
+
+class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
+    """
+    Offsets to commit, and the ownerships in which that was asked for.
+
+    A plain dict to upstream, which carries it from the call to the request. Between the
+    two it may look for the coordinator, or try again for ``request_timeout_ms``, and a
+    partition may leave, be read on by others, and come back.
+
+    Args:
+        offsets: what to commit.
+        assigned: the assigned partitions, each with an object of this ownership.
+        generation: an object of this generation; until the next one begins, nobody else
+            gets what is revoked.
+        revoked: what the listener that is running was called with.
+    """
+
+    def __init__(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        assigned: Mapping[TopicPartition, object],
+        generation: object,
+        revoked: Partitions = frozenset(),
+    ) -> None:
+        super().__init__(offsets)
+        self._assigned = {tp: assigned[tp] for tp in self if tp in assigned}
+        self._revoked = revoked
+        self._generation = generation
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        """Copy it as a plain dict: callbacks get it."""
+        return dict, (dict(self),)
+
+    def refusal(
+        self, assigned: Mapping[TopicPartition, object], generation: object
+    ) -> NotOwnedError | None:
+        """Return the error if something in it is not owned any more, or never was."""
+        revoked = self._revoked if generation is self._generation else ()
+        owned = {
+            tp for tp, state in self._assigned.items() if assigned.get(tp) is state
+        }
+        foreign = self.keys() - owned - set(revoked)
+        if not foreign:
+            return None
+        names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(foreign))
+        message = (
+            f"commit of {names} refused, and nothing sent: it is not this member's, and "
+            "its owner may be further. Under subscribe() commit what is assigned, or in "
+            "on_partitions_revoked() what that is told of; what is not committed by "
+            "then comes again at its next owner"
+        )
+        return NotOwnedError(message)
 
 
 class KnownCommits:

@@ -1,5 +1,6 @@
 """Extends upstream's group coordinator: no join is forgotten, and each is reported."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,6 +19,7 @@ from kafka.errors import (
     RetriableError,
     UnknownMemberIdError,
 )
+from kafka.future import Future
 from kafka.protocol.consumer import OffsetResetStrategy
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
@@ -27,7 +29,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.pausing.commits import KnownCommits
+from safeconsumer._kafka.pausing.commits import KnownCommits, OwnedOffsets
 from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
@@ -35,6 +37,8 @@ from safeconsumer.holds.ledger import PauseLedger
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class CommitJournal(Protocol):
@@ -62,6 +66,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     - A fenced static member raises on every ``poll``.
     - An answer about committed offsets is used only in the ownership in which it was
       asked for, and not over a position that was set meanwhile.
+    - A commit is sent only in the ownership in which it was asked for.
 
     It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
     :meth:`prepare`), also beside a plain ``SubscriptionState``.
@@ -104,6 +109,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
+        self._revoking: frozenset[TopicPartition] = frozenset()
+        self._drained: frozenset[TopicPartition] = frozenset()
+        self._sought_at = -math.inf  # when the coordinator was last asked for
 
     # ------------------------------------------------------------ polling
 
@@ -173,6 +181,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
         # As upstream's, whose name the method has that calls this; a poll can be woken.
         return self._net.run(self._waking.of_poll(call), timeout_ms)
+
+    async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
+        # A coordinator that is down is named until the others have noticed. Upstream
+        # asks for it, cannot connect, and asks again at once: 240 times a second.
+        backoff: float = self.config["retry_backoff_ms"] / 1000
+        due = self._sought_at + backoff - time.monotonic()
+        if due > 0:
+            await self._net.sleep(due)
+        self._sought_at = time.monotonic()
+        return await super()._send_group_coordinator_request()
 
     def time_to_next_poll(self) -> float:
         """
@@ -372,6 +390,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
+        self._drained = frozenset()
         self.handover.before_join()
         self._watch.prepared()
         try:
@@ -408,15 +427,25 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
+        owned = frozenset(self._subscription.assigned_partitions())
         try:
             with self._waking.kept():
                 await super()._on_join_complete_async(
                     generation, member_id, protocol, member_assignment_bytes
                 )
         finally:
+            self._note_drained(owned)
             self._warn_uncommitted(self._watch.completed(generation, member_id))
             self.handover.reassigned()
             self._deliver()
+
+    def _note_drained(self, owned: frozenset[TopicPartition]) -> None:
+        # 1. A cooperative join takes partitions away, and gives them to nobody yet.
+        # 2. Whoever is asked before a join, a worker, finishes and commits their records.
+        # 3. Then this member joins, and they are another's from the next generation on.
+        is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
+        if is_cooperative and self.before_join is not None:
+            self._drained = owned.difference(self._subscription.assignment)
 
     def note_partitions(self) -> None:
         """
@@ -465,10 +494,100 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     # ------------------------------------------------------------ commits
 
-    async def _send_offset_commit_request(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
-    ) -> Any:  # noqa: ANN401 - upstream's
+    def commit_offsets_async(
+        self,
+        offsets: Offsets,
+        callback: Callable[[Offsets, object], object] | None = None,
+    ) -> Future:
+        """
+        Commit, and give the result to callback and future.
+
+        Upstream's future, where the coordinator has to be found first, is done as soon
+        as it is found: a listener that awaits it goes on before the commit is sent.
+        """
+        commit = self._of_this_ownership(offsets)
+        self._invoke_completed_offset_commit_callbacks()
+        refusal = self._refusal(commit)
+        if refusal is None and not self.coordinator_unknown():
+            return self._do_commit_offsets_async(commit, callback)
+        result = Future()
+        then = callback or self.config["default_offset_commit_callback"]
+
+        def fail(error: Exception) -> None:
+            self.completed_offset_commits.appendleft((then, commit, error))
+            result.failure(error)
+
+        def send(_coordinator: object) -> None:
+            self._do_commit_offsets_async(commit, callback).chain(result)
+
+        if refusal is None:
+            self.lookup_coordinator().add_callback(send).add_errback(fail)
+        else:
+            fail(refusal)
+        return result
+
+    def commit_offsets_sync(
+        self, offsets: Offsets, timeout_ms: float | None = None
+    ) -> None:
+        """
+        Commit, and wait for it.
+
+        Raises:
+            NotOwnedError: something in it is not owned now, or is not any more when it
+                is tried again.
+        """
+        commit = self._of_this_ownership(offsets)
+        refusal = self._refusal(commit)
+        if refusal is not None:
+            raise refusal
+        super().commit_offsets_sync(commit, timeout_ms)
+
+    async def _commit_offsets_sync_async(
+        self, offsets: Offsets, timeout_ms: float | None = None
+    ) -> None:
+        commit = self._of_this_ownership(offsets)
+        await super()._commit_offsets_sync_async(commit, timeout_ms)
+
+    async def _invoke_rebalance_listener_async(
+        self, method_name: str, arg: Collection[TopicPartition]
+    ) -> None:
+        if method_name == "on_partitions_revoked":
+            self._revoking = frozenset(arg)
+        try:
+            await super()._invoke_rebalance_listener_async(method_name, arg)
+        finally:
+            self._revoking = frozenset()
+
+    def _of_this_ownership(self, offsets: Offsets) -> OwnedOffsets:
+        if isinstance(offsets, OwnedOffsets):
+            return offsets
+        if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
+            isinstance(one, OffsetAndMetadata) for one in offsets.values()
+        ):
+            message = "offsets must be dict[TopicPartition, OffsetAndMetadata]"
+            raise TypeError(message)
+        revoked = self._revoking | self._drained
+        return OwnedOffsets(offsets, *self._owned(), revoked=revoked)
+
+    def _owned(self) -> tuple[Mapping[TopicPartition, object], object]:
+        generation = self._generation
+        is_lost = generation.is_lost()
+        return {} if is_lost else self._subscription.assignment, generation
+
+    def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
+        if (
+            not self._subscription.partitions_auto_assigned()
+            or self._auto_assign_all_partitions()
+        ):
+            return None  # nobody owns anything
+        return commit.refusal(*self._owned())
+
+    async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
+        offsets = self._of_this_ownership(offsets)
+        refusal = self._refusal(offsets)
+        if refusal is not None:
+            raise refusal
         self.commits.begin(offsets)
         with self._journaled(offsets):
             kind, member = (
@@ -497,16 +616,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.group_id and threading.current_thread() is not self._net._io_thread:
             self._net.run(_nothing)
 
-    def _journaled(
-        self, offsets: dict[TopicPartition, OffsetAndMetadata]
-    ) -> AbstractContextManager[object]:
+    def _journaled(self, offsets: Offsets) -> AbstractContextManager[object]:
         if self.journal is None or not offsets:
             return nullcontext()
         return self.journal.committing({tp: one.offset for tp, one in offsets.items()})
 
     def _handle_offset_commit_response(
         self,
-        offsets: dict[TopicPartition, OffsetAndMetadata],
+        offsets: Offsets,
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
@@ -521,7 +638,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def fetch_committed_offsets_async(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    ) -> Offsets:
         """Fetch committed offsets, and remember which are missing."""
         asked = frozenset(partitions)
         states = self._states(asked)
@@ -529,7 +646,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
             self._offset_fetch_futures.pop(asked, None)
         begun = {tp: self.commits.begun(tp) for tp in asked}
-        offsets: dict[TopicPartition, OffsetAndMetadata]
+        offsets: Offsets
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         self.commits.forget_question(asked)
         self.commits.has(offsets)

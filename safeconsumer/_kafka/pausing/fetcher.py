@@ -581,6 +581,21 @@ class PauseSafeFetcher(Fetcher):
         }
         await super()._reset_offsets_for_node(node_id, stamped, partitions)
 
+    async def _send_list_offsets_requests(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
+        # Upstream leaves out what it knows no leader of, and what a broker refused it
+        # asks again at once, for as long as that lasts.
+        cluster = self._manager.cluster
+        unknown = {
+            tp for tp in timestamps if cluster.leader_for_partition(tp) in {None, -1}
+        }
+        offsets, refused = await super()._send_list_offsets_requests(timestamps)
+        again = unknown | refused
+        if again:
+            await cluster.request_update()
+        return offsets, again
+
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
     ) -> None:

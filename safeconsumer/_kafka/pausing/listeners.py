@@ -1,4 +1,4 @@
-"""Refuses, in a rebalance listener, calls that would wait for the thread it runs on."""
+"""Refuses calls that need the network where there is none, or where they would hang."""
 
 import functools
 import threading
@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer._kafka.errors import BlockingCallInListenerError
+from safeconsumer._kafka.errors import BlockingCallInListenerError, ConsumerClosedError
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:
@@ -32,9 +32,36 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
         raise BlockingCallInListenerError(message)
 
 
-def not_in_listener(name: str) -> Callable[..., Any]:
+def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     """
-    Make upstream's method of that name refuse to be called in a listener.
+    Refuse a call that needs the network, of a closed consumer.
+
+    Raises:
+        ConsumerClosedError: it is closed.
+    """
+    # The consumer itself is marked when it begins to close, and its listener commits.
+    if consumer._net._closed:
+        message = (
+            f"{call}() needs the network, and this consumer is closed: make another"
+        )
+        raise ConsumerClosedError(message)
+
+
+def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
+    """
+    Refuse a call that waits for the network, where nothing would come of it.
+
+    Raises:
+        ConsumerClosedError: the consumer is closed.
+        BlockingCallInListenerError: this is the thread that listeners run on.
+    """
+    refuse_if_closed(consumer, call)
+    refuse_in_listener(consumer, call)
+
+
+def blocking(name: str) -> Callable[..., Any]:
+    """
+    Make upstream's method of that name refuse where it cannot wait for an answer.
 
     Some of them change something before they notice; when refused, they change nothing.
     """
@@ -42,7 +69,7 @@ def not_in_listener(name: str) -> Callable[..., Any]:
 
     @functools.wraps(upstream)
     def call(self: KafkaConsumer, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
-        refuse_in_listener(self, name)
+        refuse_blocking(self, name)
         return upstream(self, *args, **kwargs)
 
     return call

@@ -8,11 +8,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import SafeConsumer
+from safeconsumer import NotOwnedError, SafeConsumer
 from safeconsumer.events import consumer as events
+from safeconsumer.testing import poll_until as poll_all_until
 from tests.harness.holds.lab import Told
 from tests.harness.polling import poll_until
 from tests.harness.producing import numbered, produce, write
@@ -262,3 +264,24 @@ def test_what_happens_is_told_to_every_hook_alike(
     assert set(joined.gained) == {one.first, one.second}
     assert sum(event.records for event in told.of(events.FetchesPurged)) >= 4
     assert consumer.hook_failures == {repr(raising): len(told.events)}
+
+
+@pytest.mark.contract("P17")
+def test_what_has_left_is_not_committed(
+    reading: Callable[..., Reading], make_consumer: Callable[..., Any]
+) -> None:
+    """P17: its new owner's progress stays; what is kept is committed."""
+    one = reading()
+    one.until(lambda: all(len(got) == 5 for got in one.got.values()))
+    other = make_consumer(KafkaConsumer, one.topic, group=f"g-{one.topic}")
+    both = [one.consumer, other]
+    poll_all_until(both, lambda: all(len(each.assignment()) == 1 for each in both))
+    (left,), (kept,) = other.assignment(), one.consumer.assignment()
+    other.commit({left: OffsetAndMetadata(5, "", -1)})
+    late = {left: OffsetAndMetadata(2, "", -1)}
+    with pytest.raises(NotOwnedError):
+        one.consumer.commit(late)
+    assert isinstance(one.consumer.commit_async(late).exception, NotOwnedError)
+    assert other.committed(left) == 5
+    one.consumer.commit({kept: OffsetAndMetadata(4, "", -1)})
+    assert one.consumer.committed(kept) == 4

@@ -33,6 +33,7 @@ PARTS = (
     "protocol/parser.py",
     "record",
     "structs.py",
+    "util.py",
 )
 
 FIELDS: dict[Any, tuple[str, ...]] = {

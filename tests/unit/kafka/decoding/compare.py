@@ -55,18 +55,25 @@ def compared(case: Case) -> list[Any]:
     """
     Return what both decoders did; fail if it is not the same.
 
-    Upstream deserializes what stands before the fetch offset too, ours do not.
+    Upstream deserializes what stands before the fetch offset too, ours do not, and it
+    says something else of a deserializer's ``TypeError``.
     """
     stock = story(choose("python").records, case)
     if case.value_deserializer is case.key_deserializer is None or (
         case.fetch_offset == 0
     ):
-        assert stock == story(Fetcher.PartitionRecords, case), case
+        upstream = story(Fetcher.PartitionRecords, case)
+        assert _unsaid(stock) == _unsaid(upstream), case
     ours = story(choose("compiled").records, case)
     for number, (one, other) in enumerate(zip(stock, ours, strict=False)):
         assert one == other, f"step {number} of {case}"
     assert stock == ours, case
     return stock
+
+
+def _unsaid(steps: list[Any]) -> list[Any]:
+    """Return a story without the texts of type errors."""
+    return [one[:2] if one[:2] == ("raised", TypeError) else one for one in steps]
 
 
 def story(kind: Any, case: Case) -> list[Any]:  # noqa: ANN401 - either class

@@ -14,6 +14,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
+from safeconsumer._kafka.decoding.deserializing import deserialized
 from tests.harness.kafka.offline import offline
 from tests.harness.listing import each
 from tests.unit.kafka.decoding.batches import Frame, Row, written
@@ -135,6 +136,45 @@ def test_the_error_comes_behind_what_stands_before_it(
     expected = RuntimeError if error is StopIteration else error
     assert errors_of(steps) == [expected]
     assert [record[3] for record in records_of(steps)] == [*range(start, 5)]
+
+
+@each(("decoder", "form"), [*product(["python", "compiled"], FORMS)])
+def test_a_type_error_of_a_deserializer_comes_as_it_was_raised(
+    decoder: str, form: Callable[[Picky], Any]
+) -> None:
+    """kafka-python tries a second time, without headers, and raises what that raises."""
+    data, _ = written(0, [Row(value=b"5")], Frame())
+    reader = form(Picky(TypeError, b"5"))
+    case = Case(data=data, value_deserializer=reader)
+    raised = [one for one in story(choose(decoder).records, case) if one[0] == "raised"]
+    assert raised == [("raised", TypeError, "b'5'")]
+    stock = [one for one in story(Fetcher.PartitionRecords, case) if one[0] == "raised"]
+    assert (stock == raised) == (form is Two)
+
+
+class Doubtful(Deserializer):  # type: ignore[misc]  # upstream is untyped
+    """Hands on whatever it is given, as decorated methods do."""
+
+    def __init__(self, reader: Any) -> None:  # noqa: ANN401 - any of them
+        self.reader = reader
+
+    def deserialize(self, *given: Any) -> Any:  # noqa: ANN401 - as its reader
+        return self.reader.deserialize(*given)
+
+
+@each(("form", "data"), [*product([lambda picky: picky, Two], [b"5", b"6"])])
+def test_what_hands_on_its_arguments_is_understood(
+    form: Callable[[Picky], Any], data: bytes
+) -> None:
+    """The error that comes from further inside is the deserializer's own."""
+    reader = Doubtful(form(Picky(TypeError, b"5")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if data == b"6":
+            assert deserialized(reader, "t", [], data) == ("t", 0, b"6")
+            return
+        with pytest.raises(TypeError, match="b'5'"):
+            deserialized(reader, "t", [], data)
 
 
 @each(("decoder", "codec", "magic"), [*product(["python", "compiled"], [0, 1], [1, 2])])

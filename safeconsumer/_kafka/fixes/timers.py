@@ -1,0 +1,28 @@
+"""Tells how much of a poll's time is left, to the microsecond."""
+
+import math
+import time
+from typing import Any
+
+
+class ExactTimer:
+    """
+    One of upstream's timers, which does not round down to whole milliseconds.
+
+    Upstream's says 0 in its last millisecond, and that it has not expired: each poll
+    looks again and again until that has passed (kafka-python 3.0.12).
+    """
+
+    def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's
+        self._timer = timer
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a timer has
+        return getattr(self._timer, name)
+
+    @property
+    def timeout_ms(self) -> float:
+        """How many milliseconds are left, rounded up: after that it has expired."""
+        left: float = self._timer._expire_at - time.monotonic()
+        if left == math.inf:
+            return left
+        return max(0.0, math.ceil(left * 1e6) / 1e3)

@@ -1,0 +1,103 @@
+"""Offsets that a program asks for by itself: beginnings, ends, and those of times."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaTimeoutError
+
+from safeconsumer import SafeConsumer, TimestampError
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader, stock_fails
+
+ASKED: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
+    "beginning_offsets": lambda consumer, tps: consumer.beginning_offsets(tps),
+    "end_offsets": lambda consumer, tps: consumer.end_offsets(tps),
+    "offsets_for_times": lambda consumer, tps: {
+        tp: found.offset
+        for tp, found in consumer.offsets_for_times(dict.fromkeys(tps, 0)).items()
+    },
+}
+
+
+def first_of_each(lab: Lab) -> list[TopicPartition]:
+    """Return the first partition of four topics, of which one is read."""
+    return [lab.topic(name, 1, records=7)[0] for name in "tuvw"]
+
+
+@pytest.mark.parametrize("call", ASKED)
+@stock_fails("what is not known yet is left out, and not asked for again")
+@simulated()
+def test_what_is_not_known_yet_is_asked_again(
+    lab: Lab, kind: type[KafkaConsumer], call: str
+) -> None:
+    """Of some topics only; a consumer knows those that it reads."""
+    tps = first_of_each(lab)
+    reader = Reader(lab, kind, tps=tps[:1])
+    reader.take(7)
+    begun = len(lab.kinds())
+    try:
+        found = ASKED[call](reader.consumer, tps)
+    except (KeyError, AttributeError):
+        found = None
+    assert found == dict.fromkeys(tps, 7 if call == "end_offsets" else 0)
+    assert lab.kinds(begun).count("ListOffsets") <= 3
+
+
+@pytest.mark.parametrize("call", ASKED)
+@simulated()
+def test_what_is_not_there_is_told_in_time(lab: Lab, call: str) -> None:
+    """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
+    (p0, *_) = first_of_each(lab)
+    lab.cluster.creates_topics = False
+    reader = Reader(lab, SafeConsumer, tps=[p0], request_timeout_ms=5_000)
+    reader.take(7)
+    begun, at = len(lab.kinds()), lab.now
+    with pytest.raises(KafkaTimeoutError):
+        ASKED[call](reader.consumer, [p0, TopicPartition("none", 0)])
+    assert lab.now - at == pytest.approx(5.0, abs=0.2)
+    kinds = lab.kinds(begun)
+    assert kinds.count("Metadata") <= 55
+    assert kinds.count("ListOffsets") <= 1
+
+
+@pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
+@simulated()
+def test_a_broker_that_refuses_is_asked_with_a_pause(lab: Lab, error: int) -> None:
+    """kafka-python asks at once: 1,625 times in these 5 s."""
+    (p0, *_) = first_of_each(lab)
+    reader = Reader(lab, SafeConsumer, tps=[p0])
+    reader.take(7)
+    refusing = lab.cluster.fail("ListOffsets", error=error)
+    lab.world.call_later(5.0, refusing.end)
+    begun = len(lab.kinds())
+    assert reader.consumer.end_offsets([p0]) == {p0: 7}
+    assert 10 <= lab.kinds(begun).count("ListOffsets") <= 60
+
+
+@pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
+@simulated(seeds=1)
+def test_a_time_that_is_none_is_named(lab: Lab, time: float) -> None:
+    """Not ``OverflowError``, ``struct.error``, or a text about floats; nothing is asked."""
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=tps)
+    reader.take(6)
+    asked = {tps[0]: 0, tps[1]: time}
+    begun = len(lab.kinds())
+    with pytest.raises(ValueError, match="t:1") as caught:
+        reader.consumer.offsets_for_times(asked)
+    assert isinstance(caught.value, TimestampError)
+    assert "ListOffsets" not in lab.kinds(begun)
+
+
+@simulated(seeds=1)
+def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
+    """kafka-python rounds them in the caller's own mapping."""
+    (p0,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[p0])
+    asked = {p0: 0.5}
+    assert reader.consumer.offsets_for_times(asked)[p0].offset == 0
+    assert asked == {p0: 0.5}

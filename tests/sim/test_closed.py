@@ -1,0 +1,67 @@
+"""What a closed consumer answers: each call that needs the network says that it is closed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.errors import IllegalStateError
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import ConsumerClosedError, SafeConsumer, SafeConsumerError
+from tests.sim.lab import Lab
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
+
+P0 = TopicPartition("t", 0)
+AT = OffsetAndMetadata(1, "", -1)
+
+NEEDS_THE_NETWORK: dict[str, Callable[[SafeConsumer], object]] = {
+    "assign": lambda consumer: consumer.assign([TopicPartition("u", 0)]),
+    "beginning_offsets": lambda consumer: consumer.beginning_offsets([P0]),
+    "bootstrap": lambda consumer: consumer.bootstrap(),
+    "commit": lambda consumer: consumer.commit({P0: AT}),
+    "commit_async": lambda consumer: consumer.commit_async({P0: AT}),
+    "committed": lambda consumer: consumer.committed(P0),
+    "end_offsets": lambda consumer: consumer.end_offsets([P0]),
+    "offsets_for_times": lambda consumer: consumer.offsets_for_times({P0: 1}),
+    "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("new"),
+    "topics": lambda consumer: consumer.topics(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+ANSWERED: dict[str, Callable[[SafeConsumer], object]] = {
+    "close": lambda consumer: consumer.close(),
+    "holds": lambda consumer: consumer.holds(),
+    "partitions_for_topic": lambda consumer: consumer.partitions_for_topic("t"),
+    "pause": lambda consumer: consumer.pause(P0),
+    "paused": lambda consumer: consumer.paused(),
+    "resume": lambda consumer: consumer.resume(P0),
+    "subscription": lambda consumer: consumer.subscription(),
+}
+
+
+@pytest.mark.parametrize("is_automatic", [True, False])
+@pytest.mark.parametrize("is_member", [True, False])
+@simulated(seeds=1)
+def test_a_closed_consumer_says_so(
+    lab: Lab, *, is_member: bool, is_automatic: bool
+) -> None:
+    """Not ``RuntimeError: NetworkSelector closed!``, which is among its parents."""
+    lab.topic("t", 1, records=3)
+    how: dict[str, Any] = {"group_id": "g", "enable_auto_commit": is_automatic}
+    topics, tps = (("t",), ()) if is_member else ((), (P0,))
+    reader = Reader(lab, SafeConsumer, *topics, tps=tps, **how)
+    reader.take(3)
+    reader.consumer.close()
+    for name, call in NEEDS_THE_NETWORK.items():
+        with pytest.raises(ConsumerClosedError) as caught:
+            call(reader.consumer)
+        assert name in str(caught.value), name
+        assert isinstance(caught.value, (SafeConsumerError, RuntimeError)), name
+        assert isinstance(caught.value, IllegalStateError), name
+    if not is_member:
+        assert reader.consumer.position(P0) == 3
+    with pytest.raises(IllegalStateError, match="closed"):
+        reader.consumer.poll(10)
+    for call in ANSWERED.values():
+        call(reader.consumer)

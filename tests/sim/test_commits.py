@@ -1,0 +1,322 @@
+"""P17: a member commits what it owns; what has left is refused, and nothing is sent."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import CommitFailedError, KafkaError
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import NotOwnedError, SafeConsumer, SafeConsumerError
+from safeconsumer._kafka.membership import Membership
+from tests.sim.lab import GROUP, Lab, Member
+from tests.sim.playing import simulated
+from tests.sim.reading import (
+    COOPERATIVE,
+    EAGER,
+    Listener,
+    Reader,
+    both_protocols,
+    stock_fails,
+)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    """Return what is committed for an offset."""
+    return OffsetAndMetadata(offset, "", -1)
+
+
+def sent(lab: Lab, origin: str | None = None) -> int:
+    """Return how many commits were sent, by one program or by all."""
+    return sum(
+        one.api == "OffsetCommit" and origin in {None, one.origin}
+        for one in lab.cluster.requests
+    )
+
+
+def half_has_left(
+    lab: Lab,
+    kind: Any,  # noqa: ANN401 - a class of consumers
+    assignor: type = EAGER,
+    *,
+    drains: bool = False,
+) -> tuple[Reader, Member, TopicPartition, TopicPartition]:
+    """Return a reader, another member, what the reader keeps, and what that one has now."""
+    tps = lab.topic("t", 2, records=100)
+    reader = Reader(lab, kind, "t", assignor=assignor)
+    if drains:  # as a worker does, before it joins
+        Membership(reader.consumer).ask_before_join(lambda: None)
+    reader.until(lambda: len(reader.log) == 200)
+    other = lab.member(
+        kind, "t", name="b", partition_assignment_strategy=[assignor], poll_ms=100
+    )
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    (left,) = other.consumer.assignment()
+    (kept,) = {*tps} - {left}
+    other.call(lambda consumer: consumer.commit({left: at(100)}))
+    return reader, other, kept, left
+
+
+@stock_fails("it is sent by a member of the present generation, which may commit all")
+@both_protocols
+@simulated()
+def test_a_commit_of_what_has_left_rewinds_nobody(
+    lab: Lab, kind: type[KafkaConsumer], assignor: type
+) -> None:
+    """P17: 100 became 50."""
+    reader, other, _, left = half_has_left(lab, kind, assignor)
+    with suppress(CommitFailedError):
+        reader.consumer.commit({left: at(50)})
+    assert lab.committed(left) == 100
+    other.stop()
+
+
+@pytest.mark.contract("P17")
+@pytest.mark.parametrize("drains", [True, False])
+@both_protocols
+@simulated()
+def test_a_commit_that_names_what_is_not_owned_is_refused(
+    lab: Lab, assignor: type, *, drains: bool
+) -> None:
+    """P17: by an error of both families that says which; nothing is sent, nor the rest."""
+    reader, other, kept, left = half_has_left(
+        lab, SafeConsumer, assignor, drains=drains
+    )
+    before = sent(lab)
+    with pytest.raises(CommitFailedError) as caught:
+        reader.consumer.commit({kept: at(70), left: at(50)})
+    assert isinstance(caught.value, NotOwnedError)
+    assert isinstance(caught.value, SafeConsumerError)
+    assert f"t:{left.partition} " in str(caught.value)
+    assert f"t:{kept.partition} " not in str(caught.value)
+    assert (sent(lab), lab.committed(kept), lab.committed(left)) == (before, None, 100)
+    reader.consumer.commit({kept: at(70)})
+    assert lab.committed(kept) == 70
+    other.stop()
+
+
+@pytest.mark.contract("P17")
+@pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
+@simulated()
+def test_commit_async_gives_the_refusal_to_future_and_callback(
+    lab: Lab, *, is_known: bool
+) -> None:
+    """P17: to the callback in the next poll, whether the coordinator is known or not."""
+    reader, other, kept, left = half_has_left(lab, SafeConsumer)
+    given: list[tuple[Any, Any]] = []
+    if not is_known:
+        reader.consumer._coordinator.coordinator_dead("a test")
+    before, named = sent(lab), {kept: at(70), left: at(50)}
+    future = reader.consumer.commit_async(
+        named, callback=lambda offsets, result: given.append((offsets, result))
+    )
+    reader.until(lambda: given)
+    ((offsets, error),) = given
+    assert offsets == named
+    assert isinstance(error, NotOwnedError)
+    assert future.exception is error
+    assert (sent(lab), lab.committed(left)) == (before, 100)
+    other.stop()
+
+
+@pytest.mark.contract("P17")
+@simulated()
+def test_a_commit_that_is_tried_again_is_of_its_ownership_only(lab: Lab) -> None:
+    """P17: 1. The broker loads its groups. 2. The partition leaves. 3. It answers."""
+    tps = lab.topic("t", 2, records=100)
+    reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
+    reader.until(lambda: len(reader.log) == 200)
+    loading = lab.cluster.fail("OffsetCommit", error=14, client_id="reader")
+    raised: list[KafkaError] = []
+
+    def commit() -> None:
+        try:
+            reader.consumer.commit({tp: at(50) for tp in tps})
+        except KafkaError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    settings = {"partition_assignment_strategy": [COOPERATIVE]}
+    other = lab.member(SafeConsumer, "t", name="b", poll_ms=100, **settings)
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    (left,) = other.consumer.assignment()
+    other.call(lambda consumer: consumer.commit({left: at(100)}))
+    loading.end()
+    thread.join()
+    assert lab.committed(left) == 100
+    assert [type(one) for one in raised] == [NotOwnedError]
+    other.stop()
+
+
+# ------------------------------------------------------------ in a listener
+
+
+class Awaiting(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # untyped
+    """Awaits what a function returns, before the member rejoins."""
+
+    def __init__(self, revoked: Callable[[set[TopicPartition]], Any]) -> None:
+        self._revoked = revoked
+        self.answered = 0
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Await it."""
+        await self._revoked(set(revoked))
+        self.answered += 1
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.contract("P17")
+@pytest.mark.parametrize("is_known", [True, False], ids=["found", "not found"])
+@pytest.mark.parametrize("is_awaited", [True, False])
+@both_protocols
+@simulated()
+def test_what_a_listener_is_told_of_is_owned_while_it_runs(
+    lab: Lab, assignor: type, *, is_awaited: bool, is_known: bool
+) -> None:
+    """P17: what it asks for goes out, though it may have ended by then."""
+    lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    futures: list[Any] = []
+    last: set[TopicPartition] = set()
+
+    def commit(revoked: set[TopicPartition]) -> Any:  # noqa: ANN401 - a future
+        if not is_known:
+            reader.consumer._coordinator.coordinator_dead("a test")
+        last.update(revoked)
+        futures.append(reader.consumer.commit_async({tp: at(10) for tp in revoked}))
+        return futures[-1]
+
+    awaiting = Awaiting(commit)
+    listener = awaiting if is_awaited else Listener(revoked=commit)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.until(lambda: len(reader.log) == 20)
+    futures.clear()
+    last.clear()
+    settings = {"partition_assignment_strategy": [assignor]}
+    other = lab.member(KafkaConsumer, "t", name="b", **settings)
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    assert last >= other.consumer.assignment()
+    assert [one.exception for one in futures] == [None] * len(futures)
+    if is_awaited or is_known:
+        assert all(lab.committed(tp) == 10 for tp in last)
+    other.stop()
+
+
+@pytest.mark.contract("P17")
+@simulated()
+def test_a_listener_that_ended_owns_nothing_any_more(lab: Lab) -> None:
+    """P17: in a cooperative rebalance what it was told of has left by then."""
+    told: list[set[TopicPartition]] = []
+    lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=told.append))
+    reader.until(lambda: len(reader.log) == 20)
+    settings = {"partition_assignment_strategy": [COOPERATIVE]}
+    other = lab.member(SafeConsumer, "t", name="b", **settings)
+    reader.until(lambda: any(told))
+    with pytest.raises(NotOwnedError):
+        reader.consumer.commit({tp: at(10) for tp in told[-1]})
+    other.stop()
+
+
+@pytest.mark.contract("P17")
+@both_protocols
+@simulated()
+def test_what_is_lost_is_not_owned(lab: Lab, assignor: type) -> None:
+    """P17: a commit in ``on_partitions_lost`` is refused, and its request never goes out."""
+    lab.topic("t", 1, records=10)
+    futures: list[Any] = []
+    reader = Reader(lab, SafeConsumer, assignor=assignor, session_timeout_ms=6000)
+
+    def commit(lost: set[TopicPartition]) -> None:
+        futures.append(reader.consumer.commit_async({tp: at(5) for tp in lost}))
+
+    reader.consumer.subscribe(["t"], listener=Listener(lost=commit))
+    reader.until(lambda: len(reader.log) == 10)
+    silent = lab.cluster.fail("Heartbeat", is_held=True)
+    lab.sleep(10)
+    silent.end()
+    before = sent(lab)
+    reader.until(lambda: futures)
+    reader.until(lambda: len(reader.log) == 20)
+    assert [type(one.exception) for one in futures] == [NotOwnedError]
+    assert sent(lab) == before
+
+
+@pytest.mark.contract("P17")
+@both_protocols
+@simulated()
+def test_close_commits_and_its_listener_too(lab: Lab, assignor: type) -> None:
+    """P17: both are of what is owned until then."""
+    (p0,) = lab.topic("t", 1, records=10)
+    futures: list[Any] = []
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
+    reader = Reader(lab, SafeConsumer, assignor=assignor, **settings)
+
+    def commit(revoked: set[TopicPartition]) -> None:
+        if revoked:
+            assert lab.committed(p0) == 10
+            futures.append(reader.consumer.commit_async({tp: at(7) for tp in revoked}))
+
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=commit))
+    reader.until(lambda: len(reader.log) == 10)
+    reader.consumer.close()
+    assert [one.exception for one in futures] == [None]
+    assert lab.committed(p0) == 7
+
+
+# ------------------------------------------------------------ where nobody owns
+
+
+@pytest.mark.contract("P17")
+@simulated()
+def test_only_a_subscription_owns(lab: Lab) -> None:
+    """P17: assigned by hand, or with nothing consumed, any partition is committed."""
+    p0, p1 = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, tps=[p0], group_id=GROUP)
+    reader.consumer.commit({p1: at(5)})
+    assert lab.committed(p1) == 5
+    reader.consumer.unsubscribe()
+    reader.consumer.commit({p0: at(6)})
+    assert lab.committed(p0) == 6
+    reader.consumer.subscribe(["t"])
+    with pytest.raises(NotOwnedError):  # it has not joined
+        reader.consumer.commit({p0: at(1)})
+    assert lab.committed(p0) == 6
+
+
+@simulated()
+def test_a_member_that_is_joining_hears_what_it_heard_before(lab: Lab) -> None:
+    """Of what it owns: kafka-python's error, which says that a poll will do."""
+    (p0,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.until(lambda: len(reader.log) == 10)
+    late = lab.cluster.fail("JoinGroup", is_held=True)
+    reader.consumer._coordinator.request_rejoin()
+    reader.until(lambda: late.kept)
+    with pytest.raises(KafkaError) as caught:
+        reader.consumer.commit({p0: at(10)})
+    assert type(caught.value).__name__ == "RebalanceInProgressError"
+    late.end()
+
+
+@simulated(seeds=1)
+def test_what_is_no_commit_is_a_type_error(lab: Lab) -> None:
+    """At once, whether the coordinator is known or not; kafka-python's is logged only."""
+    (p0,) = lab.topic("t", 1)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.owns([p0])
+    for wrong in ({p0: 5}, {"t:0": at(5)}):
+        with pytest.raises(TypeError, match="OffsetAndMetadata"):
+            reader.consumer.commit(wrong)
+        for is_known in (True, False):
+            if not is_known:
+                reader.consumer._coordinator.coordinator_dead("a test")
+            with pytest.raises(TypeError, match="OffsetAndMetadata"):
+                reader.consumer.commit_async(wrong)
