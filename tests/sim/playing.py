@@ -27,7 +27,7 @@ def simulated(
 
     Args:
         seeds: so many are played in every run.
-        nightly: so many in the nightly run, these included.
+        nightly: so many in all; the night plays those that the day does not.
         world: what ``lab.play`` takes besides, such as the number of brokers.
     """
     usual = [pytest.param(n, id=f"seed={n}") for n in range(seeds)]
@@ -39,7 +39,7 @@ def simulated(
     def decorate(scenario: Scenario) -> Callable[..., None]:
         def test(seed: int, **given: Any) -> None:  # noqa: ANN401 - fixtures
             __tracebackhide__ = True
-            _play(scenario, seed, {**world, **given}, is_nightly=seed >= seeds)
+            _play(scenario, seed, {**world, **given})
 
         test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
         test.__module__ = scenario.__module__
@@ -58,23 +58,21 @@ def _signature(scenario: Scenario) -> inspect.Signature:
     return inspect.Signature([seed, *kept])
 
 
-def _play(
-    scenario: Scenario, seed: int, given: dict[str, Any], *, is_nightly: bool
-) -> None:
+def _play(scenario: Scenario, seed: int, given: dict[str, Any]) -> None:
     __tracebackhide__ = True
     from tests.sim.lab import play  # noqa: PLC0415 - it imports kafka
 
     try:
         play(scenario, seed, **given)
     except BaseException as error:
-        error.add_note(_replay_line(is_nightly=is_nightly))
+        error.add_note(_replay_line())
         raise
 
 
-def _replay_line(*, is_nightly: bool) -> str:
+def _replay_line() -> str:
     """Return the command that plays the test that runs again, to the microsecond."""
     test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
-    also = " -m nightly" * is_nightly
+    also = " -m 'nightly or not nightly'"  # it may be for the night by a parameter
     if sys.flags.hash_randomization:
         also += "  # if it fails so; this run had an order of hashes of its own"
     return f"PYTHONHASHSEED=0 pytest -n 0 '{test}'{also}"

@@ -145,7 +145,6 @@ def test_a_program_as_people_write_it(
     assert f"{stock}/{ours}" == cell.replace("?", stock)
 
 
-@pytest.mark.contract("P3")
 def test_what_is_right_on_kafka_python_is_right_here() -> None:
     """By the table, but for what is excepted by name; the exceptions are all needed."""
     worse = {
@@ -157,7 +156,6 @@ def test_what_is_right_on_kafka_python_is_right_here() -> None:
     assert worse == set().union(*EXCEPTED.values())
 
 
-@pytest.mark.contract("P7")
 def test_it_leaks_only_where_kafka_python_leaks() -> None:
     """By the table."""
     cells = [cell for row in rows().values() for cell in row.values()]

@@ -1,7 +1,9 @@
 """
-Plays time, threads, locks and queues in a world: the only patching there is.
+Plays time, threads, locks and queues in a world.
 
-It touches names of the standard library alone. Outside a running world, and in other
+It touches names of the standard library alone; `network.register` gives kafka-python's
+tasks and batches an order besides, and the churn keeps producers from being closed by the
+collector. Outside a running world, and in other
 threads of the operating system, everything is as it was: a pytest process that has
 installed it runs ordinary tests, too. ``install()`` must run before kafka, safeconsumer
 and concurrent.futures are imported: they make default arguments and globals of these.

@@ -72,29 +72,28 @@ def proofs() -> dict[str, list[str]]:
 
 def marked(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     """Yield the tests of a file that prove something by day, each with its ids."""
-    if _is_for_the_night(tree):
-        return
+    named = {
+        ast.unparse(node.targets[0]): node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+    }
+    whole = named.get("pytestmark", ast.List([]))
+    of_all = whole.elts if isinstance(whole, ast.List) else [whole]
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef):
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
             continue
-        if any(ast.unparse(one).startswith(_NO_PROOFS) for one in node.decorator_list):
+        marks = [
+            named.get(ast.unparse(one), one) for one in (*node.decorator_list, *of_all)
+        ]
+        if any(ast.unparse(one).startswith(_NO_PROOFS) for one in marks):
             continue
-        for one in node.decorator_list:
+        for one in marks:
             is_call = isinstance(one, ast.Call)
             if is_call and ast.unparse(one.func) == "pytest.mark.contract":
                 yield node.name, [ast.literal_eval(value) for value in one.args]
 
 
-def _is_for_the_night(tree: ast.Module) -> bool:
-    return any(
-        isinstance(node, ast.Assign)
-        and ast.unparse(node.targets[0]) == "pytestmark"
-        and "nightly" in ast.unparse(node.value)
-        for node in tree.body
-    )
-
-
-_NO_PROOFS = ("pytest.mark.nightly", "pytest.mark.xfail")
+_NO_PROOFS = tuple(f"pytest.mark.{one}" for one in ("nightly", "xfail", "skip"))
 
 
 def proofs_in(tier: str, promise: str) -> list[str]:

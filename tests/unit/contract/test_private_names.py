@@ -1,7 +1,8 @@
 """
 Each name of kafka-python's inside that we rely on is there, in the version that is installed.
 
-The nightly run plays this for every version that is supported, and for the newest.
+Each push plays this for every version that is supported, each night for the lowest, the
+newest and kafka-python's main branch.
 """
 
 import ast
