@@ -69,7 +69,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     - A commit is sent only in the ownership in which it was asked for.
 
     It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`), also beside a plain ``SubscriptionState``.
+    :meth:`prepare`), beside a :class:`LedgerSubscription`.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
@@ -95,8 +95,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
-        ours = isinstance(self._subscription, LedgerSubscription)
-        self.ledger: PauseLedger | None = self._subscription.ledger if ours else None
+        self.ledger: PauseLedger = self._subscription.ledger
         self.commits = KnownCommits()
         self.handover = HandOver()
         self.journal: CommitJournal | None = None
@@ -334,10 +333,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     @contextmanager
     def _passing(self) -> Iterator[None]:
         # What is assigned here is not what a completed join has assigned.
-        subscription = self._subscription
-        if not isinstance(subscription, LedgerSubscription):
-            yield
-            return
+        subscription: LedgerSubscription = self._subscription
         subscription.is_passing = True
         try:
             yield
@@ -726,12 +722,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ events
 
     def _emit(self, kind: type[events.Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        if self.ledger is not None:
-            self.ledger.emit(kind, **fields)
+        self.ledger.emit(kind, **fields)
 
     def _deliver(self) -> None:
-        if self.ledger is not None:
-            self.ledger.deliver()
+        self.ledger.deliver()
 
 
 async def _nothing() -> None:

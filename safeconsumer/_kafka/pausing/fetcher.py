@@ -1,6 +1,7 @@
 """Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
 
 import contextlib
+import functools
 import math
 import threading
 from collections import defaultdict
@@ -71,7 +72,7 @@ class PauseSafeFetcher(Fetcher):
     - A broker that could not be asked is asked again.
 
     It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
-    :meth:`prepare`), also beside a plain ``SubscriptionState``.
+    :meth:`prepare`), beside a :class:`LedgerSubscription`.
 
     Thread rules: the polling thread; :meth:`wake` on any, and
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
@@ -97,8 +98,7 @@ class PauseSafeFetcher(Fetcher):
             reports_delivery: whether the polling code calls :meth:`delivered` at the
                 end; otherwise what a drain returns counts as delivered.
         """
-        ours = isinstance(self._subscriptions, LedgerSubscription)
-        self._ours: LedgerSubscription | None = self._subscriptions if ours else None
+        self._ours: LedgerSubscription = self._subscriptions
         self._purged_for: Ownership | None = None
         self._is_closed = False
         self._next_partition_records: Any  # upstream's, and its class or ours
@@ -116,6 +116,8 @@ class PauseSafeFetcher(Fetcher):
             TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
         ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
+        # of the question for offsets that begins: what no leader is known of
+        self._leaderless: set[TopicPartition] = set()
         self.journal: FetchJournal | None = None
         # Not an Event: an interrupt that leaves one would leave its lock taken.
         self._was_lifted = False
@@ -175,12 +177,16 @@ class PauseSafeFetcher(Fetcher):
         self._waker = wait = Future()
         try:
             if not self._was_lifted:
-                self._net.run(self._until_any, wait, futures, timeout_ms)
+                futures = tuple(futures)
+                if any(one.is_done for one in futures):
+                    end(wait)
+                ended = functools.partial(self._until_any, futures)
+                self._net.run(ended, wait, timeout_ms)
         finally:
             self._waker = None
 
     async def _until_any(
-        self, wait: Future, futures: Iterable[Future], timeout_ms: float | None
+        self, futures: Iterable[Future], wait: Future, timeout_ms: float | None
     ) -> None:
         # On the IO thread, where no signal handler runs. One that raised in the middle
         # of upstream's add_both() would leave the lock of that future taken, for which
@@ -205,8 +211,6 @@ class PauseSafeFetcher(Fetcher):
         return bool(wait_ms > 0)
 
     def _until_expiry(self, timeout_ms: float | None) -> float | None:
-        if self._ours is None:
-            return timeout_ms
         left = self._ours.ledger.seconds_to_next_expiry()
         if left == math.inf:
             return timeout_ms
@@ -233,13 +237,11 @@ class PauseSafeFetcher(Fetcher):
         self._purge()
         self.recover_undelivered()
         try:
-            if self._ours is not None:
-                self._ours.pin()
+            self._ours.pin()
             self._raise_pending()
             drained = self._drain(max_records, update_offsets)
         finally:
-            if self._ours is not None:
-                self._ours.unpin()
+            self._ours.unpin()
         if not self._reports_delivery:
             self.delivered()
         # This is before the next fetches are sent. A poll ends what an iteration held
@@ -256,8 +258,7 @@ class PauseSafeFetcher(Fetcher):
         uses the positions from before the drain; if it is not called, because the
         ``poll`` raised, the next drain starts at those positions again.
         """
-        if self._ours is not None:
-            self._ours.undelivered.are_returned = True
+        self._ours.undelivered.are_returned = True
 
     def recover_undelivered(self) -> None:
         """
@@ -267,9 +268,8 @@ class PauseSafeFetcher(Fetcher):
         and is dropped, so all of it is fetched again. Call it before anything else in a
         ``poll``: one that does not come to drain returns, too.
         """
-        if self._ours is not None:
-            with self._ours._lock:
-                self._ours.undelivered.settle()
+        with self._ours._lock:
+            self._ours.undelivered.settle()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -412,8 +412,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         tp = part.topic_partition
         self.drained_from[tp] = state, state.position
-        if self._ours is not None:
-            self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
+        self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
 
     def _next_in_line(
         self,
@@ -444,7 +443,7 @@ class PauseSafeFetcher(Fetcher):
         position moves back with the records. If a seek has moved it meanwhile, they are
         dropped.
         """
-        if self._ours is None or not records:
+        if not records:
             return records
         quiet = self._ours.quiet()
         with self._ours._lock:
@@ -586,15 +585,22 @@ class PauseSafeFetcher(Fetcher):
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
         # Upstream leaves out what it knows no leader of, and what a broker refused it
         # asks again at once, for as long as that lasts.
-        cluster = self._manager.cluster
-        unknown = {
-            tp for tp in timestamps if cluster.leader_for_partition(tp) in {None, -1}
-        }
+        leaderless: set[TopicPartition] = set()
+        self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
-        again = unknown | refused
+        again = leaderless | refused
         if again:
-            await cluster.request_update()
+            await self._manager.cluster.request_update()
         return offsets, again
+
+    def _group_list_offset_requests(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[int, dict[TopicPartition, Any]]:
+        # Upstream calls it first, before it waits for anything.
+        groups: dict[int, dict[TopicPartition, Any]]
+        groups = super()._group_list_offset_requests(timestamps)
+        self._leaderless.update(timestamps.keys() - set().union(*groups.values()))
+        return groups
 
     def _reset_offset_if_needed(
         self, partition: TopicPartition, timestamp: int, offset: int
@@ -606,7 +612,7 @@ class PauseSafeFetcher(Fetcher):
                 reset = getattr(state, "reset_number", None)
             if asked != reset:
                 return
-            if getattr(state, "out_of_range", None) is None or self._ours is None:
+            if getattr(state, "out_of_range", None) is None:
                 super()._reset_offset_if_needed(partition, timestamp, offset)
             else:
                 self._ours.answer_out_of_range(partition, offset)
@@ -614,7 +620,7 @@ class PauseSafeFetcher(Fetcher):
     # ------------------------------------------------------------ ownership
 
     def _epochs(self) -> Mapping[TopicPartition, int]:
-        return {} if self._ours is None else self._ours.ledger.ownership().epochs
+        return self._ours.ledger.ownership().epochs
 
     def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
         if self._is_closed:
@@ -638,12 +644,10 @@ class PauseSafeFetcher(Fetcher):
         # Epochs first: what is gained while the request is built is not in it. So is
         # the number of moves: what is paused meanwhile counts as held after it.
         epochs = self._epochs()
-        moves = 0 if self._ours is None else self._ours.ledger.moves
+        moves = self._ours.ledger.moves
         requests: dict[int, tuple[object, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
-        if self._ours is None:
-            return requests
         return {
             node: (request, StampedOffsets(offsets, epochs, moves))
             for node, (request, offsets) in requests.items()
@@ -657,7 +661,7 @@ class PauseSafeFetcher(Fetcher):
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
-        if self._ours is not None and isinstance(fetch_offsets, StampedOffsets):
+        if isinstance(fetch_offsets, StampedOffsets):
             self._confirm(self._ours.ledger, fetch_offsets, response)
 
     def _confirm(
@@ -680,8 +684,6 @@ class PauseSafeFetcher(Fetcher):
 
     def _purge(self) -> None:
         """Throw away the data of ownerships that have ended."""
-        if self._ours is None:
-            return
         ownership = self._ours.ledger.ownership()
         if ownership is self._purged_for:
             return
@@ -740,8 +742,7 @@ class PauseSafeFetcher(Fetcher):
                 self.journal.purged(tp, count, _ENDED)
 
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
-        if self._ours is not None:
-            self._ours.ledger.emit(kind, **fields)
+        self._ours.ledger.emit(kind, **fields)
 
 
 class _AskedFor(int):

@@ -74,7 +74,7 @@ class RebalanceWatch:
     Takes a snapshot when a join is prepared, and compares when it has completed.
 
     Args:
-        ledger: the consumer's; None beside a plain subscription: it does nothing then.
+        ledger: the consumer's.
 
     A join may be prepared several times before one completes, if a listener raises, and
     possibly none completes.
@@ -82,7 +82,7 @@ class RebalanceWatch:
     Thread rules: the IO thread; :meth:`departed` on any.
     """
 
-    def __init__(self, ledger: PauseLedger | None) -> None:
+    def __init__(self, ledger: PauseLedger) -> None:
         self._ledger = ledger
         self._before: _Owned | None = None
         self._lost: frozenset[TopicPartition] = frozenset()
@@ -90,17 +90,16 @@ class RebalanceWatch:
 
     def prepared(self) -> None:
         """Remember what is owned and quiet before anything is given up."""
-        if self._ledger is not None:
-            now = _owned(self._ledger)
-            earlier = self._before
-            if earlier is not None:  # no join has reported what left since that one
-                gone = earlier.quiet.difference(now.epochs)
-                now = _Owned({**earlier.epochs, **now.epochs}, now.quiet | gone)
-            self._before = now
+        now = _owned(self._ledger)
+        earlier = self._before
+        if earlier is not None:  # no join has reported what left since that one
+            gone = earlier.quiet.difference(now.epochs)
+            now = _Owned({**earlier.epochs, **now.epochs}, now.quiet | gone)
+        self._before = now
 
     def lost(self) -> None:
         """Count partitions that have left the assignment since then as lost."""
-        if self._ledger is not None and self._before is not None:
+        if self._before is not None:
             owned = self._ledger.ownership().epochs
             self._lost |= self._before.epochs.keys() - owned.keys()
 
@@ -117,8 +116,6 @@ class RebalanceWatch:
         This includes those that left in a join that has not completed, and may never
         do.
         """
-        if self._ledger is None:
-            return frozenset()
         # It is not upstream's assignment, which stays as it was after close().
         before, owned = self._before, self._ledger.ownership().epochs
         if before is None:
@@ -138,7 +135,7 @@ class RebalanceWatch:
         lost, self._lost = self._lost, frozenset()
         returned, self._returned = self._returned, frozenset()
         ledger = self._ledger
-        if ledger is None or before is None:
+        if before is None:
             return frozenset()
         now, view = ledger.ownership().epochs, ledger.view()
         kept = {tp for tp in now if before.epochs.get(tp) == now[tp]}

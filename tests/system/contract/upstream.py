@@ -4,7 +4,7 @@ Runs kafka-python's own consumer tests with our four classes in the place of the
 ``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
 nearest to the installed version, and needs pytest-mock; with ``--kafka java`` it runs
 upstream's consumer integration tests, too. ``--stock`` runs the same without
-substitution, to compare. Prints JSON; fails if a test failed.
+substitution, to compare. Prints JSON; fails if others failed than P17 excepts.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.harness.brokers.choice import Kind, start
 from tests.harness.brokers.settings import KAFKA_VERSION
@@ -25,6 +26,18 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 UNIT = ("test/consumer", "test/test_mock_broker.py", "test/test_package.py")
 INTEGRATION = ("test/integration/test_consumer_integration.py",)
+
+# They commit what the member does not own, and it is taken: P17 refuses it.
+_COMMITS = "test/consumer/test_coordinator.py::test_"
+EXCEPTED = {
+    _COMMITS + "commit_offsets_sync",
+    *(
+        f"{_COMMITS}send_offset_commit_request_versions[broker{n}]"
+        for n in ("2-2", "3-3", "4-4", "5-6")
+    ),
+    _COMMITS + "send_offset_commit_request_failure",
+    _COMMITS + "send_offset_commit_request_success",
+}
 
 # Seconds for one run; the unit tests take 10, the integration tests a minute or two.
 LIMIT = 900
@@ -46,7 +59,8 @@ def main() -> int:
                     substituted=not options.stock,
                 )
     sys.stdout.write(json.dumps(reports, indent=2) + "\n")
-    return int(any(report["failed"] for report in reports.values()))
+    failures = {one for report in reports.values() for one in report["failures"]}
+    return int(failures != (set() if options.stock else EXCEPTED))
 
 
 def _options() -> argparse.Namespace:
@@ -68,7 +82,7 @@ def _broker(bootstrap: str, folder: str) -> dict[str, str]:
 
 def _run(
     folder: str, tests: tuple[str, ...], more: Mapping[str, str], *, substituted: bool
-) -> dict[str, int]:
+) -> dict[str, Any]:
     report = Path(folder, "report.json")
     report.unlink(missing_ok=True)
     plugins = ["tests.system.contract.upstream_report"]
@@ -93,7 +107,7 @@ def _run(
     if not report.exists():
         message = f"pytest ended with {done.returncode} and left no report"
         raise SystemExit(message)
-    result: dict[str, int] = json.loads(report.read_text(encoding="utf-8"))
+    result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     return result
 
 
