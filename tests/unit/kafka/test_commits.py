@@ -96,15 +96,6 @@ def test_what_no_join_will_tell_is_returned_once() -> None:
     assert watch.completed(5, "me") == {B}
 
 
-def test_without_a_ledger_nothing_is_compared() -> None:
-    """Beside a plain subscription."""
-    watch = RebalanceWatch(None)
-    watch.prepared()
-    watch.lost()
-    assert watch.departed(frozenset({A})) == frozenset()
-    assert watch.completed(1, "me") == frozenset()
-
-
 def test_a_topic_that_is_not_known_for_a_while_keeps_its_count() -> None:
     """Metadata without its partitions says nothing about them: what comes is added (W12)."""
     subscription = LedgerSubscription(offset_reset_strategy="latest")
