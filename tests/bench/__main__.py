@@ -39,10 +39,6 @@ def main() -> None:
         sys.stdout.write(text)
     else:
         options.json.write_text(text, encoding="utf-8")
-    if options.svg is not None:
-        from tests.bench.picture import drawn  # noqa: PLC0415 - only then
-
-        options.svg.write_text(drawn(result), encoding="utf-8")
 
 
 def _broker(bootstrap: str | None, kind: str) -> Any:  # noqa: ANN401 - any kind

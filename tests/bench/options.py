@@ -53,9 +53,6 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", default=(), metavar="ROW", help=f"only these; {named}"
     )
-    parser.add_argument(
-        "--svg", type=Path, help="of throughput: draw it into this file"
-    )
     options = parser.parse_args(arguments)
     unknown = set(options.only) - set(ROWS[options.benchmark])
     if unknown:

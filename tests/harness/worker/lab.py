@@ -138,10 +138,6 @@ class Lab:
         config = {**PATIENT, **config}
         return self._make_consumer(self.topic, group=self.group, **config)
 
-    def groupless(self, **config: Any) -> Any:  # noqa: ANN401
-        """Make a consumer with the group's name and no subscription, to assign by hand."""
-        return self._make_consumer(group=self.group, **{**PATIENT, **config})
-
     def run(
         self,
         handle: Callable[..., Any],

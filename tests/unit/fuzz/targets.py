@@ -1,4 +1,4 @@
-"""What is fuzzed, and what the fuzzer begins with."""
+"""What is fed with hostile bytes, and what inputs are made of."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The fuzz targets by Hypothesis: the share of every test run, without the fuzzer."""
+"""The fuzz targets by Hypothesis."""
 
 import warnings
 
@@ -28,7 +28,7 @@ def damaged(target: Target) -> st.SearchStrategy[bytes]:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_seeds_are_good(target: Target) -> None:
-    """What the fuzzer begins with."""
+    """What inputs are made of."""
     for seed in target.seeds:
         target.feed(seed)
 
