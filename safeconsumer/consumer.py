@@ -883,6 +883,9 @@ class SafeConsumer(UpstreamConsumer):
         # Upstream changes what is consumed in several steps, and takes the same call
         # for no change. What a signal handler interrupts is done again from its start,
         # by the next poll.
+        earlier = self._safe_interrupted
+        if earlier is not None and earlier is not change:
+            self._safe_surely(earlier)
         try:
             change()
         except BaseException as error:

@@ -1,7 +1,9 @@
 """A signal handler raises at every place of a call: it comes out, and nothing is lost."""
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import kafka
@@ -402,3 +404,77 @@ def test_in_a_hook(lab: Lab) -> None:
         assert (len(told) in {1, 2}, reader.consumer.hook_failures) == (True, {})
         assert reader.consumer.paused() == {tps[0]}
         reader.consumer.resume(tps[0])
+
+
+AFTER = ("the same topic", "another topic", "assigned by hand")
+
+
+@pytest.mark.contract("P18")
+@pytest.mark.parametrize("after", AFTER)
+@simulated(seeds=1)
+def test_an_interrupted_unsubscribe_is_finished_before_what_follows(
+    lab: Lab, after: str
+) -> None:
+    """A subscription reads, and who assigns by hand is no member any more."""
+    tps = lab.topic("t", 2, records=3)
+    others = lab.topic("u", 2, records=3)
+    wanted = tps if after == "the same topic" else others
+    interrupts = interrupting()
+    for place in itertools.count(0, 7):
+        reader = Reader(lab, SafeConsumer, "t", group_id=f"g{place}")
+        reader.owns(tps)
+        has_come = interrupts.at(place, reader.consumer.unsubscribe)
+        if reader.consumer.subscription() and after == "assigned by hand":
+            reader.consumer.unsubscribe()  # it had not begun
+        if after == "assigned by hand":
+            reader.consumer.assign(wanted)
+        else:
+            reader.consumer.subscribe([wanted[0].topic])
+        lab.append(wanted[0], 1, first=3 + place)
+        newest = 3 + place // 7
+
+        def has_read(reader: Reader = reader, newest: int = newest) -> bool:
+            is_its_own = reader.consumer.assignment() == set(wanted)
+            return is_its_own and reader.offsets(wanted[0])[-1:] == [newest]
+
+        reader.until(has_read)
+        if after == "assigned by hand":
+            assert not lab.members(f"g{place}")
+        reader.consumer.close()
+        if not has_come:
+            break
+    assert place > 50
+
+
+@pytest.mark.contract("P18")
+@simulated(seeds=3)
+def test_a_commit_that_was_interrupted_is_not_tried_again_later(lab: Lab) -> None:
+    """P18: a handler raises while it waits; the broker takes it only after a newer one."""
+    (tp,) = lab.topic("t", 1, records=100)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.take(10)
+    loading = lab.cluster.fail("OffsetCommit", error=14)
+    began, net = len(lab.kinds()), reader.consumer._net
+    run = net.run
+
+    def interrupted(*given: object) -> None:
+        net.run = run
+        threading.Thread(target=lambda: suppressed(run, *given)).start()
+        lab.until(lambda: "OffsetCommit" in lab.kinds(began))
+        raise TimeLimitError  # as a handler in the wait of run(), which leaves its task
+
+    net.run = interrupted
+    with pytest.raises(TimeLimitError):
+        reader.consumer.commit()
+    loading.end()
+    reader.take(10)
+    reader.consumer.commit()
+    assert lab.committed(tp) == 20
+    lab.sleep(60)
+    assert lab.committed(tp) == 20
+
+
+def suppressed(call: Callable[..., object], *given: object) -> None:
+    """Call it, whatever it raises."""
+    with suppress(Exception):
+        call(*given)

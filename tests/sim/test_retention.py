@@ -16,6 +16,7 @@ from safeconsumer.events.consumer import (
     PositionOutOfRange,
     UnreadRecordsDeleted,
 )
+from safeconsumer.testing import _fetching
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_protocols, both_ways
@@ -589,3 +590,30 @@ def test_a_seek_below_the_start_that_was_never_held(lab: Lab) -> None:
     reader.consumer.seek(reader.tp, 3)
     reader.until(reader.of_resets)
     assert (reader.of_gone(), reader.of_resets()) == ([], [(3, END)])
+
+
+@pytest.mark.contract("P16")
+@simulated(seeds=1)
+def test_an_answer_that_is_throttled_proves_no_position(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's names no partition then, also none that is out of range."""
+    reader = Late(lab)
+    reader.consumer.pause(reader.tp)
+    reader.poll(2)
+    reader.loses()
+    reply, left = _fetching.Fetches._reply, [1]
+
+    def throttled(self: Any, exchange: Any, session: Any, told: Any) -> None:  # noqa: ANN401 - the kit's
+        if told and left:
+            left.pop()
+            number = 0 if session is None else session.number
+            exchange.reply(session_id=number, throttle_time_ms=100, responses=[])
+        else:
+            reply(self, exchange, session, told)
+
+    monkeypatch.setattr(_fetching.Fetches, "_reply", throttled)
+    reader.consumer.resume(reader.tp)
+    reader.goes_on_at(START)
+    assert left == []
+    assert reader.of_gone() == [GONE]

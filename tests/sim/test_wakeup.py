@@ -203,3 +203,74 @@ def test_on_a_closed_consumer_it_does_nothing(lab: Lab, how: str) -> None:
     reader.consumer.close()
     reader.consumer.wakeup()
     assert not hasattr(KafkaConsumer, "wakeup")  # else its own promise would count
+
+
+@pytest.mark.contract("P19")
+@both_protocols
+@simulated(seeds=2, nightly=10)
+def test_a_program_that_is_woken_before_each_poll_joins_and_reads(
+    lab: Lab, assignor: type
+) -> None:
+    """What the polls waited for goes on, and another member is not held up."""
+    tps = lab.topic("t", 2, records=10)
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
+
+    def read() -> bool:
+        reader.consumer.wakeup()
+        reader.poll(1)
+        lab.sleep(0.1)
+        return len(reader.log) >= 20
+
+    lab.until(read, 60, "its records")
+    other = lab.member(
+        SafeConsumer,
+        "t",
+        name="b",
+        poll_ms=100,
+        partition_assignment_strategy=[assignor],
+    )
+    lab.until(
+        lambda: read() and len(other.consumer.assignment()) == 1, 60, "a rebalance"
+    )
+    for tp in tps:
+        lab.append(tp, 10, first=10)
+
+    def all_is_read() -> bool:
+        came = {(one.partition, one.offset) for one in [*reader.log, *other.records]}
+        return read() and len(came) == 40
+
+    lab.until(all_is_read, 60, "all records")
+    other.stop()
+
+
+@pytest.mark.contract("P19")
+@pytest.mark.parametrize("is_woken", [True, False])
+@both_protocols
+@simulated(seeds=1)
+def test_the_commit_before_a_join_is_waited_for(
+    lab: Lab,
+    assignor: type,
+    is_woken: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """The broker refuses it at first: it loads its groups. Nobody reads anything twice."""
+    lab.topic("t", 2, records=30)
+    by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
+    reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **by_itself)
+    reader.until(lambda: len(reader.log) == 60)
+    other = lab.member(
+        SafeConsumer,
+        "t",
+        name="b",
+        poll_ms=100,
+        partition_assignment_strategy=[assignor],
+    )
+    loading = lab.cluster.fail("OffsetCommit", error=14)
+    lab.world.call_later(3.3, loading.end)
+    lab.sleep(3)
+    if is_woken:
+        reader.consumer.wakeup()
+    reader.poll(5)
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    lab.sleep(5)
+    assert other.records == []
+    other.stop()

@@ -18,6 +18,9 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
     two it may look for the coordinator, or try again for ``request_timeout_ms``, and a
     partition may leave, be read on by others, and come back.
 
+    Attributes:
+        is_given_up: whether who asked for it was interrupted, so that it is sent no more.
+
     Args:
         offsets: what to commit.
         assigned: the assigned partitions, each with an object of this ownership.
@@ -34,9 +37,13 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         revoked: Partitions = frozenset(),
     ) -> None:
         super().__init__(offsets)
-        self._assigned = {tp: assigned[tp] for tp in self if tp in assigned}
+        found = {
+            tp: assigned.get(tp) for tp in self
+        }  # the IO thread may take some away
+        self._assigned = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = revoked
         self._generation = generation
+        self.is_given_up = False
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Copy it as a plain dict: callbacks get it."""

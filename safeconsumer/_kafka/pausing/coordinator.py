@@ -390,6 +390,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.before_join()
         self._watch.prepared()
         try:
+            if self._waking.is_asked:  # the commit is waited for all the same
+                timeout_ms = None
             with self._passing(), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
@@ -536,7 +538,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         refusal = self._refusal(commit)
         if refusal is not None:
             raise refusal
-        super().commit_offsets_sync(commit, timeout_ms)
+        try:
+            super().commit_offsets_sync(commit, timeout_ms)
+        except BaseException:  # a handler's: its coroutine goes on, and tries again
+            commit.is_given_up = True
+            raise
 
     async def _commit_offsets_sync_async(
         self, offsets: Offsets, timeout_ms: float | None = None
@@ -584,6 +590,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         refusal = self._refusal(offsets)
         if refusal is not None:
             raise refusal
+        if offsets.is_given_up:
+            raise CommitFailedError
         self.commits.begin(offsets)
         with self._journaled(offsets):
             kind, member = (

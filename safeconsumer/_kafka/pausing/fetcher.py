@@ -671,7 +671,8 @@ class PauseSafeFetcher(Fetcher):
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
         waiting = ledger.unconfirmed(asked.moves)
-        if waiting and not response.error_code:
+        # One that is throttled leaves everything out, whatever the broker has of it.
+        if waiting and not response.error_code and not response.throttle_time_ms:
             # What an answer leaves out is valid: the broker has nothing new of it.
             refused = {
                 (topic.topic, one.partition_index)

@@ -84,6 +84,11 @@ class WakingManager:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - upstream's
         return getattr(self._manager, name)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether the poll under way, or the next, is to end."""
+        return self._wakeup.is_asked
+
     def of_poll(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
         """Make the waits of a coroutine function a poll's, if this thread polls now."""
         if not self._wakeup.is_polling_here():
@@ -123,9 +128,8 @@ class WakingManager:
         future.add_both(lambda _: end(ended))
         with self._wakeup.ending(ended):
             await self._manager.wait_for(ended, timeout_ms)
-        if not future.is_done:
-            message = "wakeup() was called"
-            raise kafka_errors.KafkaTimeoutError(message)
+        if not future.is_done:  # as if its time were over, and no earlier than that
+            return await self._manager.wait_for(future, 0)
         return await future
 
 
