@@ -240,6 +240,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     if name == "profiles":  # a module: for who imports only the package
         return import_module(f"{__name__}.profiles")

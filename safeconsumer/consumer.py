@@ -792,7 +792,8 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             NotOwnedError: under :meth:`subscribe` it names a partition that this member
                 does not own. Nothing was sent, nor committed of the others.
-            CommitFailedError: kafka-python's, for a membership that is over.
+            CommitFailedError: kafka-python's, where the broker has ended the membership
+                and this member does not know it yet.
             BlockingCallInListenerError: called in a rebalance listener.
             ConsumerClosedError: the consumer is closed.
         """

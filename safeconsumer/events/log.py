@@ -2,8 +2,8 @@
 Writes events as structlog lines.
 
 An application that has configured structlog gets them there. Otherwise they go to the
-standard ``logging`` module, logger ``safeconsumer``, so that a drop-in never prints
-lines that nobody asked for.
+standard ``logging`` module, logger ``safeconsumer``. Where that is not configured either,
+Python prints warnings and errors to stderr, and nothing else.
 """
 
 import logging

@@ -74,6 +74,10 @@ _WHERE = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public here
     """
     Load a public name when it is first asked for.

@@ -235,18 +235,6 @@ class Cluster:
         """Keep each key's last record, whatever the topic's settings say of the time."""
         self._compact(self.topics.known(topic), inf)
 
-    def retain(self, now: float | None = None) -> None:
-        """
-        Delete what topics keep no longer: ``retention.ms``, ``retention.bytes``.
-
-        Batches go that have no newer record, as segments do in Kafka; ``now`` is in
-        seconds since 1970.
-        """
-        now_ms = self.now_ms() if now is None else int(now * 1000)
-        for topic in self.topics:
-            self._retain(topic, now_ms)
-        self.fetches.look_again()
-
     def clean(self) -> None:
         """
         Delete and compact what the settings say that topics were given.

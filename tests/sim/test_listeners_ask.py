@@ -46,7 +46,7 @@ def test_a_blocking_call_in_a_listener_is_a_typed_error(lab: Lab) -> None:
             with pytest.raises(RuntimeError) as caught:  # what upstream raises there
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
-            assert "commit_async" in str(caught.value), name
+            assert ("commit_async" in str(caught.value)) == (name == "commit"), name
             refused.append(name)
 
     reader.consumer.subscribe(["t"], listener=Listener(assigned=block))

@@ -50,9 +50,19 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         return dict, (dict(self),)
 
     def refusal(
-        self, assigned: Mapping[TopicPartition, object], generation: object
+        self,
+        assigned: Mapping[TopicPartition, object],
+        generation: object,
+        why: str | None = None,
     ) -> NotOwnedError | None:
-        """Return the error if something in it is not owned any more, or never was."""
+        """
+        Return the error if something in it is not owned any more, or never was.
+
+        Args:
+            assigned: the assigned partitions now; empty if there is no membership.
+            generation: the one of now.
+            why: why there is no membership, for people; None: there is one.
+        """
         revoked = self._revoked if generation is self._generation else ()
         owned = {
             tp for tp, state in self._assigned.items() if assigned.get(tp) is state
@@ -61,13 +71,12 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         if not foreign:
             return None
         names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(foreign))
-        message = (
-            f"commit of {names} refused, and nothing sent: it is not this member's, and "
-            "its owner may be further. Under subscribe() commit what is assigned, or in "
-            "on_partitions_revoked() what that is told of; what is not committed by "
-            "then comes again at its next owner"
+        reason = why or (
+            "it is not this member's, and its owner may be further. Under subscribe() "
+            "commit what is assigned, or in on_partitions_revoked() what that is told "
+            "of; what is not committed by then comes again at its next owner"
         )
-        return NotOwnedError(message)
+        return NotOwnedError(f"commit of {names} refused, and nothing sent: {reason}")
 
 
 class KnownCommits:

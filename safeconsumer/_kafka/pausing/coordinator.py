@@ -582,7 +582,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             or self._auto_assign_all_partitions()
         ):
             return None  # nobody owns anything
-        return commit.refusal(*self._owned())
+        return commit.refusal(*self._owned(), self._why_no_member())
+
+    def _why_no_member(self) -> str | None:
+        if not self._generation.is_lost():
+            return None
+        if not self._subscription.assignment:
+            return "this member has not joined its group yet, or again: poll() does"
+        return (
+            "the membership was lost, because too much time passed between two polls "
+            "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
+            "by now; the next poll() joins again, and what was not committed comes again"
+        )
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.

@@ -23,11 +23,15 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
         BlockingCallInListenerError: the message has the call, and what works instead.
     """
     if is_on_io_thread(consumer):
+        instead = "do it after poll() has returned"
+        if call == "commit":
+            instead = (
+                "in a ConsumerRebalanceListener use commit_async(); in an "
+                "AsyncConsumerRebalanceListener await commit_async(...), which "
+                "finishes before the member rejoins"
+            )
         message = (
-            f"{call}() waits for the thread that rebalance listeners run on. To "
-            "commit in a ConsumerRebalanceListener use commit_async(); in an "
-            "AsyncConsumerRebalanceListener await commit_async(...), which "
-            "finishes before the member rejoins. Do the rest after poll() returns"
+            f"{call}() waits for the thread that rebalance listeners run on: {instead}"
         )
         raise BlockingCallInListenerError(message)
 

@@ -1,7 +1,7 @@
 """
 What the contract says of holds, whole pauses and gates (P2-P7), in sets scanned in full.
 
-It shares no line with the ledger it judges.
+It shares names and scopes with the ledger it judges, and no rule.
 """
 
 import re
