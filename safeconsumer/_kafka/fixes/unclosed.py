@@ -11,7 +11,7 @@ its loop ends before these are sent.
 
 from typing import Any
 
-from kafka.errors import KafkaConnectionError
+from kafka.errors import KafkaConnectionError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 
@@ -38,6 +38,48 @@ class ClosingSSLTransport(ClosingTransport, KafkaSSLTransport):
     """Closes its socket also if its loop ends before everything is sent, over TLS."""
 
 
+async def connected(
+    net: Any,  # noqa: ANN401 - upstream's, as are the others
+    node: Any,  # noqa: ANN401
+    config: dict[str, Any],
+    timeout_at: float | None,
+) -> Any:  # noqa: ANN401
+    """Return a connected socket, as ``create_connection`` does; close every other."""
+    from kafka.net.inet import KafkaNetSocket  # noqa: PLC0415 - 3.1 has none, and does not come here
+
+    factory = KafkaNetSocket(config["proxy_url"])
+    unconnected = []
+    make = factory.socket
+
+    def noted(*kind: Any) -> Any:  # noqa: ANN401 - upstream's
+        unconnected.append(make(*kind))
+        return unconnected[-1]
+
+    factory.socket = noted
+    failure = KafkaConnectionError("DNS Resolution failure")  # upstream's words
+    options = config["socket_options"]
+    try:
+        for address in factory.dns_lookup(node.host, node.port):
+            try:
+                sock = await factory.connect(
+                    net, address, options, timeout_at=timeout_at
+                )
+            except KafkaTimeoutError:
+                message = "Connection timed out"
+                raise KafkaConnectionError(message) from None
+            except OSError as error:
+                failure = KafkaConnectionError(f"unable to connect: {error}")
+            except KafkaConnectionError as error:
+                failure = error
+            else:
+                unconnected.remove(sock)
+                return sock
+        raise failure
+    finally:
+        for sock in unconnected:
+            sock.close()
+
+
 class ClosingManager(KafkaConnectionManager):
     """
     Makes connections whose sockets are closed, whether they are made or not.
@@ -51,21 +93,7 @@ class ClosingManager(KafkaConnectionManager):
     )
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - upstream's
-        from kafka.net.inet import create_connection  # noqa: PLC0415 - 3.1 has none, and does not come here
-
-        try:
-            sock = await create_connection(
-                self._net,
-                node.host,
-                node.port,
-                self.config["socket_options"],
-                proxy_url=self.config["proxy_url"],
-                timeout_at=timeout_at,
-            )
-        except KafkaConnectionError as error:
-            # The frames in which it came about hold the socket.
-            error.__context__ = None
-            raise error.with_traceback(None)  # noqa: B904 - without what it came from
+        sock = await connected(self._net, node, self.config, timeout_at)
         transport = self._transport(sock, node.host)
         try:
             await transport.handshake()
