@@ -26,7 +26,6 @@ from kafka.structs import TopicPartition
 from safeconsumer import events
 from safeconsumer._kafka.pausing.joins import HandOver
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.events import group as control_events
 from safeconsumer.holds.hold import APP, WHOLE, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Topic
@@ -375,7 +374,7 @@ class HandOverInJoins(HandOver):
     ) -> None:
         if left:
             self._ledger.emit(
-                control_events.PauseNotHandedOver,
+                events.PauseNotHandedOver,
                 partitions=events.sorted_partitions(left),
                 is_whole=is_whole,
             )

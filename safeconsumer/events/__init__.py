@@ -43,6 +43,7 @@ from safeconsumer.events.consumer import (
     Partitions,
     PatternCoversNothing,
     PatternFailed,
+    PauseNotHandedOver,
     PositionOutOfRange,
     RebalanceCompleted,
     StaleJoinDropped,
@@ -50,20 +51,19 @@ from safeconsumer.events.consumer import (
     sorted_partitions,
 )
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.events.group import (
-    ControlEvent,
-    ControlNotUnderstood,
-    ControlReady,
-    ControlRecordsSkipped,
-    ControlTopicReset,
-    ControlUnavailable,
-    ControlUnchecked,
-    GatesOpenedUnread,
-    PauseNotHandedOver,
-)
 
 if TYPE_CHECKING:
-    from safeconsumer.events.worker import (
+    from safeconsumer.group.events import (
+        ControlEvent,
+        ControlNotUnderstood,
+        ControlReady,
+        ControlRecordsSkipped,
+        ControlTopicReset,
+        ControlUnavailable,
+        ControlUnchecked,
+        GatesOpenedUnread,
+    )
+    from safeconsumer.worker.events import (
         BreakerClosed,
         BreakerOpened,
         CommitRejected,
@@ -133,12 +133,24 @@ __all__ = [
     "sorted_partitions",
 ]
 
+_OF_GROUP = {
+    "ControlEvent",
+    "ControlNotUnderstood",
+    "ControlReady",
+    "ControlRecordsSkipped",
+    "ControlTopicReset",
+    "ControlUnavailable",
+    "ControlUnchecked",
+    "GatesOpenedUnread",
+}
+
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    # A worker's events cost a seventh of the import of a consumer, which needs none.
+    # Those of group control and of workers: a consumer alone needs neither.
     if name not in __all__:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(import_module("safeconsumer.events.worker"), name)
+    home = "group" if name in _OF_GROUP else "worker"
+    value = getattr(import_module(f"safeconsumer.{home}.events"), name)
     globals()[name] = value
     return value

@@ -434,6 +434,38 @@ class PositionOutOfRange(Event):
     offset: int
 
 
+@event
+class PauseNotHandedOver(Event):
+    """
+    A paused partition departed and its pause was not handed over.
+
+    A pause that lasts until it is resumed stays here; a plain one has ended.
+
+    The join that took it away did not name it: it was paused after that join's request
+    was sent, the leader does not use safeconsumer, or the group had too many pauses. Or
+    it was paused with all that was assigned of its topic, and stays so here: such a
+    pause is never handed over.
+
+    Attributes:
+        partitions: the paused partitions.
+        is_whole: whether they were under a pause of all that was assigned of the topic.
+    """
+
+    __match_args__ = ("partitions",)
+    name: ClassVar[str] = "pause_not_handed_over"
+    level: ClassVar[str] = "warning"
+
+    partitions: Partitions
+    is_whole: bool = False
+
+    @property
+    def advice(self) -> str | None:
+        """How to have such a pause handed over."""
+        if not self.is_whole:
+            return None
+        return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) is handed over"
+
+
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:
     """Return partitions sorted by topic and number."""
     return tuple(sorted(partitions))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from attrs import evolve, field, frozen
 
 from safeconsumer import events
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import TopicPartition
 

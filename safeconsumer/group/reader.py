@@ -14,8 +14,8 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer._kafka.control_reader import ControlReader, EndOffsets, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.events import group as control_events
 from safeconsumer.group import clients, whole
+from safeconsumer.group import events as control_events
 from safeconsumer.group.barrier import Barrier, Offsets
 from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState

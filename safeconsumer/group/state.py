@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from attrs import field, frozen
 
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import NO_TIME_MS, Entry, Fold, Written

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from safeconsumer.errors import ControlTopicError
-from safeconsumer.events import group as control_events
 from safeconsumer.group import clients, topics
+from safeconsumer.group import events as control_events
 from safeconsumer.group.settings import Control
 from safeconsumer.holds.ledger import PauseLedger
 

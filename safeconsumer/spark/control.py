@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from safeconsumer.errors import HoldsUnreadableError
-from safeconsumer.events import group as control_events
 from safeconsumer.events.consumer import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.group import clients
+from safeconsumer.group import events as control_events
 from safeconsumer.group.barrier import Barrier
 from safeconsumer.group.reader import Reader
 from safeconsumer.group.reports import Seen

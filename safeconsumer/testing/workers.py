@@ -14,11 +14,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.events import Event
-from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.client import Others
 from safeconsumer.worker.dead_letters import (

@@ -22,7 +22,7 @@ from kafka.errors import (
 )
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.handlers import (
     HandlersFailError,
     Reject,

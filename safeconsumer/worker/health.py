@@ -7,8 +7,8 @@ from typing import TypeAlias
 from attrs import field, frozen
 from kafka.structs import TopicPartition
 
-from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.handlers import Slot
 from safeconsumer.worker.loop import OWNERS, Engine
 from safeconsumer.worker.queue import Task

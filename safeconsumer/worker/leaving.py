@@ -7,7 +7,7 @@ from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import SafeConsumerError
-from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, Client, Work, sorted_tps
 from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark

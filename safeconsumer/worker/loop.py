@@ -8,8 +8,8 @@ from contextlib import suppress
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import JournalError
-from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import WORKER
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import Client, Polled, Work, covers
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred

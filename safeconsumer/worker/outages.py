@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from attrs import evolve
 
-from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.holds.view import Holds
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, Circuit
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
 from safeconsumer.worker.queue import Outcome, Queue, Task, Trip, record_at

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
-from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.handlers import (
     DeadLetterLimitError,

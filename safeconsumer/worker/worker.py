@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import WorkerStateError
-from safeconsumer.events import worker as worker_events
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import health
 from safeconsumer.worker.assembly import Handling, Settings, assembled
 from safeconsumer.worker.breaker import Breaker

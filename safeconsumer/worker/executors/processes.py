@@ -19,7 +19,7 @@ from typing import Any
 from attrs import define, evolve, field
 
 from safeconsumer.errors import WorkerSettingError
-from safeconsumer.events import worker as worker_events
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter

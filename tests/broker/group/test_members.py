@@ -9,7 +9,7 @@ import pytest
 from kafka import ConsumerRebalanceListener
 
 from safeconsumer import BlockingCallInListenerError, ControlWriteError, SafeConsumer
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.group import report_wire
 from safeconsumer.group.facts import Standing
 from safeconsumer.group.log_clock import LogClock

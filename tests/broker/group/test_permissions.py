@@ -18,7 +18,7 @@ from kafka.admin import (
 
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from tests.harness.brokers import choice

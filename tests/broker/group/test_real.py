@@ -11,8 +11,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer import ControlTopicError, ControlWriteError
-from safeconsumer.events import group as control_events
 from safeconsumer.group import clients, topics, wire
+from safeconsumer.group import events as control_events
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish

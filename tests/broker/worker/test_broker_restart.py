@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer.events import worker as worker_events
 from safeconsumer.testing.clients import Clients
 from safeconsumer.worker import Commit
+from safeconsumer.worker import events as worker_events
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Lab

@@ -23,8 +23,8 @@ from safeconsumer import (
     Retry,
     Worker,
 )
-from safeconsumer.events import worker as worker_events
 from safeconsumer.testing.polling import poll_until
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.executors import processes
 from safeconsumer.worker.loop import BACKPRESSURE
 from tests.broker.worker.handlers import (

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import (
     Drain,
     HandlersFailError,
     LifespanError,
     Retry,
 )
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.queue import Order

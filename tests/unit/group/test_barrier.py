@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier, Offsets
 from tests.harness.group.lab import OPS, ControlLab, written

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from attrs import evolve
 
-from safeconsumer.events import group as control_events
+from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.fold import NO_TIME_MS, Written
 from tests.harness.group.lab import GROUP_TOPIC, OPS, ControlLab, written

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from safeconsumer import Breaker, HoldSettingError, Pause, Retry, RetryLater
-from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.handlers import all_done, batch_failed
 from safeconsumer.worker.queue import Order, Outcome, Task, record_at
 from tests.harness.worker.desk import TP, Desk

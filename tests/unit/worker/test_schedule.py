@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import (
     BatchFailure,
     RecordFailedError,
@@ -16,6 +15,7 @@ from safeconsumer.worker import (
     RetryLater,
     StopWorker,
 )
+from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.handlers import (
     Slot,
     all_done,
