@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from attrs import evolve, field, frozen
 
-from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors import MetricsSourceError
 from safeconsumer.metrics import table
+from safeconsumer.metrics.figures import Figures
 from safeconsumer.metrics.table import CONSUMER_LABELS, Metric
 from safeconsumer.worker import Stats, Worker
 from safeconsumer.worker.results import Histogram

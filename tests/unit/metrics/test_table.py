@@ -5,9 +5,8 @@ import re
 from attrs import fields
 
 from safeconsumer import events
-from safeconsumer._kafka import figures
 from safeconsumer.events import counts
-from safeconsumer.metrics import METRICS, Metric, reading, table
+from safeconsumer.metrics import METRICS, Metric, figures, reading, table
 from safeconsumer.worker import Stats
 from safeconsumer.worker.loop import OWNERS
 from safeconsumer.worker.results import BOUNDS

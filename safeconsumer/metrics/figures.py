@@ -13,6 +13,7 @@ from safeconsumer.events.counts import Counts
 from safeconsumer.holds.hold import KINDS, kind_of
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import Holds, View
+from safeconsumer.metrics.table import METRICS
 
 log = logging.getLogger("safeconsumer.metrics")
 
@@ -43,8 +44,7 @@ class Figures:
         # kafka-python's metrics outlive a consumer that is dropped without close(), and
         # must not keep it.
         self._consumer = weakref.ref(consumer)
-        self._metrics, self._fetcher = consumer._metrics, consumer._fetcher
-        self._ledger: PauseLedger = consumer._subscription.ledger
+        self._ledger: PauseLedger = consumer._safe_ledger
         self._last: _Summed | None = None
 
     @property
@@ -60,7 +60,7 @@ class Figures:
         """Return the value of a metric, by its name in the table."""
         return _READ[name](self)
 
-    def report(self) -> None:
+    def report(self, metrics: Any) -> None:  # noqa: ANN401 - upstream's
         """
         Register the figures that need no label with kafka-python's metrics.
 
@@ -68,11 +68,6 @@ class Figures:
         once it is accepted. A reporter may know only kafka-python's groups: if one
         raises, the figures after that are left out, and the log says so.
         """
-        metrics = self._metrics
-        if metrics is None:  # metrics_enabled=False
-            return
-        from safeconsumer.metrics.table import METRICS  # noqa: PLC0415  4 ms, and not for whoever only imports us
-
         try:
             for metric in METRICS:
                 if metric.kafka is not None:
@@ -102,7 +97,8 @@ class Figures:
         return self._ledger.counts
 
     def _parked(self) -> float:
-        return float(self._fetcher.parked_bytes())
+        consumer = self._consumer()
+        return 0.0 if consumer is None else float(consumer._safe_parked_bytes())
 
     def _caught_up(self) -> float | None:
         # It stopped reading on purpose, or was dropped: that is no outage.
