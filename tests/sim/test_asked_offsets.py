@@ -101,3 +101,22 @@ def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
     asked = {p0: 0.5}
     assert reader.consumer.offsets_for_times(asked)[p0].offset == 0
     assert asked == {p0: 0.5}
+
+
+@pytest.mark.contract("P11")
+@stock_fails("it asks at once, with every poll that does not wait")
+@simulated()
+def test_a_coordinator_that_refuses_is_asked_with_a_pause(
+    lab: Lab, kind: type[KafkaConsumer]
+) -> None:
+    """P11: for committed offsets, ten times a second, however short the polls are."""
+    tps = lab.topic("t", 1, records=7)
+    reader = Reader(lab, kind, tps=tps, group_id="g")
+    loading = lab.cluster.fail("OffsetFetch", error=14)
+    until = lab.now + 5
+    while lab.now < until:
+        reader.consumer.poll(0)
+        lab.sleep(0.01)
+    assert 10 <= lab.kinds().count("OffsetFetch") <= 60
+    loading.end()
+    reader.take(7)

@@ -17,7 +17,14 @@ from tests.sim import meddling
 from tests.sim.lab import Lab
 from tests.sim.meddling import Meddler, both_decoders
 from tests.sim.playing import simulated
-from tests.sim.reading import COOPERATIVE, Reader, both_ways
+from tests.sim.reading import (
+    COOPERATIVE,
+    EAGER,
+    Listener,
+    Reader,
+    both_protocols,
+    both_ways,
+)
 from tests.sim.world import World
 
 OURS = str(Path(safeconsumer.__file__).parent)
@@ -195,6 +202,35 @@ def test_at_every_place_of_a_poll_that_joins(lab: Lab) -> None:
         if not has_come:
             break
     assert at > 100
+
+
+@pytest.mark.contract("P18")
+@both_protocols
+@simulated(seeds=1)
+def test_a_join_that_it_waited_for_is_completed_once(lab: Lab, assignor: type) -> None:
+    """P18: the next poll waits for it, and a listener is called once, for each join."""
+    written, told = Written(lab), list[str]()
+    listener = Listener(lambda _: told.append("+"), lambda _: told.append("-"))
+    reader = Reader(lab, SafeConsumer, assignor=assignor)
+    reader.consumer.subscribe(["t"], listener=listener)
+    reader.owns(written.tps)
+    interrupts = interrupting(str(Path(THEIRS) / "net"))
+    for at in itertools.count():
+        began = lab.generation()
+        told.clear()
+        late = lab.cluster.fail("JoinGroup", is_held=True)
+        reader.consumer._coordinator.request_rejoin()
+        has_come = interrupts.at(at, lambda: reader.poll(0.1))
+        lab.world.call_later(0.05, late.end)
+        reader.until(lambda: lab.generation() > began)  # noqa: B023 - used at once
+        reader.poll()
+        eager = "-+" * (lab.generation() - began)
+        assert "".join(told) == (eager if assignor is EAGER else ""), interrupts.place
+        written.write(1)
+        written.is_read_by(reader, interrupts.place)
+        if not has_come:
+            break
+    assert at > 30
 
 
 @pytest.mark.contract("P18")

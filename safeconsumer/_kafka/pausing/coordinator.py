@@ -26,6 +26,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.util import Timer
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
@@ -111,6 +112,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._revoking: frozenset[TopicPartition] = frozenset()
         self._drained: frozenset[TopicPartition] = frozenset()
         self._sought_at = -math.inf  # when the coordinator was last asked for
+        self._refused_at = -math.inf  # when committed offsets were last refused
+        self._joining: Future | None = None  # the call of a poll that joins
 
     # ------------------------------------------------------------ polling
 
@@ -184,12 +187,25 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
         # A coordinator that is down is named until the others have noticed. Upstream
         # asks for it, cannot connect, and asks again at once: 240 times a second.
-        backoff: float = self.config["retry_backoff_ms"] / 1000
-        due = self._sought_at + backoff - time.monotonic()
-        if due > 0:
-            await self._net.sleep(due)
+        await self._back_off(self._sought_at)
         self._sought_at = time.monotonic()
         return await super()._send_group_coordinator_request()
+
+    async def _send_offset_fetch_request(self, partitions: Any) -> Any:  # noqa: ANN401 - upstream's
+        # Upstream waits after a refusal, but no longer than its poll: with a poll that
+        # does not wait it asks again at once.
+        await self._back_off(self._refused_at)
+        try:
+            return await super()._send_offset_fetch_request(partitions)
+        except RetriableError:
+            self._refused_at = time.monotonic()
+            raise
+
+    async def _back_off(self, since: float) -> None:
+        backoff: float = self.config["retry_backoff_ms"] / 1000
+        due = since + backoff - time.monotonic()
+        if due > 0:
+            await self._net.sleep(due)
 
     def time_to_next_poll(self) -> float:
         """
@@ -239,6 +255,30 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 self.heartbeat.poll()
             self.before_join()
         active: bool = self._run(self.ensure_active_group_async, timeout_ms)
+        return active
+
+    async def ensure_active_group_async(self, timeout_ms: float | None = None) -> bool:
+        """
+        Do what upstream does; first wait for the same call of a ``poll`` before.
+
+        What a signal handler raises ends a poll, and not its coroutine. Two of them would
+        apply one join twice, and call the listener twice.
+        """
+        earlier = self._joining
+        if earlier is not None and not earlier.is_done:
+            timer = Timer(timeout_ms)
+            try:
+                await self._manager.wait_for(earlier, timeout_ms)
+            except KafkaTimeoutError:
+                return False
+            timeout_ms = timer.timeout_ms
+        self._joining = mine = Future()
+        try:
+            active: bool = await super().ensure_active_group_async(timeout_ms)
+        except BaseException as error:
+            mine.failure(error)  # whoever waits for it hears of it
+            raise
+        mine.success(active)
         return active
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
