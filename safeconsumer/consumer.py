@@ -670,7 +670,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_surely(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        with self._safe_reassigning():
+        with self._coordinator.reassigning():
             super().assign(partitions)
 
     def subscribe(
@@ -716,7 +716,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_surely(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
-        with self._safe_reassigning():
+        with self._coordinator.reassigning():
             super().unsubscribe()
             self._safe_ledger.choose_anew()
 
@@ -866,7 +866,7 @@ class SafeConsumer(UpstreamConsumer):
         if self._safe_control is not None:
             # The other half of the time is for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
-        with self._safe_reassigning():
+        with self._coordinator.reassigning():
             if until is not None:
                 timeout_ms = max(0.0, until - time.monotonic()) * 1000
             try:
@@ -927,15 +927,6 @@ class SafeConsumer(UpstreamConsumer):
         if edition.assigned is not assigned:
             self._safe_edition = edition = Edition(assigned)
         return edition.partitions
-
-    @contextmanager
-    def _safe_reassigning(self) -> Iterator[None]:
-        quiet = frozenset(self._safe_ledger.view().quiet)
-        try:
-            yield
-        finally:
-            self._coordinator.tell_departed(quiet)
-            self._safe_ledger.deliver()
 
     def _safe_place(
         self,

@@ -157,7 +157,8 @@ class Membership:
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
         """Tell whether an owned partition certainly has no committed offset in the group."""
-        return bool(self._coordinator.commits.without(frozenset((tp,))))
+        state = self._subscription.assignment.get(tp)
+        return bool(self._coordinator.lacks_commit(state))
 
     def reset_number(self, tp: TopicPartition) -> int:
         """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
-from kafka.consumer.subscription_state import SubscriptionType, TopicPartitionState
+from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.coordinator.base import MemberState, UnjoinedGroupException
 from kafka.coordinator.consumer import ConsumerCoordinator
@@ -30,11 +30,13 @@ from kafka.util import Timer
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.pausing.commits import KnownCommits, OwnedOffsets
+from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
 from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.ownership import Ownership
 
 # The member id that upstream passes for a member without a generation.
 _UNKNOWN_MEMBER = (-1, "")
@@ -76,7 +78,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        commits: what is known of commits.
         handover: passes pauses on in joins, and takes them over.
         journal: gets every commit; None: there is no journal.
         before_join: called on the polling thread where a join would begin.
@@ -97,20 +98,21 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self.ledger: PauseLedger = self._subscription.ledger
-        self.commits = KnownCommits()
         self.handover = HandOver()
         self.journal: CommitJournal | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
-        self._watch = RebalanceWatch(self.ledger)
+        self._watch = RebalanceWatch(self._subscription)
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
         self._has_stale_join = False
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
-        self._revoking: frozenset[TopicPartition] = frozenset()
-        self._drained: frozenset[TopicPartition] = frozenset()
+        self._revoking: States = {}
+        self._drained: States = {}
+        self._asked_in: Ownership | None = None  # what upstream keeps questions of
+        self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
         self._refused_at = -math.inf  # when committed offsets were last refused
         self._joining: Future | None = None  # the call of a poll that joins
@@ -402,7 +404,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             with self._passing():
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
-            self._watch.also_lost(owned)
+            self._watch.lost()
             self.handover.reassigned()
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
@@ -426,7 +428,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     async def _on_join_prepare_async(
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
-        self._drained = frozenset()
+        self._drained = {}
         self.handover.before_join()
         self._watch.prepared()
         try:
@@ -465,7 +467,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
-        owned = frozenset(self._subscription.assigned_partitions())
+        owned = dict(self._subscription.assignment)
         try:
             with self._waking.kept():
                 await super()._on_join_complete_async(
@@ -477,13 +479,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.handover.reassigned()
             self._deliver()
 
-    def _note_drained(self, owned: frozenset[TopicPartition]) -> None:
+    def _note_drained(self, owned: States) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
         # 2. Whoever is asked before a join, a worker, finishes and commits their records.
         # 3. Then this member joins, and they are another's from the next generation on.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
-            self._drained = owned.difference(self._subscription.assignment)
+            now = self._subscription.assignment
+            self._drained = {tp: one for tp, one in owned.items() if tp not in now}
 
     def note_partitions(self) -> None:
         """
@@ -594,11 +597,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, method_name: str, arg: Collection[TopicPartition]
     ) -> None:
         if method_name == "on_partitions_revoked":
-            self._revoking = frozenset(arg)
+            states = {tp: self._watch.state(tp) for tp in arg}
+            self._revoking = {tp: one for tp, one in states.items() if one is not None}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
         finally:
-            self._revoking = frozenset()
+            self._revoking = {}
 
     def _of_this_ownership(self, offsets: Offsets) -> OwnedOffsets:
         if isinstance(offsets, OwnedOffsets):
@@ -608,10 +612,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         ):
             message = "offsets must be dict[TopicPartition, OffsetAndMetadata]"
             raise TypeError(message)
-        revoked = self._revoking | self._drained
-        return OwnedOffsets(offsets, *self._owned(), revoked=revoked)
+        revoked = {**self._revoking, **self._drained}
+        assigned = self._subscription.assignment
+        return OwnedOffsets(offsets, assigned, self._generation, revoked)
 
-    def _owned(self) -> tuple[Mapping[TopicPartition, object], object]:
+    def _owned(self) -> tuple[States, object]:
         generation = self._generation
         is_lost = generation.is_lost()
         return {} if is_lost else self._subscription.assignment, generation
@@ -643,7 +648,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise refusal
         if offsets.is_given_up:
             raise CommitFailedError
-        self.commits.begin(offsets)
+        for state in offsets.states.values():
+            if state.has_commit is None:
+                state.has_commit = True
         with self._journaled(offsets):
             kind, member = (
                 self._subscription.subscription_type,
@@ -678,42 +685,44 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _handle_offset_commit_response(
         self,
-        offsets: Offsets,
+        offsets: OwnedOffsets,
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
-        self.commits.answered(offsets)
-        self.commits.has(
-            TopicPartition(topic, number)
-            for topic, partitions in response.topics
-            for number, error in partitions
-            if not error
-        )
+        self._forget_questions(offsets)
+        for topic, partitions in response.topics:
+            for number, error in partitions:
+                state = offsets.states.get(TopicPartition(topic, number))
+                if state is not None and not error:
+                    state.has_commit = True
         super()._handle_offset_commit_response(offsets, send_time, response)
 
     async def fetch_committed_offsets_async(
         self, partitions: Collection[TopicPartition], timeout_ms: float | None = None
     ) -> Offsets:
-        """Fetch committed offsets, and remember which are missing."""
-        asked = frozenset(partitions)
-        states = self._states(asked)
-        since = (self._generation, *states.items())
-        if self.commits.is_outdated(asked, since, self._offset_fetch_futures.keys()):
-            self._offset_fetch_futures.pop(asked, None)
-        begun = {tp: self.commits.begun(tp) for tp in asked}
+        """
+        Fetch committed offsets, and note in each ownership whether there is one.
+
+        Upstream keeps a question that outlasts its poll for the next one that asks the
+        same, hours and generations later too. It is forgotten when what is owned has
+        changed, and when something of it was committed.
+        """
+        ownership = self.ledger.ownership()
+        if ownership is not self._asked_in:
+            self._asked_in = ownership
+            self._offset_fetch_futures.clear()
+        states = self._states(partitions)
         offsets: Offsets
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        self.commits.forget_question(asked)
-        self.commits.has(offsets)
-        now = self._states(asked.difference(offsets))
-        self.commits.lack(
-            tp
-            for tp, state in now.items()
-            if state is not None
-            and state is states[tp]
-            and self.commits.begun(tp) == begun[tp]
-        )
+        for tp, state in states.items():
+            if state is not None and (tp in offsets or state.has_commit is None):
+                state.has_commit = tp in offsets
         return offsets
+
+    def _forget_questions(self, committed: Collection[TopicPartition]) -> None:
+        for asked in tuple(self._offset_fetch_futures):
+            if not asked.isdisjoint(committed):
+                del self._offset_fetch_futures[asked]
 
     async def refresh_committed_offsets_if_needed_async(
         self, timeout_ms: float | None = None
@@ -753,26 +762,39 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _states(
         self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, TopicPartitionState | None]:
+    ) -> dict[TopicPartition, OwnedPartitionState | None]:
         # Upstream makes a new object for every ownership.
         assigned = self._subscription.assignment
         return {tp: assigned.get(tp) for tp in partitions}
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """Return what a producer needs to commit for this member, as it may from now on."""
-        self.commits.elsewhere()
+        self._is_committed_elsewhere = True
         return super().group_metadata()
 
-    def tell_departed(self, quiet_before: frozenset[TopicPartition]) -> None:
-        """Warn of quiet partitions that departed where no join was involved."""
-        self._warn_uncommitted(self._watch.departed(quiet_before))
-        self.handover.reassigned()
+    def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
+        """Tell whether an owned partition certainly has no committed offset."""
+        if state is None or self._is_committed_elsewhere:
+            return False
+        return state.has_commit is False
 
-    def _warn_uncommitted(self, departed: frozenset[TopicPartition]) -> None:
+    @contextmanager
+    def reassigning(self) -> Iterator[None]:
+        """Warn of quiet partitions that depart in the block, where no join tells it."""
+        quiet = self._watch.quiet()
+        try:
+            yield
+        finally:
+            self._warn_uncommitted(self._watch.departed(quiet))
+            self.handover.reassigned()
+            self._deliver()
+
+    def _warn_uncommitted(self, departed: States) -> None:
         strategy = self._subscription._default_offset_reset_strategy
-        skipped = self.commits.without(departed)
-        self.commits.forget_all_but(self._subscription.assignment.keys() - departed)
-        if skipped and strategy == OffsetResetStrategy.LATEST and self.group_id:
+        if strategy != OffsetResetStrategy.LATEST or not self.group_id:
+            return
+        skipped = [tp for tp, one in departed.items() if self.lacks_commit(one)]
+        if skipped:
             self._emit(
                 events.HeldPartitionUncommitted,
                 partitions=events.sorted_partitions(skipped),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer import events
-from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer._kafka.pausing.commits import States
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -71,45 +72,50 @@ class HandOver:
 
 class RebalanceWatch:
     """
-    Takes a snapshot when a join is prepared, and compares when it has completed.
+    Remembers what is owned when a join is prepared, and compares when it has completed.
+
+    Upstream's state objects tell ownerships apart: it makes a new one for each.
 
     Args:
-        ledger: the consumer's.
+        subscription: the consumer's.
 
     A join may be prepared several times before one completes, if a listener raises, and
     possibly none completes.
 
-    Thread rules: the IO thread; :meth:`departed` on any.
+    Thread rules: the IO thread; :meth:`quiet` and :meth:`departed` on any.
     """
 
-    def __init__(self, ledger: PauseLedger) -> None:
-        self._ledger = ledger
-        self._before: _Owned | None = None
+    def __init__(self, subscription: LedgerSubscription) -> None:
+        self._subscription = subscription
+        self._before: States | None = None
+        self._quiet: States = {}  # of that, but for what was told of since
         self._lost: frozenset[TopicPartition] = frozenset()
-        self._returned: frozenset[TopicPartition] = frozenset()
+
+    def quiet(self) -> States:
+        """Return what is owned and quiet."""
+        assigned = self._subscription.assignment
+        quiet = self._subscription.ledger.view().quiet
+        states = {tp: assigned.get(tp) for tp in quiet}
+        return {tp: one for tp, one in states.items() if one is not None}
+
+    def state(self, tp: TopicPartition) -> OwnedPartitionState | None:
+        """Return the state of what is owned, or was before the join that is under way."""
+        state: OwnedPartitionState | None = self._subscription.assignment.get(tp)
+        return state or (self._before or {}).get(tp)
 
     def prepared(self) -> None:
         """Remember what is owned and quiet before anything is given up."""
-        now = _owned(self._ledger)
-        earlier = self._before
-        if earlier is not None:  # no join has reported what left since that one
-            gone = earlier.quiet.difference(now.epochs)
-            now = _Owned({**earlier.epochs, **now.epochs}, now.quiet | gone)
-        self._before = now
+        owned = self._subscription.assignment
+        gone = {tp: one for tp, one in self._quiet.items() if tp not in owned}
+        self._quiet = {**gone, **self.quiet()}
+        self._before = {**(self._before or {}), **owned}
 
     def lost(self) -> None:
         """Count partitions that have left the assignment since then as lost."""
         if self._before is not None:
-            owned = self._ledger.ownership().epochs
-            self._lost |= self._before.epochs.keys() - owned.keys()
+            self._lost |= self._before.keys() - self._subscription.assignment.keys()
 
-    def also_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        """Count these as lost, too."""
-        self._lost |= partitions
-
-    def departed(
-        self, quiet_before: frozenset[TopicPartition]
-    ) -> frozenset[TopicPartition]:
+    def departed(self, quiet_before: States) -> States:
         """
         Return partitions that were quiet before and left, unless a join reported it.
 
@@ -117,29 +123,27 @@ class RebalanceWatch:
         do.
         """
         # It is not upstream's assignment, which stays as it was after close().
-        before, owned = self._before, self._ledger.ownership().epochs
-        if before is None:
-            return quiet_before.difference(owned)
-        untold = before.quiet - self._returned
-        gone = (quiet_before | untold).difference(owned)
-        self._returned |= gone
-        return gone
+        owned = self._subscription.ledger.ownership().epochs
+        either = {**self._quiet, **quiet_before}
+        left = {tp: one for tp, one in either.items() if tp not in owned}
+        self._quiet = {tp: one for tp, one in self._quiet.items() if tp not in left}
+        return left
 
-    def completed(self, generation: int, member_id: str) -> frozenset[TopicPartition]:
+    def completed(self, generation: int, member_id: str) -> States:
         """
         Emit what the join changed.
 
         Return the partitions that were quiet and have departed.
         """
         before, self._before = self._before, None
+        quiet, self._quiet = self._quiet, {}
         lost, self._lost = self._lost, frozenset()
-        returned, self._returned = self._returned, frozenset()
-        ledger = self._ledger
         if before is None:
-            return frozenset()
-        now, view = ledger.ownership().epochs, ledger.view()
-        kept = {tp for tp in now if before.epochs.get(tp) == now[tp]}
-        gained, gone = now.keys() - kept, before.epochs.keys() - now.keys()
+            return {}
+        now, ledger = self._subscription.assignment, self._subscription.ledger
+        view = ledger.view()
+        kept = {tp for tp, state in now.items() if before.get(tp) is state}
+        gained, gone = now.keys() - kept, before.keys() - now.keys()
         bit = {
             hold.key: hold
             for tp in gained
@@ -158,15 +162,4 @@ class RebalanceWatch:
             bit=tuple(bit.values()),
         )
         ledger.on_joined()
-        return frozenset(gone | lost) & before.quiet - returned
-
-
-@frozen
-class _Owned:
-    # What was owned, by epoch, and what of it was quiet.
-    epochs: Mapping[TopicPartition, int]
-    quiet: frozenset[TopicPartition]
-
-
-def _owned(ledger: PauseLedger) -> _Owned:
-    return _Owned(ledger.ownership().epochs, frozenset(ledger.view().quiet))
+        return {tp: state for tp, state in quiet.items() if now.get(tp) is not state}

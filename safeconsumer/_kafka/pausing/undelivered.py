@@ -51,6 +51,12 @@ class OwnedPartitionState(TopicPartitionState):
     The offset of the position, out of range, in place of which another one is asked for.
     """
 
+    has_commit: bool | None = None
+    """
+    Whether the group has a committed offset of it; True also once this member has sent
+    one. None: nobody has asked.
+    """
+
     def prepare(self, lock: AbstractContextManager[object]) -> None:
         """
         Make the attributes that this class needs beyond upstream's.
