@@ -109,12 +109,13 @@ def test_a_pause_before_the_first_record_keeps_the_sought_start(
     reader.reads(tps[0], range(6, 10))
 
 
+@pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that nobody took is kept under its partitions alone")
 @simulated()
 def test_an_answer_about_commits_is_not_used_after_newer_ones(
-    lab: Lab, kind: type[KafkaConsumer]
+    lab: Lab, kind: type[KafkaConsumer], *, is_own: bool
 ) -> None:
-    """Found by the model: it goes on where it was committed meanwhile."""
+    """In the same ownership after a commit of its own, in the next one whoever committed."""
     p0, other = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
     consumer = reader.consumer
@@ -125,8 +126,12 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(
     late.end()
     lab.sleep(1)
     reader.reads(p0, range(7, 10))
-    consumer.commit()
+    if is_own:
+        consumer.commit()
+        assert consumer.committed(p0) == 10
+        return
     consumer.assign([other])
+    Reader(lab, kind).consumer.commit({p0: at(10)})
     consumer.assign([p0])
     assert consumer.position(p0) == 10
 
