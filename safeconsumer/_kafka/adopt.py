@@ -37,7 +37,7 @@ def adopt(
         consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
     consumer._subscription.__class__ = LedgerSubscription
-    consumer._subscription.ledger = ledger
+    consumer._subscription.prepare(ledger)
     consumer._fetcher.__class__ = PauseSafeFetcher
     consumer._fetcher.prepare(
         parked_max_bytes, reports_delivery=type(consumer) is not KafkaConsumer
@@ -49,5 +49,7 @@ def adopt(
     if hands_over:  # imported when it is used: most consumers hand nothing over
         from safeconsumer._kafka.handover import HandOverInJoins  # noqa: PLC0415
 
-        coordinator.handover = HandOverInJoins(coordinator, consumer._subscription)
+        coordinator.watch.handover = HandOverInJoins(
+            coordinator, consumer._subscription
+        )
     ledger.wakers = [consumer._fetcher.wake]

@@ -31,7 +31,7 @@ from kafka.util import Timer
 from safeconsumer import events
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka.pausing.commits import OwnedOffsets, States
-from safeconsumer._kafka.pausing.joins import HandOver, Joined, RebalanceWatch
+from safeconsumer._kafka.pausing.joins import Joined, RebalanceWatch
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import Wakeup, WakingManager
@@ -78,7 +78,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        handover: passes pauses on in joins, and takes them over.
+        watch: tells what a join has changed, and passes pauses on in it.
         journal: gets every commit; None: there is no journal.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
@@ -98,14 +98,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
         self.ledger: PauseLedger = self._subscription.ledger
-        self.handover = HandOver()
+        self.watch = RebalanceWatch(self._subscription)
         self.journal: CommitJournal | None = None
         self.before_join: Callable[[], None] | None = None
         self.losses = 0
-        self._watch = RebalanceWatch(self._subscription)
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
-        self._has_stale_join = False
         self._applied: int | None = None  # the generation whose assignment was applied
         self._fenced: FencedInstanceIdError | None = None
         self._raised_by_callback: RetriableError | None = None
@@ -146,8 +144,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         finally:
             self._raised_by_callback = None
-            self._deliver()
-        waits = self._has_stale_join and self._subscription.partitions_auto_assigned()
+            self.ledger.deliver()
+        # A join that was dropped counts as done for upstream.
+        waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
     def ensure_coordinator_ready(self, timeout_ms: float | None = None) -> bool:
@@ -369,8 +368,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
         finally:
-            self._watch.lost()
-            self.handover.reassigned()
+            self.watch.gave_up(is_lost=True)
 
     @contextmanager
     def _passing(self) -> Iterator[None]:
@@ -387,7 +385,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             with self._passing():
                 await super()._on_close_prepare_async()
         finally:
-            self.handover.reassigned()  # the consumer's holds end next
+            self.watch.gave_up(is_lost=False)  # the consumer's holds end next
 
     def _lose_what_others_had(self, generation: int) -> None:
         # A generation in between was missed, its SyncGroup refused or cut off, say:
@@ -404,8 +402,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             with self._passing():
                 # The listener was called.
                 self._subscription.assign_from_subscribed([])
-            self._watch.lost()
-            self.handover.reassigned()
+            self.watch.gave_up(is_lost=True)
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
         """Join, or apply the join that succeeded since the last ``poll``."""
@@ -429,21 +426,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, generation: int, member_id: str, timeout_ms: float | None = None
     ) -> None:
         self._drained = {}
-        self.handover.before_join()
-        self._watch.prepared()
+        self.watch.prepared()
         try:
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
             with self._passing(), self._waking.kept():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         finally:
-            if self._generation.is_lost():
-                # Upstream empties the assignment here only when membership is lost.
-                self._watch.lost()
-            else:
-                self.handover.before_join()
-            self.handover.reassigned()
-            self._deliver()
+            is_lost = self._generation.is_lost()
+            if not is_lost:  # else upstream has emptied the assignment
+                self.watch.handover.before_join()
+            self.watch.gave_up(is_lost=is_lost)
+            self.ledger.deliver()
 
     async def _on_join_complete_async(
         self,
@@ -455,16 +449,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._joined = None
         if self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
-            self._emit(events.StaleJoinDropped, generation=generation)
-            self._deliver()
+            self.ledger.emit(events.StaleJoinDropped, generation=generation)
+            self.ledger.deliver()
             return
         if generation < 0 or not member_id:
             # The membership ended by another answer, since the one to SyncGroup.
             self._drop_join()
             return
-        self._has_stale_join = False
         self.note_partitions()
-        self.handover.joined(member_assignment_bytes)
+        self.watch.handover.joined(member_assignment_bytes)
         self._lose_what_others_had(generation)
         self._applied = generation
         owned = dict(self._subscription.assignment)
@@ -475,9 +468,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 )
         finally:
             self._note_drained(owned)
-            self._warn_uncommitted(self._watch.completed(generation, member_id))
-            self.handover.reassigned()
-            self._deliver()
+            self._warn_uncommitted(self.watch.completed(generation, member_id))
+            self.ledger.deliver()
 
     def _note_drained(self, owned: States) -> None:
         # 1. A cooperative join takes partitions away, and gives them to nobody yet.
@@ -515,7 +507,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # longer exists. Until the next join completes nothing may flow, and nothing may
         # be committed in the generation just joined: others own the old partitions now.
         # So this member is still joining; what prepares a join is not done again.
-        self._has_stale_join = self._subscription.partitions_auto_assigned()
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -597,7 +588,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, method_name: str, arg: Collection[TopicPartition]
     ) -> None:
         if method_name == "on_partitions_revoked":
-            states = {tp: self._watch.state(tp) for tp in arg}
+            states = {tp: self.watch.state(tp) for tp in arg}
             self._revoking = {tp: one for tp, one in states.items() if one is not None}
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
@@ -781,13 +772,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     @contextmanager
     def reassigning(self) -> Iterator[None]:
         """Warn of quiet partitions that depart in the block, where no join tells it."""
-        quiet = self._watch.quiet()
+        quiet = self.watch.quiet()
         try:
             yield
         finally:
-            self._warn_uncommitted(self._watch.departed(quiet))
-            self.handover.reassigned()
-            self._deliver()
+            self._warn_uncommitted(self.watch.departed(quiet))
+            self.ledger.deliver()
 
     def _warn_uncommitted(self, departed: States) -> None:
         strategy = self._subscription._default_offset_reset_strategy
@@ -795,18 +785,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         skipped = [tp for tp, one in departed.items() if self.lacks_commit(one)]
         if skipped:
-            self._emit(
+            self.ledger.emit(
                 events.HeldPartitionUncommitted,
                 partitions=events.sorted_partitions(skipped),
             )
-
-    # ------------------------------------------------------------ events
-
-    def _emit(self, kind: type[events.Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        self.ledger.emit(kind, **fields)
-
-    def _deliver(self) -> None:
-        self.ledger.deliver()
 
 
 async def _nothing() -> None:

@@ -79,6 +79,9 @@ class RebalanceWatch:
     Args:
         subscription: the consumer's.
 
+    Attributes:
+        handover: passes pauses on in joins, and takes them over.
+
     A join may be prepared several times before one completes, if a listener raises, and
     possibly none completes.
 
@@ -86,6 +89,7 @@ class RebalanceWatch:
     """
 
     def __init__(self, subscription: LedgerSubscription) -> None:
+        self.handover = HandOver()
         self._subscription = subscription
         self._before: States | None = None
         self._quiet: States = {}  # of that, but for what was told of since
@@ -105,15 +109,22 @@ class RebalanceWatch:
 
     def prepared(self) -> None:
         """Remember what is owned and quiet before anything is given up."""
+        self.handover.before_join()
         owned = self._subscription.assignment
         gone = {tp: one for tp, one in self._quiet.items() if tp not in owned}
         self._quiet = {**gone, **self.quiet()}
         self._before = {**(self._before or {}), **owned}
 
-    def lost(self) -> None:
-        """Count partitions that have left the assignment since then as lost."""
-        if self._before is not None:
+    def gave_up(self, *, is_lost: bool) -> None:
+        """
+        Note that the consumer has given up what no completed join has taken away.
+
+        Args:
+            is_lost: whether others may have owned that by now.
+        """
+        if is_lost and self._before is not None:
             self._lost |= self._before.keys() - self._subscription.assignment.keys()
+        self.handover.reassigned()
 
     def departed(self, quiet_before: States) -> States:
         """
@@ -126,6 +137,7 @@ class RebalanceWatch:
         owned = self._subscription.ledger.ownership().epochs
         either = {**self._quiet, **quiet_before}
         left = {tp: one for tp, one in either.items() if tp not in owned}
+        self.handover.reassigned()
         self._quiet = {tp: one for tp, one in self._quiet.items() if tp not in left}
         return left
 
@@ -138,8 +150,19 @@ class RebalanceWatch:
         before, self._before = self._before, None
         quiet, self._quiet = self._quiet, {}
         lost, self._lost = self._lost, frozenset()
-        if before is None:
-            return {}
+        if before is not None:
+            self._tell(before, lost, generation, member_id)
+        self.handover.reassigned()
+        now = self._subscription.assignment
+        return {tp: state for tp, state in quiet.items() if now.get(tp) is not state}
+
+    def _tell(
+        self,
+        before: States,
+        lost: frozenset[TopicPartition],
+        generation: int,
+        member_id: str,
+    ) -> None:
         now, ledger = self._subscription.assignment, self._subscription.ledger
         view = ledger.view()
         kept = {tp for tp, state in now.items() if before.get(tp) is state}
@@ -162,4 +185,3 @@ class RebalanceWatch:
             bit=tuple(bit.values()),
         )
         ledger.on_joined()
-        return {tp: state for tp, state in quiet.items() if now.get(tp) is not state}

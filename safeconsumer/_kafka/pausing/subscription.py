@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from kafka.consumer.subscription_state import (
     OffsetResetStrategy,
@@ -49,44 +49,35 @@ class LedgerSubscription(SubscriptionState):
     its owner lifts it. So there is nothing to restore after a rebalance, and no moment
     between "assigned" and "restored" in which a fetch could start.
 
-    It may be constructed as upstream's class is, or adopted by ``__class__``.
+    It may be constructed as upstream's class is, or adopted by ``__class__`` (then call
+    :meth:`prepare`).
+
+    Attributes:
+        ledger: the holds.
+        undelivered: the records that a poll has taken and not returned. Use it under
+            upstream's lock.
+        is_passing: whether what is assigned now is no completed join's: it is being
+            prepared, or the membership is lost.
+        journal: gets every position that is set; None: there is no journal.
+        refusal: makes the exception of commits without offsets; None: they are allowed.
     """
 
-    _ledger: PauseLedger | None = None
-    _pinned: frozenset[TopicPartition] | None = None
-    _undelivered: Undelivered | None = None
-    _first_counts: dict[str, int] | None = None
     _user_assignment: set[TopicPartition]  # upstream's
-    _is_whole = True
-    is_passing = False
-    """
-    Whether what is assigned now is no completed join's: it is being prepared, or the
-    membership is lost.
-    """
-    journal: PositionJournal | None = None
-    refusal: Callable[[], Exception] | None = None
 
-    @property
-    def ledger(self) -> PauseLedger:
-        """The ledger that is used; a new one until another is set."""
-        if self._ledger is None:
-            self._ledger = PauseLedger()
-        return self._ledger
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
+        super().__init__(*args, **kwargs)
+        self.prepare(PauseLedger())
 
-    @ledger.setter
-    def ledger(self, ledger: PauseLedger) -> None:
-        self._ledger = ledger
-
-    @property
-    def undelivered(self) -> Undelivered:
-        """
-        The records that a poll has taken and not returned.
-
-        Use it under upstream's lock.
-        """
-        if self._undelivered is None:
-            self._undelivered = Undelivered()
-        return self._undelivered
+    def prepare(self, ledger: PauseLedger) -> None:
+        """Make the attributes that this class needs beyond upstream's."""
+        self.ledger = ledger
+        self.undelivered = Undelivered()
+        self.is_passing = False
+        self.journal: PositionJournal | None = None
+        self.refusal: Callable[[], Exception] | None = None
+        self._pinned: frozenset[TopicPartition] | None = None
+        self._first_counts: dict[str, int] | None = None
+        self._is_whole = True
 
     # ------------------------------------------------------------ questions
 

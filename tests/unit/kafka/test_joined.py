@@ -39,7 +39,7 @@ def test_what_was_lost_is_told_by_the_join_that_completes() -> None:
     lab, subscription, watch = owning()
     watch.prepared()
     subscription.assign_from_subscribed([])
-    watch.lost()
+    watch.gave_up(is_lost=True)
     watch.prepared()
     subscription.assign_from_subscribed([A])
     assert watch.completed(4, "me").keys() == {B}
@@ -55,7 +55,7 @@ def test_what_no_join_will_tell_is_returned_once() -> None:
     watch.prepared()
     assert watch.departed(watch.quiet()) == {}
     subscription.assign_from_subscribed([])
-    watch.lost()
+    watch.gave_up(is_lost=True)
     assert watch.departed({}).keys() == {B}
     assert watch.departed({}) == {}
     subscription.assign_from_subscribed([B])
