@@ -1,6 +1,7 @@
 """Keeps of each commit in which ownerships it was asked for."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -8,6 +9,18 @@ from safeconsumer._kafka.errors import NotOwnedError
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 States = Mapping[TopicPartition, OwnedPartitionState]
+
+_NOT_OWNED = (
+    "it is not this member's, and its owner may be further. Under subscribe() "
+    "commit what is assigned, or in on_partitions_revoked() what that is told "
+    "of; what is not committed by then comes again at its next owner"
+)
+_NOT_JOINED = "this member has not joined its group yet, or again: poll() does"
+_LOST = (
+    "the membership was lost, because too much time passed between two polls "
+    "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
+    "by now; the next poll() joins again, and what was not committed comes again"
+)
 
 
 class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
@@ -50,29 +63,22 @@ class OwnedOffsets(dict[TopicPartition, OffsetAndMetadata]):
         """Copy it as a plain dict: callbacks get it."""
         return dict, (dict(self),)
 
-    def refusal(
-        self,
-        assigned: States,
-        generation: object,
-        why: str | None = None,
-    ) -> NotOwnedError | None:
+    def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
         Return the error if something in it is not owned any more, or never was.
 
         Args:
-            assigned: the assigned partitions now; empty if there is no membership.
-            generation: the one of now.
-            why: why there is no membership, for people; None: there is one.
+            assigned: the assigned partitions now.
+            generation: the one of now; if it is lost, nothing is owned.
         """
-        revoked = self._revoked if generation is self._generation else ()
+        is_lost = generation.is_lost()
         owned = {tp for tp, state in self.states.items() if assigned.get(tp) is state}
-        foreign = self.keys() - owned - set(revoked)
+        revoked = self._revoked if generation is self._generation else frozenset()
+        foreign = self.keys() - revoked - (frozenset() if is_lost else owned)
         if not foreign:
             return None
         names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(foreign))
-        reason = why or (
-            "it is not this member's, and its owner may be further. Under subscribe() "
-            "commit what is assigned, or in on_partitions_revoked() what that is told "
-            "of; what is not committed by then comes again at its next owner"
-        )
-        return NotOwnedError(f"commit of {names} refused, and nothing sent: {reason}")
+        why = _NOT_OWNED
+        if is_lost:
+            why = _LOST if assigned else _NOT_JOINED
+        return NotOwnedError(f"commit of {names} refused, and nothing sent: {why}")

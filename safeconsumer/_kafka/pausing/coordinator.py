@@ -607,29 +607,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         assigned = self._subscription.assignment
         return OwnedOffsets(offsets, assigned, self._generation, revoked)
 
-    def _owned(self) -> tuple[States, object]:
-        generation = self._generation
-        is_lost = generation.is_lost()
-        return {} if is_lost else self._subscription.assignment, generation
-
     def _refusal(self, commit: OwnedOffsets) -> CommitFailedError | None:
+        subscription: LedgerSubscription = self._subscription
         if (
-            not self._subscription.partitions_auto_assigned()
+            not subscription.partitions_auto_assigned()
             or self._auto_assign_all_partitions()
         ):
             return None  # nobody owns anything
-        return commit.refusal(*self._owned(), self._why_no_member())
-
-    def _why_no_member(self) -> str | None:
-        if not self._generation.is_lost():
-            return None
-        if not self._subscription.assignment:
-            return "this member has not joined its group yet, or again: poll() does"
-        return (
-            "the membership was lost, because too much time passed between two polls "
-            "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
-            "by now; the next poll() joins again, and what was not committed comes again"
-        )
+        return commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
         # Every commit passes here: manual, automatic, in a listener, at the end.
@@ -722,12 +707,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Set missing positions to committed offsets; False if that must be tried again.
 
         Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own.
+        set meanwhile, and in an ownership that began after a commit of its own. Here
+        only what is still missing is set, in the ownership for which it was asked.
         """
-        subscription = self._subscription
-        with subscription._lock:
-            missing = self._states(subscription.missing_fetch_positions())
-            before = self._positions()
+        subscription: LedgerSubscription = self._subscription
+        missing = self._states(subscription.missing_fetch_positions())
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -736,20 +720,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         with subscription._lock:  # one step against a seek on another thread
             now = self._states(subscription.missing_fetch_positions())
-            positions = self._positions()
             for tp, committed in offsets.items():
-                if tp in positions and positions[tp] == before.get(tp):
+                if tp in now and now[tp] is missing[tp]:
                     subscription.seek(tp, committed.offset)
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
-
-    def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
-        # It differs in another ownership, and once a position is set or given up.
-        return {
-            tp: (state, state.position, state.reset_strategy)
-            for tp, state in self._subscription.assignment.items()
-        }
 
     def _states(
         self, partitions: Collection[TopicPartition]
