@@ -214,12 +214,8 @@ class Membership:
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """Return the generation of the group; -1 outside of a group."""
+        """Return the generation of the group; -1 outside of one, and once it is lost."""
         return int(self._coordinator._generation.generation_id)
-
-    def has_lost(self) -> bool:
-        """Tell whether the membership is lost at this moment."""
-        return bool(self._coordinator._generation.is_lost())
 
     def next_position(self, tp: TopicPartition) -> int | None:
         """

@@ -149,7 +149,7 @@ class Journaling:
         self.came.forget((*change.departed, *change.gained))
         member = self._membership
         generation = -1 if member is None else member.generation()
-        lost = member is not None and member.has_lost()
+        lost = member is not None and generation < 0
         self._owned("lost" if lost else "revoked", change.departed, generation)
         self._owned("assigned", change.gained, generation)
 
