@@ -104,19 +104,20 @@ def test_the_times_that_were_asked_for_stay_as_they_are(lab: Lab) -> None:
 
 
 @pytest.mark.contract("P11")
+@pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
 @stock_fails("it asks at once, with every poll that does not wait")
 @simulated()
 def test_a_coordinator_that_refuses_is_asked_with_a_pause(
-    lab: Lab, kind: type[KafkaConsumer]
+    lab: Lab, kind: type[KafkaConsumer], api: str
 ) -> None:
-    """P11: for committed offsets, ten times a second, however short the polls are."""
-    tps = lab.topic("t", 1, records=7)
-    reader = Reader(lab, kind, tps=tps, group_id="g")
-    loading = lab.cluster.fail("OffsetFetch", error=14)
+    """P11: ten times a second, however short the polls are."""
+    lab.topic("t", 1, records=7)
+    reader = Reader(lab, kind, "t")
+    loading = lab.cluster.fail(api, error=14)
     until = lab.now + 5
     while lab.now < until:
         reader.consumer.poll(0)
         lab.sleep(0.01)
-    assert 10 <= lab.kinds().count("OffsetFetch") <= 60
+    assert 10 <= lab.kinds().count(api) <= 60
     loading.end()
     reader.take(7)

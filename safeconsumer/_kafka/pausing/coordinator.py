@@ -112,7 +112,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._asked_in: Ownership | None = None  # what upstream keeps questions of
         self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
-        self._refused_at = -math.inf  # when committed offsets were last refused
+        self._refused_at = -math.inf  # when it last refused a join, or a question
         self._joining: Future | None = None  # the call of a poll that joins
 
     # ------------------------------------------------------------ polling
@@ -193,8 +193,6 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return await super()._send_group_coordinator_request()
 
     async def _send_offset_fetch_request(self, partitions: Any) -> Any:  # noqa: ANN401 - upstream's
-        # Upstream waits after a refusal, but no longer than its poll: with a poll that
-        # does not wait it asks again at once.
         await self._back_off(self._refused_at)
         try:
             return await super()._send_offset_fetch_request(partitions)
@@ -203,6 +201,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _back_off(self, since: float) -> None:
+        # Upstream waits after a refusal, but no longer than its poll: with a poll that
+        # does not wait it asks again at once.
         backoff: float = self.config["retry_backoff_ms"] / 1000
         due = since + backoff - time.monotonic()
         if due > 0:
@@ -314,9 +314,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     async def _do_join_and_sync_async(self) -> bytes:
         self._joined = None
+        await self._back_off(self._refused_at)
         await self._lose_stale_assignment()
         try:
             assignment: bytes = await super()._do_join_and_sync_async()
+        except RetriableError:
+            self._refused_at = time.monotonic()
+            raise
         except InconsistentGroupProtocolError:
             if (
                 self._generation.is_lost()
