@@ -67,6 +67,8 @@ class Stats:
             retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
             defect.
+        refetched: records that waited and were forgotten, to make room for partitions
+            that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded though something is
@@ -109,6 +111,7 @@ class Stats:
     dropped: int
     gone: int
     leaked: int
+    refetched: int
     commits: int
     commits_failed: int
     commits_failing: float
@@ -175,6 +178,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         dropped=engine.departures.dropped,
         gone=engine.gone,
         leaked=engine.leaked,
+        refetched=brakes.refetched,
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,
         commits_failing=engine.commits.failing(),

@@ -26,7 +26,7 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, record_at
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
     OnExhausted,
@@ -34,7 +34,6 @@ from safeconsumer.worker.queue import (
     Outcome,
     Task,
     order_of,
-    record_at,
     record_key,
 )
 from safeconsumer.worker.results import Schedule

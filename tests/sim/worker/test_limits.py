@@ -139,15 +139,7 @@ def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(
     assert run.worker.stats().queued <= 40
 
 
-STARVES = pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a partition that stops takes the room of others",
-)
-
-
 @pytest.mark.contract("W1")
-@STARVES
 @simulated(seeds=1)
 def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None:
     """W1: eleven stop one after the other; the twelfth's records come."""
@@ -163,7 +155,6 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab: Lab) -> None
 
 
 @pytest.mark.contract("W1")
-@STARVES
 @simulated(seeds=1)
 def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab: Lab) -> None:
     """W1: forty partitions of one topic stop together; the other topic's records come."""
@@ -180,7 +171,6 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab: Lab) -> No
 
 
 @pytest.mark.contract("W1")
-@STARVES
 @simulated(seeds=1)
 def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab: Lab) -> None:
     """W1: one alone fills the room, and stops; a rebalance brings another."""
@@ -212,11 +202,6 @@ def stopping(lab: Lab, *topics: str, limit: int, polls: int = 100) -> Working:
 
 
 @pytest.mark.contract("W1")
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="by key, a record waits behind all queued keys of other partitions",
-)
 @simulated(seeds=1)
 def test_partitions_take_turns_by_key(lab: Lab) -> None:
     """W1: a partition's first record does not wait for a thousand of another."""
