@@ -219,6 +219,16 @@ class Brakes:
         """Whether anything is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
 
+    def stands_since(self) -> float | None:
+        """
+        Return since when no record was completed though all room is taken; any thread.
+
+        None if there is room, or others hold all that is here.
+        """
+        epochs = tuple(self._held.epochs.values()) if self._is_throttled else ()
+        moved = [one.moved_at for one in epochs if one.records and not one.is_held]
+        return max(moved, default=None)
+
     def is_held(self, owner: str) -> bool:
         """Tell whether the last turn held something under this owner's name."""
         return any(holding[0] == owner for holding in self._wanted)

@@ -654,7 +654,10 @@ class Queue:
         """Note that a task has come back, also of an ownership that has ended."""
         epoch = outcome.task.epoch
         if self._rate is not None:
-            self._rate.give_back(len(outcome.left))
+            # A batch has begun whole, whatever comes again of it.
+            has_begun = outcome.failed or outcome.finished
+            if not (self.policy.is_batch and has_begun):
+                self._rate.give_back(len(outcome.left))
         places = self._places(epoch)
         if places is not None:
             places.taken -= 1

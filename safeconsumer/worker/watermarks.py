@@ -20,8 +20,9 @@ class Limits:
             most.
         span: how many records of one partition may be completed or begun ahead of its
             first incomplete one; it bounds how much a restart repeats.
-        age: seconds after which one running handler, a record that failed for good, or
-            refused commits make the worker unhealthy.
+        age: seconds after which one running handler, a record that failed for good,
+            refused commits, or all room taken while nothing is completed make the
+            worker unhealthy.
         low: where polling goes on again, as a part of the limits: 0 or more, less than
             1.
 
