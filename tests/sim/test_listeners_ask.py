@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, OffsetMetadataTooLargeError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import BlockingCallInListenerError, SafeConsumer
@@ -322,3 +322,17 @@ def test_nothing_is_told_where_something_may_be_committed(lab: Lab, name: str) -
         KNOWN[name](reader.consumer, p0)
     reader.consumer.close(autocommit=False)
     assert told.of(HeldPartitionUncommitted) == []
+
+
+@simulated(seeds=1)
+def test_a_commit_that_was_refused_is_none(lab: Lab) -> None:
+    """P8: the question after it says that there is nothing."""
+    reader, told = assigned_at_latest(lab)
+    (p0, *_) = lab.partitions("t")
+    lab.cluster.fail("OffsetCommit", error=12, count=1)
+    with pytest.raises(OffsetMetadataTooLargeError):
+        reader.consumer.commit({p0: at(5)})
+    reader.consumer.pause(p0)
+    reader.poll(1)
+    reader.consumer.close(autocommit=False)
+    assert [one.partitions for one in told.of(HeldPartitionUncommitted)] == [(p0,)]

@@ -629,8 +629,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         if offsets.is_given_up:
             raise CommitFailedError
         for state in offsets.states.values():
-            if state.has_commit is None:
-                state.has_commit = True
+            state.commits_sent += 1
         with self._journaled(offsets):
             kind, member = (
                 self._subscription.subscription_type,
@@ -674,7 +673,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for number, error in partitions:
                 state = offsets.states.get(TopicPartition(topic, number))
                 if state is not None and not error:
-                    state.has_commit = True
+                    state.lacks_commit = False
         super()._handle_offset_commit_response(offsets, send_time, response)
 
     async def fetch_committed_offsets_async(
@@ -692,11 +691,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._asked_in = ownership
             self._offset_fetch_futures.clear()
         states = self._states(partitions)
+        asked = [(tp, one, one.commits_sent) for tp, one in states.items() if one]
         offsets: Offsets
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
-        for tp, state in states.items():
-            if state is not None and (tp in offsets or state.has_commit is None):
-                state.has_commit = tp in offsets
+        for tp, state, sent in asked:
+            if tp in offsets or state.commits_sent == sent:
+                state.lacks_commit = tp not in offsets
         return offsets
 
     def _forget_questions(self, committed: Collection[TopicPartition]) -> None:
@@ -745,9 +745,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
         """Tell whether an owned partition certainly has no committed offset."""
-        if state is None or self._is_committed_elsewhere:
-            return False
-        return state.has_commit is False
+        is_told = state is not None and state.lacks_commit
+        return is_told and not self._is_committed_elsewhere
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:

@@ -51,10 +51,15 @@ class OwnedPartitionState(TopicPartitionState):
     The offset of the position, out of range, in place of which another one is asked for.
     """
 
-    has_commit: bool | None = None
+    lacks_commit: bool = False
     """
-    Whether the group has a committed offset of it; True also once this member has sent
-    one. None: nobody has asked.
+    Whether the group has no committed offset of it, by the coordinator's answer.
+    """
+
+    commits_sent: int = 0
+    """
+    How many commits of it were sent: an answer to a question from before the last one
+    does not say that there is none.
     """
 
     def prepare(self, lock: AbstractContextManager[object]) -> None:
