@@ -265,11 +265,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         What a signal handler raises ends a poll, and not its coroutine. Two of them would
         apply one join twice, and call the listener twice.
         """
-        earlier = self._joining
-        if earlier is not None and not earlier.is_done:
-            timer = Timer(timeout_ms)
+        timer = Timer(timeout_ms)
+        while (earlier := self._joining) is not None:
             try:
-                await self._manager.wait_for(earlier, timeout_ms)
+                await self._manager.wait_for(earlier, timer.timeout_ms)
             except KafkaTimeoutError:
                 return False
             timeout_ms = timer.timeout_ms
@@ -279,6 +278,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except BaseException as error:
             mine.failure(error)  # whoever waits for it hears of it
             raise
+        finally:
+            self._joining = None
         mine.success(active)
         return active
 
