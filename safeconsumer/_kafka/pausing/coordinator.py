@@ -665,14 +665,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _handle_offset_commit_response(
         self,
-        offsets: OwnedOffsets,
+        offsets: Offsets,
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
+        states = self._of_this_ownership(offsets).states
         self._forget_questions(offsets)
         for topic, partitions in response.topics:
             for number, error in partitions:
-                state = offsets.states.get(TopicPartition(topic, number))
+                state = states.get(TopicPartition(topic, number))
                 if state is not None and not error:
                     state.lacks_commit = False
         super()._handle_offset_commit_response(offsets, send_time, response)
@@ -712,11 +713,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Set missing positions to committed offsets; False if that must be tried again.
 
         Upstream sets them whatever happened while it asked: over a position that was
-        set meanwhile, and in an ownership that began after a commit of its own. Here
-        only what is still missing is set, in the ownership for which it was asked.
+        set meanwhile, and in an ownership that began after a commit of its own.
         """
         subscription: LedgerSubscription = self._subscription
-        missing = self._states(subscription.missing_fetch_positions())
+        with subscription._lock:
+            missing = self._states(subscription.missing_fetch_positions())
+            before = self._positions()
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -725,12 +727,20 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
         with subscription._lock:  # one step against a seek on another thread
             now = self._states(subscription.missing_fetch_positions())
+            positions = self._positions()
             for tp, committed in offsets.items():
-                if tp in now and now[tp] is missing[tp]:
+                if tp in positions and positions[tp] == before.get(tp):
                     subscription.seek(tp, committed.offset)
         # Partitions that certainly have no offset are reset next; the others are
         # fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
+
+    def _positions(self) -> dict[TopicPartition, tuple[object, ...]]:
+        # It differs in another ownership, and once a position is set or given up.
+        return {
+            tp: (state, state.position, state.reset_strategy)
+            for tp, state in self._subscription.assignment.items()
+        }
 
     def _states(
         self, partitions: Collection[TopicPartition]
