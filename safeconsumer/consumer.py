@@ -9,6 +9,7 @@ import time
 from collections.abc import (
     Callable,
     Collection,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -362,8 +363,13 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "next")
         step: Callable[[], ConsumerRecord] = self._safe_step
         if is_wrapped:
-            step = super().__next__
-        return self._safe_iteration.alone(step, goes_on=is_wrapped)
+            wrapped = super().__next__
+            step = lambda: self._safe_iteration.foreign_step(wrapped)  # noqa: E731 - one line
+        try:
+            return self._safe_iteration.alone(step, goes_on=is_wrapped)
+        except StopIteration:
+            self._fetcher.wakeup.is_asked = False  # it has stopped for it
+            raise
 
     def _safe_step(self) -> ConsumerRecord:
         # As upstream's, which calls next(): a signal handler that raises right after
@@ -372,7 +378,7 @@ class SafeConsumer(UpstreamConsumer):
             raise StopIteration
         self._set_consumer_timeout()
         while time.monotonic() < self._consumer_timeout:
-            self._iterator = records = self._message_generator_v2()
+            self._iterator = records = self._safe_records()
             for record in records:
                 return record
             self._iterator = None
@@ -383,9 +389,11 @@ class SafeConsumer(UpstreamConsumer):
         super()._set_consumer_timeout()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
-        wakeup = self._fetcher.wakeup
-        if wakeup.is_asked:
-            wakeup.is_asked = False
+        # Upstream's step calls it.
+        return self._safe_iteration.noted(self._safe_records())
+
+    def _safe_records(self) -> Generator[ConsumerRecord, None, None]:
+        if self._fetcher.wakeup.is_asked:
             self._consumer_timeout = -math.inf  # for this step
             return _no_records()
         return self._safe_iteration.records()
@@ -1004,7 +1012,7 @@ class SafeConsumer(UpstreamConsumer):
         return self._safe_control
 
 
-def _no_records() -> Iterator[ConsumerRecord]:
+def _no_records() -> Generator[ConsumerRecord, None, None]:
     yield from ()
 
 
