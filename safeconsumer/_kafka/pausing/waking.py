@@ -153,11 +153,7 @@ class InterruptibleFuture(Future):
     ) -> "InterruptibleFuture":
         """Call a function with the value, now or when it is there."""
         call = functools.partial(f, *args, **kwargs)
-        with self._lock:
-            is_done = self.is_done
-            if not is_done:
-                self._callbacks.append(call)
-        if is_done and self.exception is None:
+        if not self._waits(call, self._callbacks) and self.exception is None:
             _call(call, self.value)
         return self
 
@@ -169,13 +165,17 @@ class InterruptibleFuture(Future):
     ) -> "InterruptibleFuture":
         """Call a function with the exception, now or when it is there."""
         call = functools.partial(f, *args, **kwargs)
-        with self._lock:
-            is_done = self.is_done
-            if not is_done:
-                self._errbacks.append(call)
-        if is_done and self.exception is not None:
+        if not self._waits(call, self._errbacks) and self.exception is not None:
             _call(call, self.exception)
         return self
+
+    def _waits(
+        self, call: Callable[[Any], object], waiting: list[Callable[[Any], object]]
+    ) -> bool:
+        with self._lock:
+            if not self.is_done:
+                waiting.append(call)
+            return not self.is_done
 
 
 def _call(callback: Callable[[Any], object], value: object) -> None:

@@ -22,18 +22,10 @@ Partitions = Iterable[TopicPartition]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class _SameEpoch(dict[Any, int]):
-    """Gives every partition one epoch, owned or not."""
-
-    def get(self, *_: object) -> int:
-        return 0
-
-
 def nothing_is_purged(patch: pytest.MonkeyPatch) -> None:
     """P9: what was fetched in an ownership that has ended stays."""
     patch.setattr(PauseSafeFetcher, "_purge", lambda _: None)
     patch.setattr(PauseSafeFetcher, "_is_stale", lambda *_: False)
-    patch.setattr(PauseSafeFetcher, "_epochs", lambda _: _SameEpoch())
 
 
 def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
