@@ -3,12 +3,10 @@
 import itertools
 import math
 import os
-import re
 import threading
 import time
 from collections.abc import (
     Callable,
-    Collection,
     Generator,
     Iterable,
     Iterator,
@@ -19,19 +17,32 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer as UpstreamConsumer
-from kafka.errors import KafkaConfigurationError
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
-from safeconsumer._kafka.consumed import Consumed
-from safeconsumer._kafka.decoding.decoders import choose, log_once
+from safeconsumer._kafka.arguments import (
+    check_assignable,
+    check_control,
+    check_flags,
+    check_handover,
+    check_parked_max_bytes,
+    check_reset,
+    checked_hooks,
+    scope_of,
+)
+from safeconsumer._kafka.consumed import (
+    Consumed,
+    EarlyHolds,
+    fits_assignment,
+    fits_subscription,
+)
+from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
 from safeconsumer._kafka.errors import (
     ConcurrentPollError,
-    IllegalTargetError,
 )
 from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.fixes.timers import ExactTimer
@@ -59,8 +70,6 @@ from safeconsumer._kafka.structs import (
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
-    HookTypeError,
-    ScopeSyntaxError,
     TargetTypeError,
     TimestampError,
 )
@@ -80,10 +89,12 @@ from safeconsumer.holds.hold import (
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Everything, Partition, Scope, Target, Topic
+from safeconsumer.holds.scope import ALL, Everything, Scope, Target
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
+    from safeconsumer.group.member import GroupControl
+    from safeconsumer.group.settings import Control
 
 _held_numbers = itertools.count(1)
 
@@ -178,7 +189,7 @@ class SafeConsumer(UpstreamConsumer):
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
-        control: "Attachable | None" = None,
+        control: "Control | None" = None,
         pause_handover: str = "off",
         journal: "str | os.PathLike[str] | JournalWriter | None" = None,
         hooks: Iterable[Hook] = (),
@@ -186,27 +197,25 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
+        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
+        check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
+        check_parked_max_bytes(parked_max_bytes)
+        check_handover(pause_handover, settings["group_id"])
+        check_reset(settings["auto_offset_reset"])
+        check_control(control)
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
-        self._safe_lifetime = default_lifetime
-        _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
-        self._safe_strict = strict_pause
-        _check_parked_max_bytes(parked_max_bytes)
-        _check_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
-        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
-        _check_reset(settings["auto_offset_reset"])
-        if control is not None:
-            _check_control(control)
-        hooks = (*([log_event] if log else ()), *_checked_hooks(hooks))
-        self._safe_is_logged = log
-        self._safe_early: dict[HoldKey, None] = {}  # not checked yet
+        hooks = (*([log_event] if log else ()), *checked_hooks(hooks))
+        self._safe_lifetime = default_lifetime
+        self._safe_strict, self._safe_is_logged = strict_pause, log
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
-        self._safe_control: Attached | None = None
+        self._safe_control: GroupControl | None = None
         with ExitStack() as undo:
-            journaling = None if journal is None else _journaling(journal, settings)
-            if journaling is not None:
+            journaling = None
+            if journal is not None:
+                journaling = _journaling(journal, settings)
                 undo.callback(journaling.undo)
                 hooks = (*hooks, journaling.hook)
             self._safe_ledger = PauseLedger(
@@ -215,18 +224,7 @@ class SafeConsumer(UpstreamConsumer):
             with ended_if_unmade(self):
                 super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
-            adopt(
-                self,
-                self._safe_ledger,
-                parked_max_bytes,
-                chosen.records,
-                hands_over=pause_handover != "off",
-            )
-            self._safe_consumed = Consumed(self)
-            Figures(self).report()
-            self._safe_iteration = Iteration(self)
-            self._safe_decoder = chosen.name
-            log_once(chosen)
+            self._safe_adopt(parked_max_bytes, chosen, pause_handover != "off")
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
@@ -238,6 +236,21 @@ class SafeConsumer(UpstreamConsumer):
             if topics:  # not a subclass's override: it is not set up yet
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
+
+    def _safe_adopt(
+        self,
+        parked_max_bytes: int,
+        chosen: DecoderChoice,
+        hands_over: bool,  # noqa: FBT001 - its only call is above
+    ) -> None:
+        ledger = self._safe_ledger
+        adopt(self, ledger, parked_max_bytes, chosen.records, hands_over=hands_over)
+        self._safe_consumed = Consumed(self)
+        self._safe_early = EarlyHolds(ledger)
+        self._safe_iteration = Iteration(self)
+        self._safe_decoder = chosen.name
+        Figures(self).report()
+        log_once(chosen)
 
     @cached_property  # a subclass may set it, unlike a property
     def decoder(self) -> str:
@@ -465,7 +478,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._safe_place(
-            dict(zip(map(_scope, targets), targets, strict=True)),
+            dict(zip(map(scope_of, targets), targets, strict=True)),
             owner=owner,
             reason=reason,
             for_=for_,
@@ -500,7 +513,7 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        keys = [(_scope(target), owner) for target in targets]
+        keys = [(scope_of(target), owner) for target in targets]
         return self._safe_lift(keys, owner=owner, by_application=owner == APP)
 
     def pause_all(
@@ -571,7 +584,9 @@ class SafeConsumer(UpstreamConsumer):
             yield
         finally:
             if owner == APP:  # its whole pauses go on
-                self._safe_lift([(_scope(one), owner) for one in targets], owner=owner)
+                self._safe_lift(
+                    [(scope_of(one), owner) for one in targets], owner=owner
+                )
             else:
                 self.resume(*targets, owner=owner)
 
@@ -644,7 +659,7 @@ class SafeConsumer(UpstreamConsumer):
 
         A line names scope, owner, reason, since when and until when (UTC).
         """
-        scope = _scope(tp)
+        scope = scope_of(tp)
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
             raise TargetTypeError(message)
@@ -671,10 +686,10 @@ class SafeConsumer(UpstreamConsumer):
             self.unsubscribe()
             return
         for one in partitions:
-            _check_assignable(one)
+            check_assignable(one)
         partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
-        fits = _fits_assignment(set(partitions))
-        with self._safe_checking_early(fits, "assign()"):
+        fits = fits_assignment(set(partitions))
+        with self._safe_early.checked(fits, "assign()"):
             self._safe_surely(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -696,8 +711,8 @@ class SafeConsumer(UpstreamConsumer):
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
-        fits = _fits_subscription(topics, pattern)
-        with self._safe_checking_early(fits, "subscribe()"):
+        fits = fits_subscription(topics, pattern)
+        with self._safe_early.checked(fits, "subscribe()"):
             self._safe_surely(lambda: self._safe_subscribe(topics, pattern, listener))
 
     def _safe_subscribe(
@@ -904,21 +919,6 @@ class SafeConsumer(UpstreamConsumer):
             raise
         self._safe_interrupted = None
 
-    @contextmanager
-    def _safe_checking_early(self, fits: "Fits", call: str) -> Iterator[None]:
-        # Holds that were placed while nothing was consumed; each is checked once.
-        keys, holds = tuple(self._safe_early), self._safe_ledger.view().holds
-        for key in keys:
-            hold = holds.get(key)
-            if hold is not None and not fits(hold.scope):
-                self._safe_consumed.refuse_early_hold(hold, call)
-        yield
-        self._safe_forget_early(keys)  # not if upstream refused
-
-    def _safe_forget_early(self, keys: Iterable[HoldKey]) -> None:
-        for key in keys:
-            self._safe_early.pop(key, None)
-
     def _safe_position(self, tp: TopicPartition) -> int | None:
         # Records that a poll under way has taken, and not returned yet, do not count.
         position = self._subscription.delivered_position(tp)
@@ -975,7 +975,7 @@ class SafeConsumer(UpstreamConsumer):
             named=list(named.items()) if is_plain else (),
         )
         if not self._safe_consumed.has_any():
-            self._safe_early.update(((scope, owner), None) for scope in found)
+            self._safe_early.note((scope, owner) for scope in found)
 
     def _safe_lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
         if lifetime is not None:
@@ -993,7 +993,7 @@ class SafeConsumer(UpstreamConsumer):
         all_of_owner: bool = False,
     ) -> tuple[Hold, ...]:
         # First: a hold placed meanwhile is noted again after it.
-        self._safe_forget_early(keys)
+        self._safe_early.forget(keys)
         if all_of_owner:
             return self._safe_ledger.remove_owner(owner)
         return self._safe_ledger.remove(keys, by_application=by_application)
@@ -1005,7 +1005,7 @@ class SafeConsumer(UpstreamConsumer):
             if is_empty and not isinstance(scope, Everything):
                 self._safe_consumed.refuse_unassigned(scope)
 
-    def _safe_need_control(self, call: str) -> "Attached":
+    def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
@@ -1024,157 +1024,11 @@ KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
 
 
-class Attached(Protocol):
-    """The running group control of one consumer."""
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether the control topics are read to their end."""
-
-    def pause(
-        self,
-        targets: Iterable[object],
-        *,
-        owner: str,
-        reason: str | None,
-        for_: object,
-    ) -> None:
-        """Hold the targets for the whole group."""
-
-    def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
-        """Lift group holds; return what still covers the targets."""
-
-    def close(self, seconds: float | None = None) -> None:
-        """End it within so many seconds; None: within the usual limit."""
-
-
-class Attachable(Protocol):
-    """Settings that can begin to control a consumer; :class:`safeconsumer.Control` is it."""
-
-    def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> Attached:
-        """Begin, before anything is assigned."""
-
-
 def _journaling(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - a higher layer, imported only on demand
     module = import_module("safeconsumer.audit.journaling")
     return module.Journaling(journal, settings["client_id"], settings["group_id"])
-
-
-def _check_flags(**flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):  # "false", out of a file, would be true
-            message = f"{name} must be True or False, not {value!r}"
-            raise HoldSettingError(message)
-
-
-def _check_handover(value: object, group_id: object) -> None:
-    if value not in {"off", "assignor"}:
-        message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
-        raise HoldSettingError(message)
-    if value == "assignor" and not group_id:
-        message = "pause_handover needs a group_id: only a group has a next owner"
-        raise HoldSettingError(message)
-
-
-def _check_parked_max_bytes(value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        message = (
-            f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
-        )
-        raise HoldSettingError(message)
-
-
-# The last two are kafka-python's old names of the first two.
-_RESETS = frozenset({"earliest", "latest", "none", "smallest", "largest"})
-
-
-def _check_reset(value: object) -> None:
-    # Upstream takes every other value for "none", and says so in a warning.
-    if str(value).lower() not in _RESETS:
-        message = (
-            f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {value!r}"
-        )
-        raise KafkaConfigurationError(message)
-
-
-def _check_assignable(one: object) -> None:
-    is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
-    if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
-        message = (
-            "assign() takes a list of TopicPartitions, each of a topic's name and a "
-            f"whole number, not {one!r}"
-        )
-        raise TargetTypeError(message)
-
-
-def _checked_hooks(hooks: object) -> tuple[Hook, ...]:
-    if callable(hooks) or not isinstance(hooks, Iterable):
-        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
-        raise HookTypeError(message)
-    return tuple(hooks)
-
-
-def _check_control(control: object) -> None:
-    if isinstance(control, type) or not hasattr(control, "attach"):
-        message = f"control takes a Control(), not {control!r}"
-        raise ControlSettingError(message)
-
-
-def _scope(target: object) -> Scope:
-    if isinstance(target, AssignedPartition) and target.scope is not None:
-        return target.scope  # checked when it was assigned
-    if isinstance(target, Hold):
-        message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
-        raise TargetTypeError(message)
-    if isinstance(target, list | set | frozenset):
-        message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
-        raise TargetTypeError(message)
-    if type(target) is tuple:  # kafka-python takes no plain tuple either
-        message = (
-            f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
-        )
-        raise TargetTypeError(message)
-    try:
-        return scopes.of(target)
-    except ScopeSyntaxError as error:
-        is_pattern = hasattr(target, "pattern") or (
-            isinstance(target, str) and scopes.expression_of(target) is not None
-        )
-        if is_pattern or isinstance(error, IllegalTargetError):
-            raise
-        raise IllegalTargetError(*error.args) from error
-
-
-Fits = Callable[[Scope], bool]
-
-
-def _fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    # The rule of assign(): a held partition, or one of a held topic, is assigned.
-    def fits(scope: Scope) -> bool:
-        if not isinstance(scope, Partition | Topic):
-            return True
-        return any(scope.covers(tp) for tp in partitions)
-
-    return fits
-
-
-def _fits_subscription(topics: object, pattern: str | None) -> Fits:
-    # The rule of subscribe(): the topic is named, or the pattern finds it. Every hold
-    # fits a subscription that upstream will refuse: its error says more.
-    is_legal = bool(pattern) != bool(topics) and (
-        bool(pattern) or (isinstance(topics, Sequence) and not isinstance(topics, str))
-    )
-
-    def fits(scope: Scope) -> bool:
-        if not is_legal or not isinstance(scope, Partition | Topic):
-            return True
-        if pattern:
-            return re.match(pattern, scope.topic) is not None
-        return isinstance(topics, Sequence) and scope.topic in topics
-
-    return fits
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:
