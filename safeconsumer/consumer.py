@@ -116,18 +116,14 @@ class SafeConsumer(UpstreamConsumer):
 
     A *hold* is one owner's wish that a scope be quiet: a partition, a topic, a pattern
     over topics, or the whole consumer. It ends when its owner lifts it, when it expires,
-    or with its lifetime: a plain ``pause`` of partitions when a join leaves its
-    partition out; every other hold survives rebalances, lost membership and changed
-    subscriptions. A partition flows when no hold covers it.
+    or with its lifetime (:meth:`pause`). A partition flows when no hold covers it.
 
     Args:
         topics: the topics to subscribe to; as for kafka-python.
         start_paused: place a hold on the whole consumer before the first poll; lift
             it with :meth:`resume_all`.
         default_lifetime: the lifetime of holds that are placed without one. With None
-            a plain ``pause`` lasts until a join leaves its partition out, and a plain
-            pause of all that :meth:`assignment` returned of a topic until the next
-            ``resume``; all other holds until they are resumed.
+            plain pauses end as :meth:`pause` says, other holds when they are resumed.
             ``Lifetime.UNTIL_RESUMED`` makes every pause last until it is resumed;
             with ``Lifetime.WHILE_ASSIGNED`` it ends when its partition is really
             revoked or lost, as in kafka-python.
@@ -145,10 +141,9 @@ class SafeConsumer(UpstreamConsumer):
         pause_handover: whether a partition that is paused here stays paused at its next
             owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
             ``off`` hands nothing over. A pause of all that is assigned does not travel.
-        journal: a folder in which this consumer keeps a journal of what it does, for
-            ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter``
-            that is used for this consumer only. With None nothing is written and the
-            journal's modules are not imported.
+        journal: a folder for a journal of what this consumer does, for ``safeconsumer
+            audit``, or a ``safeconsumer.audit.writer.JournalWriter`` that is used for
+            this consumer only. With None nothing is written.
         hooks: functions that take every event (``safeconsumer.events``), in addition to
             the log. They must be quick and may be called on any thread. A hook that
             raises an ``Exception`` is counted in :attr:`hook_failures` and breaks
@@ -173,9 +168,8 @@ class SafeConsumer(UpstreamConsumer):
             holds.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
-    listener and in a signal handler; ``wakeup``, too. ``poll`` and iteration on one
-    thread at a time.
+    ``paused``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any thread, in a
+    rebalance listener and in a signal handler; ``poll`` and iteration on one thread.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -228,14 +222,18 @@ class SafeConsumer(UpstreamConsumer):
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
-                self._safe_ledger.membership = self._coordinator.membership
-                self._safe_control = control.attach(self._safe_ledger, self.config)
-                undo.callback(self._safe_control.close)
+                undo.callback(self._safe_attach(control).close)
+            # Not a subclass's override: it is not set up yet.
             if start_paused:
                 SafeConsumer.pause_all(self, reason="start_paused")
-            if topics:  # not a subclass's override: it is not set up yet
+            if topics:
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
+
+    def _safe_attach(self, control: "Control") -> "GroupControl":
+        self._safe_ledger.membership = self._coordinator.membership
+        self._safe_control = control.attach(self._safe_ledger, self.config)
+        return self._safe_control
 
     def _safe_adopt(
         self,
@@ -443,15 +441,15 @@ class SafeConsumer(UpstreamConsumer):
 
         Takes effect wholly or not at all. Targets need not be assigned yet: the hold
         bites at assignment, before the first fetch. Without targets it does nothing,
-        as upstream's, so that ``pause(*assignment())`` is safe while nothing is
-        assigned. A hold placed again unchanged stays as it is; one placed again with
-        another reason, lifetime or duration replaces the old one; a plain pause changes
-        a strict hold only where it lasts longer.
+        as upstream's. A hold placed again with another reason, lifetime or duration
+        replaces the old one; a plain pause changes a strict hold only where it lasts
+        longer.
 
         Partitions of ``app`` without ``lifetime`` are a plain pause: it ends when a
         join, or ``assign``, leaves its partition out. If they are all that one call of
         :meth:`assignment` returned of a topic, what is gained of the topic is paused,
-        too, until the next ``resume``.
+        too, until the next ``resume``. Every other hold survives rebalances, lost
+        membership and changed subscriptions, until it is resumed.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
@@ -494,12 +492,10 @@ class SafeConsumer(UpstreamConsumer):
         assigned, and plain pauses of what is not assigned. Lifting what is not held
         is no error. Data kept for a partition that flows now comes with the next
         ``poll``, or ends the wait of one under way on another thread.
-        ``resume(hold.scope, owner=hold.owner)`` lifts any hold that :meth:`holds`
-        lists, but for an operator's or a group's.
 
         Args:
-            targets: as they were paused, or as :meth:`pause` takes them.
-            owner: whose holds are lifted.
+            targets: as :meth:`pause` takes them, scopes of :meth:`holds` too.
+            owner: whose holds are lifted; not an operator's or a group's.
 
         Returns:
             The holds that still cover the targets or parts of them; empty if no hold
@@ -563,9 +559,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
-        The hold lasts for the whole block, whatever rebalances meanwhile and whatever
-        ``default_lifetime`` is, and is lifted however the block ends. Args and errors
-        as :meth:`pause`.
+        The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
+        however the block ends. Args and errors as :meth:`pause`.
 
         Raises:
             HoldSettingError: no targets: the block would run with nothing held.
@@ -639,9 +634,8 @@ class SafeConsumer(UpstreamConsumer):
 
     def paused(self) -> set[TopicPartition]:
         """
-        Return the assigned partitions that a hold or a closed gate covers.
+        Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        Partitions that merely wait for a position, or are being revoked, are not in it.
         After ``resume(*paused())`` no plain pause of the application is left that could
         take effect later.
         """

@@ -1,9 +1,6 @@
 """Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
 
-import contextlib
-import functools
 import math
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,7 +13,6 @@ from kafka.consumer.fetcher import (
     Fetcher,
 )
 from kafka.consumer.subscription_state import TopicPartitionState
-from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -34,7 +30,7 @@ from safeconsumer._kafka.pausing.buffers import (
     size_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.waking import Wakeup, end, end_soon
+from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -118,10 +114,7 @@ class PauseSafeFetcher(Fetcher):
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
         self.journal: FetchJournal | None = None
-        # Not an Event: an interrupt that leaves one would leave its lock taken.
-        self._was_lifted = False
-        self._alarm: threading.Lock | None = None
-        self._waker: Future | None = None
+        self.wait = FetchWait(self._manager)
         self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
@@ -138,7 +131,7 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self._was_lifted = self.wakeup.is_asked
+        self.wait.begin(is_over=self.wakeup.is_asked)
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -149,9 +142,13 @@ class PauseSafeFetcher(Fetcher):
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
         if waited_on:
-            self._wait_for_any(waited_on, timeout_ms)
-        elif not self._wait_for_lift(timeout_ms):
-            return records, not timeout_ms
+            self.wait.for_any(waited_on, timeout_ms)
+        else:
+            # Upstream sleeps one backoff and checks again, and notices no resume.
+            timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
+            if not timeout_ms:
+                return records, True
+            self.wait.for_nothing(timeout_ms)
         records, _ = self.fetched_records(max_records, update_offsets)
         return records, False
 
@@ -161,53 +158,7 @@ class PauseSafeFetcher(Fetcher):
 
         Thread rules: any thread, and a signal handler; takes no lock.
         """
-        self._was_lifted = True
-        alarm = self._alarm
-        if alarm is not None:
-            with contextlib.suppress(RuntimeError):  # another thread was quicker
-                alarm.release()
-        wait = self._waker
-        if wait is not None:
-            end_soon(self._net, wait)
-
-    def _wait_for_any(
-        self, futures: Iterable[Future], timeout_ms: float | None
-    ) -> None:
-        self._waker = wait = Future()
-        try:
-            if not self._was_lifted:
-                futures = tuple(futures)
-                if any(one.is_done for one in futures):
-                    end(wait)
-                ended = functools.partial(self._until_any, futures)
-                self._net.run(ended, wait, timeout_ms)
-        finally:
-            self._waker = None
-
-    async def _until_any(
-        self, futures: Iterable[Future], wait: Future, timeout_ms: float | None
-    ) -> None:
-        # On the IO thread, where no signal handler runs. One that raised in the middle
-        # of upstream's add_both() would leave the lock of that future taken, for which
-        # the IO thread then waits for ever; and a timeout can only be the wait's own.
-        for future in futures:
-            future.add_both(lambda _: end(wait))
-        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-            await self._manager.wait_for(wait, timeout_ms)
-
-    def _wait_for_lift(self, timeout_ms: float | None) -> bool:
-        # Nothing is in flight: upstream sleeps one backoff and checks again, without
-        # noticing a resume from another thread. This waits as long, but can be woken.
-        backoff_ms = self.config["retry_backoff_ms"]
-        wait_ms = _least(timeout_ms, backoff_ms)
-        self._alarm = alarm = threading.Lock()
-        alarm.acquire()
-        try:
-            if not self._was_lifted:
-                alarm.acquire(timeout=wait_ms / 1000)
-        finally:
-            self._alarm = None
-        return bool(wait_ms > 0)
+        self.wait.end()
 
     def _until_expiry(self, timeout_ms: float | None) -> float | None:
         left = self._subscriptions.ledger.seconds_to_next_expiry()
