@@ -406,7 +406,8 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_records(self) -> Generator[ConsumerRecord, None, None]:
         if self._fetcher.wakeup.is_asked:
             self._consumer_timeout = -math.inf  # for this step
-            return _no_records()
+            nothing: tuple[ConsumerRecord, ...] = ()
+            return (record for record in nothing)
         return self._safe_iteration.records()
 
     def wakeup(self) -> None:
@@ -1004,10 +1005,6 @@ class SafeConsumer(UpstreamConsumer):
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
-
-
-def _no_records() -> Generator[ConsumerRecord, None, None]:
-    yield from ()
 
 
 class _WokenUpError(Exception):

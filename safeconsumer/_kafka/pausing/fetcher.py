@@ -12,7 +12,6 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
-from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -30,6 +29,7 @@ from safeconsumer._kafka.pausing.buffers import (
     size_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.holds.ownership import Ownership
 
@@ -108,7 +108,7 @@ class PauseSafeFetcher(Fetcher):
         self._reports_delivery = reports_delivery
         # of what an iteration takes: whose it is, and where that stood
         self.drained_from: dict[
-            TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
+            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
         ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
@@ -360,7 +360,7 @@ class PauseSafeFetcher(Fetcher):
     def _next_in_line(
         self,
         part: Any,  # noqa: ANN401 - upstream's or ours, same shape
-    ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
+    ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None]:
         # None if the partition may not be read or its position differs by now.
         tp = part.topic_partition
         with self._subscriptions._lock:
@@ -373,7 +373,7 @@ class PauseSafeFetcher(Fetcher):
             return None, None
         return state, position
 
-    def _record_lag(self, state: TopicPartitionState, end: OffsetAndMetadata) -> None:
+    def _record_lag(self, state: OwnedPartitionState, end: OffsetAndMetadata) -> None:
         if self._sensors and state.highwater is not None:
             self._sensors.records_fetch_lag.record(state.highwater - end.offset)
 
@@ -389,22 +389,29 @@ class PauseSafeFetcher(Fetcher):
         """
         if not records:
             return records
-        quiet = self._subscriptions.quiet()
-        with self._subscriptions._lock:
-            taken = self._subscriptions.undelivered.taken()
+        subscription = self._subscriptions
+        quiet = subscription.quiet()
+        with subscription._lock:
+            taken = dict(subscription.undelivered.taken)
         for tp, state in taken.items():
             if tp not in records:
                 continue
-            if self._subscriptions.assignment.get(tp) is not state:
+            if subscription.assignment.get(tp) is not state:
                 del records[tp]  # the IO thread took it away
             elif tp in quiet:
-                self._take_back(tp, records.pop(tp))
+                self._take_back(tp, records.pop(tp), state)
         return records
 
-    def _take_back(self, tp: TopicPartition, records: Sequence[ConsumerRecord]) -> None:
-        subscription = self._subscriptions
-        with subscription._lock:
-            position = subscription.undelivered.move_back(tp, subscription.assignment)
+    def _take_back(
+        self,
+        tp: TopicPartition,
+        records: Sequence[ConsumerRecord],
+        state: OwnedPartitionState,
+    ) -> None:
+        with self._subscriptions._lock:
+            if self._subscriptions.assignment.get(tp) is not state:
+                return
+            position = state.move_back()
             if position is not None:
                 # After a seek between two batches, only the records after it belong to
                 # the new position.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -110,6 +108,7 @@ class Undelivered:
     before the position moves, and forgotten after it has moved back.
 
     Attributes:
+        taken: their states.
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
@@ -117,30 +116,13 @@ class Undelivered:
 
     def __init__(self) -> None:
         self.are_returned = False
-        self._taken: dict[TopicPartition, OwnedPartitionState] = {}
+        self.taken: dict[TopicPartition, OwnedPartitionState] = {}
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the present position, unless an earlier one of this poll still counts."""
-        self._taken[tp] = state
+        self.taken[tp] = state
         if state.before is None:
             state.before = state.position
-
-    def taken(self) -> dict[TopicPartition, OwnedPartitionState]:
-        """Return the partitions with the ownerships in which records were taken."""
-        return dict(self._taken)
-
-    def move_back(
-        self, tp: TopicPartition, assignment: Mapping[TopicPartition, Any]
-    ) -> OffsetAndMetadata | None:
-        """
-        Set one partition's position to what it was before the drain.
-
-        Returns:
-            That position; None, and nothing was done, if it was moved since or the
-            ownership has ended.
-        """
-        state = self._taken[tp]
-        return state.move_back() if assignment.get(tp) is state else None
 
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
         """Return the position up to which polls have returned records; None if unknown."""
@@ -155,10 +137,10 @@ class Undelivered:
         If it has not returned them, because it raised, their positions move back. It
         may be interrupted, and done again.
         """
-        for state in self._taken.values():
+        for state in self.taken.values():
             if self.are_returned:
                 state.before = None
             else:
                 state.move_back()
-        self._taken.clear()
+        self.taken.clear()
         self.are_returned = False

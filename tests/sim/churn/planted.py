@@ -10,7 +10,6 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import Undelivered
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import partition
@@ -106,7 +105,7 @@ def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
 def what_a_late_hold_takes_back_is_gone(patch: pytest.MonkeyPatch) -> None:
     """P8: records that were taken when a hold came are not put back."""
     patch.setattr(PauseSafeFetcher, "_put_in_front", lambda *_: None)
-    patch.setattr(Undelivered, "move_back", lambda *_: None)
+    patch.setattr(PauseSafeFetcher, "_take_back", lambda *_: None)
 
 
 def holds_expire_early(patch: pytest.MonkeyPatch) -> None:

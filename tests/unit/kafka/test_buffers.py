@@ -206,19 +206,19 @@ def test_what_was_not_returned_moves_back(subscription: LedgerSubscription) -> N
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
     """So does a reset, and a new ownership."""
-    undelivered, assignment = subscription.undelivered, subscription.assignment
+    assignment = subscription.assignment
     _drain(subscription, 5)
     subscription.seek(A, 5)
-    assert undelivered.move_back(A, assignment) is None
+    assert assignment[A].move_back() is None
     _drain(subscription, 9)
     subscription.request_offset_reset(A)
-    undelivered.settle()
+    subscription.undelivered.settle()
     assert _delivered(subscription) is None
     subscription.seek(A, 2)
     _drain(subscription, 9)
     subscription.assign_from_user([B])
     subscription.assign_from_user([A])
-    assert undelivered.move_back(A, assignment) is None
+    assert assignment[A].move_back() is None
     assert _delivered(subscription) is None
 
 
