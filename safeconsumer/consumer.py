@@ -452,6 +452,9 @@ class SafeConsumer(UpstreamConsumer):
         too, until the next ``resume``. Every other hold survives rebalances, lost
         membership and changed subscriptions, until it is resumed.
 
+        On a closed consumer it checks its arguments and changes nothing, so that a
+        thread that pauses while another closes needs no care.
+
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
                 ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
@@ -650,9 +653,10 @@ class SafeConsumer(UpstreamConsumer):
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Say who keeps a partition quiet: one line per hold, and no line if it flows.
+        Say why a partition is quiet: one line per hold, and no line if it flows.
 
-        A line names scope, owner, reason, since when and until when (UTC).
+        A line names scope, owner, reason, since when and until when (UTC); or it says
+        that the partition is not assigned here.
         """
         scope = scope_of(tp)
         if not isinstance(scope, scopes.Partition):
@@ -950,7 +954,7 @@ class SafeConsumer(UpstreamConsumer):
         seconds = checked_duration(for_)
         lifetime = self._safe_lifetime_of(owner, lifetime)
         is_plain = lifetime is Lifetime.PLAIN
-        if not found:
+        if not found or self._closed:
             return
         named = {
             scope: target.edition
@@ -990,7 +994,8 @@ class SafeConsumer(UpstreamConsumer):
         # First: a hold placed meanwhile is noted again after it.
         self._safe_early.forget(keys)
         if all_of_owner:
-            return self._safe_ledger.remove_owner(owner)
+            self._safe_ledger.remove_owner(owner)
+            return ()
         return self._safe_ledger.remove(keys, by_application=by_application)
 
     def _safe_check_assigned(self, found: Iterable[Scope]) -> None:

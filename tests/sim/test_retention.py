@@ -85,6 +85,11 @@ class Late(Reader):
 
     def of_resets(self) -> list[tuple[int, int]]:
         """Return what was told of other resets: old and new position."""
+        assert all(
+            one.skipped == max(0, one.offset - one.position)
+            for one in self.told
+            if isinstance(one, PositionOutOfRange)
+        )
         return [
             (one.position, one.offset)
             for one in self.told
