@@ -1,7 +1,7 @@
 """Answers Fetch: long polls, fetch sessions (KIP-227), and readers of committed records."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
@@ -56,15 +56,20 @@ class Fetches:
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
 
     def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
-        """Return the partitions of a Fetch, with those that its session remembers."""
+        """Return the partitions of a Fetch, with those that its session remembers, sorted."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
         # A first epoch ends the session that it names: its client asks for all anew.
         is_whole = body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
         before = {} if session is None or is_whole else session.asked
-        return tuple(
-            (key[0], key[2]) for key in self._updated(exchange, before) if key[0]
-        )
+        asked = self._updated(exchange, before)
+        return _shared(tuple(sorted((key[0], key[2]) for key in asked if key[0])))
+
+    def forget_sessions(self, node: int) -> None:
+        """Forget the sessions of a broker that has stopped."""
+        for key in tuple(self._sessions):
+            if key[0] == node:
+                del self._sessions[key]
 
     def look_again(self) -> None:
         """Answer the requests that wait, as far as there is something for them now."""
@@ -110,10 +115,12 @@ class Fetches:
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
         """Return each partition's answer, the bytes of all, and whether one is an error."""
-        told, size, is_due = {}, 0, False
+        told, size, is_due = {}, 0, not asked
         for key, one in asked.items():
-            room = min(one.room, exchange.body.max_bytes - size)
-            part = partial(self._partition, exchange, key, one, room)
+            room = max(0, min(one.room, exchange.body.max_bytes - size))
+            part = partial(
+                self._partition, exchange, key, one, room, at_least_one=not size
+            )
             answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
             size += len(answer["records"])
             is_due = is_due or bool(answer["error_code"])
@@ -121,7 +128,13 @@ class Fetches:
         return told, size, is_due
 
     def _partition(
-        self, exchange: Exchange, key: _Key, one: _Asked, room: int
+        self,
+        exchange: Exchange,
+        key: _Key,
+        one: _Asked,
+        room: int,
+        *,
+        at_least_one: bool,
     ) -> Fields:
         topic, id_, number = key
         if id_ is not None and self._cluster.topics.get(None, id_) is None:
@@ -136,7 +149,7 @@ class Fetches:
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
             "aborted_transactions": _aborted(log, one.offset) if is_committed else None,
-            "records": log.read(one.offset, room, end) if room > 0 else b"",
+            "records": log.read(one.offset, room, end, at_least_one=at_least_one),
         }
 
     def _reply(
@@ -221,6 +234,12 @@ class Fetches:
             return topic.topic, None, number
         found = self._cluster.topics.get(None, topic.topic_id)
         return "" if found is None else found.name, topic.topic_id, number
+
+
+@lru_cache(maxsize=100)
+def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Return the equal one of before: most requests ask for what others have asked for."""
+    return partitions
 
 
 def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:

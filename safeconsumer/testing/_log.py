@@ -40,7 +40,7 @@ class Log:
     @property
     def stable_end(self) -> int:
         """Up to where no transaction is open: readers of committed records get no more."""
-        return min(self.producers.open_since(), default=self._end)
+        return max(self.start, min(self.producers.open_since(), default=self._end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
         """Add a batch that has been checked; return its first record's offset."""
@@ -60,15 +60,22 @@ class Log:
         if first is not None and not is_committed:
             self.aborted.append(Aborted(producer_id, first, last))
 
-    def read(self, offset: int, room: int, end: int) -> bytes:
-        """Return whole batches from that of ``offset`` to ``end``: one at least."""
+    def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
+        """
+        Return the batches from that of ``offset`` to ``end``, as much as there is room for.
+
+        As with brokers the last one may be cut off. The first one is whole: what is larger
+        than the room is returned if there is to be ``at_least_one``, else nothing.
+        """
         found: list[bytes] = []
         for batch in self._since(offset):
-            room -= len(batch.data)
-            if batch.base >= end or (found and room < 0):
+            size = len(batch.data)
+            if not found and size > room:
+                room = size if at_least_one else 0
+            if batch.base >= end or sum(map(len, found)) >= room:
                 break
             found.append(batch.data)
-        return b"".join(found)
+        return b"".join(found)[:room]
 
     def aborted_since(self, offset: int) -> list[Aborted]:
         """Return the aborted transactions that concern a reader at ``offset``."""
@@ -119,7 +126,7 @@ class Log:
     def expire(self, oldest: int) -> None:
         """Delete the batches at the start that have no record from ``oldest`` ms on."""
         for batch in tuple(self.batches):
-            if batch.header.max_timestamp >= oldest or batch.end > self.stable_end:
+            if batch.header.max_timestamp >= oldest:
                 break
             self.delete_before(batch.end)
 
@@ -127,7 +134,7 @@ class Log:
         """Delete batches at the start until the others have ``size`` bytes at most."""
         excess = sum(len(one.data) for one in self.batches) - size
         for batch in tuple(self.batches):
-            if excess <= 0 or batch.end > self.stable_end:
+            if excess <= 0:
                 break
             excess -= len(batch.data)
             self.delete_before(batch.end)
@@ -138,12 +145,14 @@ class Log:
 
         Tombstones older than ``oldest_tombstone`` ms go, and so does what was aborted.
         The log's last record stays: it is what a reader who waits for the end gets to.
+        Without records stay the last batch, and that of each producer, as in Kafka.
         """
         cleanable = list(
             takewhile(
                 lambda one: one.header.max_timestamp < oldest_active, self._settled()
             )
         )
+        end = cleanable[-1].end if cleanable else self.start
         gone = set(self._undone(cleanable))
         newest = {
             record.key: record.offset
@@ -157,9 +166,12 @@ class Log:
             return is_kept or record.offset == self._end - 1
 
         cleaned = [_with_only(one, stays) for one in cleanable]
-        kept = [one for one in cleaned if one is not None]
+        kept = [
+            one
+            for one in cleaned
+            if one.header.records_count or one.end == end or self.producers.is_last(one)
+        ]
         self.batches = kept + self.batches[len(cleanable) :]
-        end = cleanable[-1].end if cleanable else self.start
         self.aborted = [one for one in self.aborted if one.last >= end]
 
     def _settled(self) -> Iterator[Batch]:
@@ -188,11 +200,9 @@ def _records(batches: Iterable[Batch]) -> Iterator[Any]:
     )
 
 
-def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch | None:
+def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch:
     if batch.header.is_control_batch:
         return batch
     records = list(batch.records())
     kept = [one for one in records if stays(one)]
-    if len(kept) == len(records):
-        return batch
-    return batch.with_only(kept) if kept else None
+    return batch if len(kept) == len(records) else batch.with_only(kept)
