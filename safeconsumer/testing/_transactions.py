@@ -1,6 +1,12 @@
-"""Coordinates transactions: producer ids, epochs, what is part of one, how it ends."""
+"""
+Coordinates transactions: producer ids, epochs, what is part of one, how it ends.
 
-from collections.abc import Callable, Mapping
+As in Kafka an end is acknowledged before it is written everywhere: until then its records
+are not readable, its offsets do not count, and the next transaction has to wait.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
 _FIRST_PRODUCER = 1000
+_END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
 # The first versions that know PRODUCER_FENCED; older ones hear INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
@@ -34,6 +41,7 @@ class _Transactional:
     partitions: dict[tuple[str, int], None] = field(factory=dict)
     groups: dict[str, None] = field(factory=dict)
     timer: Timer | None = None
+    is_ending: bool = False  # its end is decided, and not written everywhere
     last_end: bool | None = None  # how the last one ended, for who asks again
 
     @property
@@ -43,12 +51,18 @@ class _Transactional:
 
 
 class Transactions:
-    """The transactional ids of one cluster."""
+    """
+    The transactional ids of one cluster.
+
+    Attributes:
+        end_takes: seconds from a transaction's end until all of it is written.
+    """
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self._known: dict[str, _Transactional] = {}
         self._next_producer = _FIRST_PRODUCER
+        self.end_takes = _END_TAKES
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "InitProducerId": self._init_producer_id,
             "AddPartitionsToTxn": self._add_partitions,
@@ -56,25 +70,32 @@ class Transactions:
             "EndTxn": self._end_txn,
         }
 
-    def has(
-        self, id_: str | None, producer_id: int, partition: tuple[str, int]
-    ) -> bool:
-        """Whether a partition has been made part of a producer's open transaction."""
-        known = self._known.get(id_ or "")
-        return (
-            known is not None
-            and known.producer_id == producer_id
-            and partition in known.partitions
-        )
-
-    def check_producer(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+    def check_partition(
+        self, id_: str, producer_id: int, epoch: int, partition: tuple[str, int]
+    ) -> None:
         """
-        Return what is known of an id, if this is its present producer.
+        Check that a producer has made a partition part of its transaction.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: it has not, or is not the id's present producer.
 
         """
+        if partition not in self._present(id_, producer_id, epoch).partitions:
+            raise RefusedError(_codes.INVALID_TXN_STATE)
+
+    def check_group(self, id_: str, producer_id: int, epoch: int, group: str) -> None:
+        """
+        Check that a producer has made a group's offsets part of its transaction.
+
+        Raises:
+            RefusedError: it has not, or is not the id's present producer.
+
+        """
+        if group not in self._present(id_, producer_id, epoch).groups:
+            raise RefusedError(_codes.INVALID_TXN_STATE)
+
+    def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+        """Return what is known of an id, if this is its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -86,7 +107,7 @@ class Transactions:
         """Return what is known of an id, if its present producer asks its coordinator."""
         self._check_here(exchange, id_)
         try:
-            return self.check_producer(id_, *producer)
+            return self._present(id_, *producer)
         except RefusedError as error:
             knows_fenced = exchange.version >= _KNOW_FENCED[exchange.message.api]
             if error.code == _codes.INVALID_PRODUCER_EPOCH and knows_fenced:
@@ -111,15 +132,17 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _begun_anew(self, id_: str, timeout: float) -> _Transactional:
-        """Fence an id's former producer, and abort what it has left open."""
+        """Fence an id's former producer; first what it has left open is aborted."""
         known = self._known.get(id_)
         if known is None:
             known = _Transactional(self._new_producer(), -1, timeout)
             self._known[id_] = known
+        if known.is_open:
+            known.epoch += 1
+            self._end(known, is_committed=False)
+        _check_has_ended(known)
         known.timeout = timeout
         known.epoch += 1
-        if known.is_open:
-            self._end(known, is_committed=False)
         known.last_end = None
         return known
 
@@ -160,6 +183,7 @@ class Transactions:
 
     def _begin(self, known: _Transactional) -> _Transactional:
         """Begin a transaction, unless one is open; it is aborted when its time is over."""
+        _check_has_ended(known)
         if not known.is_open:
             known.timer = self._cluster.call_later(
                 known.timeout, lambda: self._time_is_over(known)
@@ -179,15 +203,35 @@ class Transactions:
             self._end(known, is_committed=body.committed)
         elif known.last_end != body.committed:
             raise RefusedError(_codes.INVALID_TXN_STATE)
+        else:
+            _check_has_ended(known)
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Write the end into every log, and let the offsets count or forget them."""
+        """Decide how a transaction ends; that is written everywhere a little later."""
         if known.timer is not None:
             known.timer.cancel()
-        partitions, groups = known.partitions, known.groups
+        known.last_end, known.is_ending = is_committed, True
+        written = partial(
+            self._write_end,
+            known,
+            known.partitions,
+            known.groups,
+            is_committed=is_committed,
+        )
         known.partitions, known.groups, known.timer = {}, {}, None
-        known.last_end = is_committed
+        self._cluster.call_later(self.end_takes, written)
+
+    def _write_end(
+        self,
+        known: _Transactional,
+        partitions: Iterable[tuple[str, int]],
+        groups: Iterable[str],
+        *,
+        is_committed: bool,
+    ) -> None:
+        """Write the end into every log, and let the offsets count or forget them."""
+        known.is_ending = False
         for topic, number in partitions:
             log = self._cluster.topics.log(topic, number)
             if log is not None:  # else the topic was deleted
@@ -202,3 +246,8 @@ class Transactions:
                 group, known.producer_id, is_committed=is_committed
             )
         self._cluster.fetches.look_again()
+
+
+def _check_has_ended(known: _Transactional) -> None:
+    if known.is_ending:
+        raise RefusedError(_codes.CONCURRENT_TRANSACTIONS)
