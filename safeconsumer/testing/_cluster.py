@@ -262,9 +262,10 @@ class Cluster:
                 log.shrink(kept_bytes)
 
     def _compact(self, topic: Topic, oldest_active: float) -> None:
-        oldest_tombstone = self.now_ms() - topic.number("delete.retention.ms")
         for log in topic.logs:
-            log.compact(oldest_active, oldest_tombstone)
+            log.compact(
+                oldest_active, self.now_ms(), topic.number("delete.retention.ms")
+            )
 
     # Brokers
 

@@ -1,8 +1,9 @@
 """Keeps one partition: its batches, where they begin and end, who leads it."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 from attrs import frozen
@@ -31,6 +32,7 @@ class Log:
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self._end = 0
+        self._horizons: dict[int, int] = {}  # when tombstones go, by their batch's base
 
     @property
     def end(self) -> int:
@@ -139,13 +141,14 @@ class Log:
             excess -= len(batch.data)
             self.delete_before(batch.end)
 
-    def compact(self, oldest_active: float, oldest_tombstone: int) -> None:
+    def compact(self, oldest_active: float, now: int, tombstones_ms: int) -> None:
         """
         Keep each key's last record only, up to a batch that is not older; offsets stay.
 
-        Tombstones older than ``oldest_tombstone`` ms go, and so does what was aborted.
-        The log's last record stays: it is what a reader who waits for the end gets to.
-        Without records stay the last batch, and that of each producer, as in Kafka.
+        Tombstones go, as in Kafka, ``tombstones_ms`` after they were first found here,
+        whatever their own time is. What was aborted goes at once. The log's last record
+        stays: it is what a reader who waits for the end gets to. Without records stay
+        the last batch, and that of each producer.
         """
         cleanable = list(
             takewhile(
@@ -159,20 +162,34 @@ class Log:
             for record in _records(cleanable)
             if record.offset not in gone
         }
-
-        def stays(record: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-            is_old = record.value is None and record.timestamp < oldest_tombstone
-            is_kept = newest.get(record.key) == record.offset and not is_old
-            return is_kept or record.offset == self._end - 1
-
-        cleaned = [_with_only(one, stays) for one in cleanable]
+        cleaned = [self._cleaned(one, newest, now) for one in cleanable]
         kept = [
             one
             for one in cleaned
             if one.header.records_count or one.end == end or self.producers.is_last(one)
         ]
+        self._horizons = {
+            one.base: self._horizons.get(one.base, now + tombstones_ms) for one in kept
+        }
         self.batches = kept + self.batches[len(cleanable) :]
         self.aborted = [one for one in self.aborted if one.last >= end]
+
+    def _cleaned(self, batch: Batch, newest: Mapping[bytes, int], now: int) -> Batch:
+        """Return a batch with those of its records that stay."""
+        if batch.header.is_control_batch:
+            return batch
+        is_late = self._horizons.get(batch.base, inf) <= now
+        records = list(batch.records())
+        kept = [
+            one
+            for one in records
+            if one.offset == self._end - 1
+            or (
+                newest.get(one.key) == one.offset
+                and not (is_late and one.value is None)
+            )
+        ]
+        return batch if len(kept) == len(records) else batch.with_only(kept)
 
     def _settled(self) -> Iterator[Batch]:
         """Return the batches at the start that belong to no open transaction."""
@@ -198,11 +215,3 @@ def _records(batches: Iterable[Batch]) -> Iterator[Any]:
         if not batch.header.is_control_batch
         for record in batch.records()
     )
-
-
-def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch:
-    if batch.header.is_control_batch:
-        return batch
-    records = list(batch.records())
-    kept = [one for one in records if stays(one)]
-    return batch if len(kept) == len(records) else batch.with_only(kept)

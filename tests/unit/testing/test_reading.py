@@ -97,6 +97,21 @@ def test_compaction_leaves_a_producers_last_batch_without_records() -> None:
     assert sizes(client.ask(fetch((0, 0)), 11)) == [len(empty.data) + len(last.data)]
 
 
+def test_a_tombstone_stays_as_long_as_its_topic_says() -> None:
+    """From when it is first found, whatever its time: a member's clock may be wrong."""
+    cluster, clock = cluster_of()
+    settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
+    cluster.create_topic("t", 1, settings)
+    for one in (NewRecord(key=b"k", value=None, timestamp=1), NewRecord(key=b"l")):
+        cluster.append("t", 0, [one])
+    client = Client(cluster)
+    for seconds, offsets in ((0, [0, 1]), (59, [0, 1]), (1, [1])):
+        clock.pass_(seconds)
+        cluster.compact("t")
+        told = client.ask(fetch((0, 0)), 11)
+        assert [offset for offset, _ in records_in(told)] == offsets
+
+
 def test_requests_that_ask_for_the_same_share_its_names() -> None:
     """Of 100,000 Fetches each would keep the names of all partitions."""
     cluster, _ = cluster_of()
