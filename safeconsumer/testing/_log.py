@@ -69,15 +69,14 @@ class Log:
         As with brokers the last one may be cut off. The first one is whole: what is larger
         than the room is returned if there is to be ``at_least_one``, else nothing.
         """
-        found: list[bytes] = []
+        found = bytearray()
         for batch in self._since(offset):
-            size = len(batch.data)
-            if not found and size > room:
-                room = size if at_least_one else 0
-            if batch.base >= end or sum(map(len, found)) >= room:
+            if not found and len(batch.data) > room:
+                room = len(batch.data) if at_least_one else 0
+            if batch.base >= end or len(found) >= room:
                 break
-            found.append(batch.data)
-        return b"".join(found)[:room]
+            found += batch.data
+        return bytes(found[:room])
 
     def aborted_since(self, offset: int) -> list[Aborted]:
         """Return the aborted transactions that concern a reader at ``offset``."""
