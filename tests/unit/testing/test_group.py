@@ -210,39 +210,6 @@ def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> No
     assert two.group.state is GroupState.PREPARING
 
 
-@pytest.mark.parametrize(
-    "changed", [{"protocols": {"sticky": b""}}, {"protocol_type": "connect"}]
-)
-def test_the_only_member_cannot_change_what_it_speaks(
-    lab: CoordinatorLab, changed: dict[str, Any]
-) -> None:
-    """Kafka compares with what it said before; it has to leave first."""
-    lab.join("a")
-    lab.join("a", **changed)
-    assert lab.joins["a"][-1].error == _codes.INCONSISTENT_GROUP_PROTOCOL
-    lab.leave("a")
-    lab.ids.clear()
-    lab.join("a", **changed)
-    assert lab.joins["a"][-1].error == _codes.NONE
-
-
-@pytest.mark.parametrize(
-    ("protocols", "state"),
-    [
-        ({"range": b"other topics", "sticky": b""}, GroupState.STABLE),
-        ({"sticky": b"", "range": b"topics"}, GroupState.COMPLETING),
-    ],
-)
-def test_a_static_member_that_returns_rebalances_if_the_assignor_changes(
-    lab: CoordinatorLab, protocols: dict[str, bytes], state: GroupState
-) -> None:
-    """What it subscribes to does not matter: it gets what it had, as in Kafka."""
-    lab.join("a", instance_id="a", protocols={"range": b"topics", "sticky": b""})
-    lab.sync("a", a=b"A")
-    lab.join("a", instance_id="a", member_id="", protocols=protocols)
-    assert lab.group.state is state
-
-
 def test_a_transaction_commits_offsets_before_the_assignment(
     two: CoordinatorLab,
 ) -> None:
