@@ -108,7 +108,11 @@ class Coordinator:
             )
 
         self.check_here(exchange, body.group_id)
-        self.group(body.group_id).join(_join_request(exchange), reply)
+        # Only who is new makes a group.
+        group = (
+            self.find(body.group_id) if body.member_id else self.group(body.group_id)
+        )
+        group.join(_join_request(exchange), reply)
 
     def _sync(self, exchange: Exchange) -> None:
         body = exchange.body

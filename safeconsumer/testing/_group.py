@@ -90,12 +90,10 @@ class Group:
         elif member_id in self._expected:
             self._expected.pop(member_id).cancel()
             self._add(member_id, request, reply)
-        elif member_id in self._members:
-            self._rejoin(self._members[member_id], request, reply)
-        elif self._members.static(request.instance_id):
-            reply(request.refused(_codes.FENCED_INSTANCE_ID))
+        elif error := self._unknown(member_id, request.instance_id):
+            reply(request.refused(error))
         else:
-            reply(request.refused(_codes.UNKNOWN_MEMBER_ID))
+            self._rejoin(self._members[member_id], request, reply)
 
     def sync(
         self,
@@ -139,8 +137,9 @@ class Group:
         is_transactional: bool = False,
     ) -> int:
         """Judge a commit: 0 if it may pass, else the error code of a broker."""
-        if generation < 0 and not self._members:
-            return _codes.NONE  # a consumer that assigns its partitions by itself
+        is_nobody = not member_id and generation < 0 and instance_id is None
+        if (generation < 0 and not self._members) or (is_nobody and is_transactional):
+            return _codes.NONE  # of a consumer that assigns its partitions by itself
         error = self._check(member_id, generation, instance_id)
         is_early = self.state is GroupState.COMPLETING and not is_transactional
         return error or (_codes.REBALANCE_IN_PROGRESS if is_early else _codes.NONE)
@@ -151,25 +150,28 @@ class Group:
             self._expected.pop(member_id).cancel()
             self._complete_if_all_joined()
             return _codes.NONE
-        member = self._members.static(instance_id)
-        if member is None and member_id not in self._members:
-            return _codes.UNKNOWN_MEMBER_ID
-        if member_id and self._is_fenced(member_id, instance_id):
-            return _codes.FENCED_INSTANCE_ID
-        self._remove(member or self._members[member_id])
-        return _codes.NONE
-
-    def _is_fenced(self, member_id: str, instance_id: str | None) -> bool:
-        """Whether another member has taken its static place."""
         static = self._members.static(instance_id)
-        return static is not None and static.member_id != member_id
+        if static is not None and not member_id:  # an admin removes it
+            member_id = static.member_id
+        error = self._unknown(member_id, instance_id)
+        if not error:
+            self._remove(self._members[member_id])
+        return error
+
+    def _unknown(self, member_id: str, instance_id: str | None) -> int:
+        """Whether it is no member, or another one has its static place."""
+        static = self._members.static(instance_id)
+        if static is not None and static.member_id != member_id:
+            return _codes.FENCED_INSTANCE_ID
+        is_gone = instance_id is not None and static is None
+        is_member = member_id in self._members and not is_gone
+        return _codes.NONE if is_member else _codes.UNKNOWN_MEMBER_ID
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
         """Whether it is a member of this generation; if so this counts as a sign of life."""
-        if self._is_fenced(member_id, instance_id):
-            return _codes.FENCED_INSTANCE_ID
-        if member_id not in self._members:
-            return _codes.UNKNOWN_MEMBER_ID
+        error = self._unknown(member_id, instance_id)
+        if error:
+            return error
         if generation != self.generation:
             return _codes.ILLEGAL_GENERATION
         self._members.touch(self._members[member_id])

@@ -14,6 +14,7 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
+_SAYS_NOT_FOUND = 9  # OffsetCommit from this version on
 _SEVERAL_GROUPS = 8  # from this version on OffsetFetch asks for several
 _TopicPartition = tuple[str, int]
 
@@ -100,8 +101,7 @@ class Offsets:
         def keep() -> _Kept:
             producer = body.transactional_id, body.producer_id, body.producer_epoch
             self._cluster.transactions.check_group(*producer, body.group_id)
-            if body.member_id or body.generation_id >= 0:
-                self._check_member(exchange, body.generation_id, is_transactional=True)
+            self._check_member(exchange, body.generation_id, is_transactional=True)
             return self._pending.setdefault((body.group_id, body.producer_id), {})
 
         self._keep(exchange, keep)
@@ -111,7 +111,10 @@ class Offsets:
     ) -> None:
         body, groups = exchange.body, self._cluster.groups
         if not groups.is_there(body.group_id) and generation >= 0:
-            raise RefusedError(_codes.ILLEGAL_GENERATION)
+            is_old = is_transactional or exchange.version < _SAYS_NOT_FOUND
+            raise RefusedError(
+                _codes.ILLEGAL_GENERATION if is_old else _codes.GROUP_ID_NOT_FOUND
+            )
         error = groups.group(body.group_id).commit(
             body.member_id,
             generation,

@@ -125,7 +125,7 @@ class Records:
     def _delete_records(self, exchange: Exchange) -> None:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
             log = self.led(exchange.node, topic, asked.partition_index)
-            if asked.offset > log.end:
+            if not -1 <= asked.offset <= log.end:
                 raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
             log.delete_before(log.end if asked.offset < 0 else asked.offset)
             return {"low_watermark": log.start}

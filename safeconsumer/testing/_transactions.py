@@ -37,7 +37,8 @@ class _Transactional:
 
     producer_id: int
     epoch: int
-    timeout: float
+    timeout: float = 0.0
+    former_epoch: int = -1  # its producer's, if it asked for the present one
     partitions: dict[tuple[str, int], None] = field(factory=dict)
     groups: dict[str, None] = field(factory=dict)
     timer: Timer | None = None
@@ -109,9 +110,8 @@ class Transactions:
         try:
             return self._present(id_, *producer)
         except RefusedError as error:
-            knows_fenced = exchange.version >= _KNOW_FENCED[exchange.message.api]
-            if error.code == _codes.INVALID_PRODUCER_EPOCH and knows_fenced:
-                raise RefusedError(_codes.PRODUCER_FENCED) from error
+            if error.code == _codes.INVALID_PRODUCER_EPOCH:
+                raise _fenced(exchange) from error
             raise
 
     def _check_here(self, exchange: Exchange, id_: str) -> None:
@@ -126,25 +126,28 @@ class Transactions:
             exchange.reply(producer_id=self._new_producer(), producer_epoch=0)
             return
         self._check_here(exchange, id_)
-        if body.producer_id >= 0:
-            self._asking(exchange, id_, body.producer_id, body.producer_epoch)
-        known = self._begun_anew(id_, body.transaction_timeout_ms / 1000)
+        known, asking = self._known.get(id_), (body.producer_id, body.producer_epoch)
+        if known is None:
+            known = self._known[id_] = _Transactional(self._new_producer(), -1)
+        elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
+            if asking != (known.producer_id, known.former_epoch):
+                raise _fenced(exchange)
+            # It has not heard the answer, and gets it again.
+            exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
+            return
+        self._abort_what_is_open(known)
+        known.timeout = body.transaction_timeout_ms / 1000
+        known.former_epoch = body.producer_epoch
+        known.epoch += 1
+        known.last_end = None
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
-    def _begun_anew(self, id_: str, timeout: float) -> _Transactional:
-        """Fence an id's former producer; first what it has left open is aborted."""
-        known = self._known.get(id_)
-        if known is None:
-            known = _Transactional(self._new_producer(), -1, timeout)
-            self._known[id_] = known
+    def _abort_what_is_open(self, known: _Transactional) -> None:
+        """Fence a producer that has left something open; it must have ended everywhere."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)
         _check_has_ended(known)
-        known.timeout = timeout
-        known.epoch += 1
-        known.last_end = None
-        return known
 
     def _new_producer(self) -> int:
         self._next_producer += 1
@@ -246,6 +249,13 @@ class Transactions:
                 group, known.producer_id, is_committed=is_committed
             )
         self._cluster.fetches.look_again()
+
+
+def _fenced(exchange: Exchange) -> RefusedError:
+    is_known = exchange.version >= _KNOW_FENCED[exchange.message.api]
+    return RefusedError(
+        _codes.PRODUCER_FENCED if is_known else _codes.INVALID_PRODUCER_EPOCH
+    )
 
 
 def _check_has_ended(known: _Transactional) -> None:

@@ -12,7 +12,9 @@ from uuid import uuid4
 
 from attrs import define, field
 from kafka.protocol.consumer import (
+    HeartbeatRequest,
     JoinGroupRequest,
+    LeaveGroupRequest,
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -145,6 +147,37 @@ def a_static_member_returns(place: Place) -> list[int]:
     return [one - member.generation_id for one in now]
 
 
+def who_is_no_member(place: Place) -> list[list[int]]:
+    """Beat, join again and leave under wrong names."""
+    group, member = member_of(place)
+    id_, generation, leaver = (
+        member.member_id,
+        member.generation_id,
+        LeaveGroupRequest.MemberIdentity,
+    )
+    told = []
+    for name, instance in (("x", None), ("x", "static"), (id_, "other"), ("", None)):
+        beat = HeartbeatRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=name,
+            group_instance_id=instance,
+        )
+        left = LeaveGroupRequest(
+            group_id=group,
+            members=[leaver(member_id=name, group_instance_id=instance)],
+        )
+        who = {"member_id": name or "y", "group_instance_id": instance}
+        told.append(
+            [
+                place.ask.ask(beat, 3).error_code,
+                joined(place, group, **who).error_code,
+                place.ask.ask(left, 3).members[0].error_code,
+            ]
+        )
+    return told
+
+
 def commit(place: Place, group: str, topic: str, offset: int) -> int:
     """Commit an offset, as no member."""
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -271,6 +304,34 @@ class Writer:
         return int(self.place.ask.ask(request, 3).error_code)
 
 
+def a_producer_numbers_its_batches(place: Place) -> list[tuple[int, int]]:
+    """Each may be repeated as long as five have not followed; an error has no offset."""
+    topic, told = place.topic(), []
+    numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
+    for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
+        data = batch(b"", producer_id=7, producer_epoch=epoch, base_sequence=number)
+        answer = place.ask.produce(topic, data)
+        is_new = not answer.error_code
+        told.append((int(answer.error_code), answer.base_offset if is_new else -1))
+    return told
+
+
+def a_producers_epoch_is_asked_for_again(place: Place) -> list[tuple[int, int]]:
+    """By who has not heard the answer, and by who was another before."""
+    writer, told = writer_in(place), []
+    for epoch in (0, 0, 1, 0):
+        request = InitProducerIdRequest(
+            transactional_id=writer.id,
+            transaction_timeout_ms=60_000,
+            producer_id=writer.producer[0],
+            producer_epoch=epoch,
+        )
+        answer = place.ask.ask(request, 4)
+        is_new = not answer.error_code
+        told.append((int(answer.error_code), answer.producer_epoch if is_new else -1))
+    return told
+
+
 def writer_in(place: Place) -> Writer:
     """Return a producer that has begun."""
     writer = Writer(place, place.topic(), place.coordinated(_TRANSACTION))
@@ -391,6 +452,24 @@ Question = Callable[[Place], Any]
 QUESTIONS: Mapping[Question, Any] = {
     the_only_member_speaks_something_else: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
     a_static_member_returns: [0, 1],
+    who_is_no_member: [
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+        [_codes.FENCED_INSTANCE_ID] * 3,
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+    ],
+    a_producer_numbers_its_batches: [
+        *((NONE, offset) for offset in (1, 2, 3, 4, 5, 6, 6, 2)),
+        *[(_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] * 3,
+        (NONE, 7),
+        (_codes.INVALID_PRODUCER_EPOCH, -1),
+    ],
+    a_producers_epoch_is_asked_for_again: [
+        (NONE, 1),
+        (NONE, 1),
+        (NONE, 2),
+        (_codes.PRODUCER_FENCED, -1),
+    ],
     a_fenced_producer_writes: [NONE, NONE, _codes.INVALID_PRODUCER_EPOCH, NONE],
     a_producer_writes_beside_its_transaction: [NONE, NONE, _codes.INVALID_TXN_STATE],
     offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
