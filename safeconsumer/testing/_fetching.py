@@ -51,8 +51,7 @@ class Fetches:
         self._cluster = cluster
         self._sessions: dict[tuple[int, int], _Session] = {}
         self._last_session = 0
-        self._waiting: dict[int, Callable[[], None]] = {}
-        self._last_waiting = 0
+        self._waiting: dict[Exchange, Callable[[], None]] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
 
     def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
@@ -81,7 +80,7 @@ class Fetches:
     def _fetch(self, exchange: Exchange) -> None:
         session = self._session(exchange)
         asked = self._updated(exchange, {}) if session is None else session.asked
-        wanted = exchange.body.min_bytes
+        wanted = exchange.body.min_bytes if exchange.body.max_wait_ms > 0 else 0
 
         def answer(least: int) -> bool:
             told, size, is_due = self._read(exchange, asked)
@@ -90,25 +89,20 @@ class Fetches:
             self._reply(exchange, session, told)
             return True
 
-        if exchange.body.max_wait_ms <= 0:
-            wanted = 0
         if not answer(wanted):
             self._wait(exchange, answer)
 
     def _wait(self, exchange: Exchange, answer: Callable[[int], bool]) -> None:
-        self._last_waiting += 1
-        number = self._last_waiting
-
         def look() -> None:
             if answer(exchange.body.min_bytes):
-                del self._waiting[number]
+                del self._waiting[exchange]
                 timer.cancel()
 
         def give_up() -> None:
-            if self._waiting.pop(number, None) is not None:
+            if self._waiting.pop(exchange, None) is not None:
                 answer(0)
 
-        self._waiting[number] = look
+        self._waiting[exchange] = look
         timer = self._cluster.call_later(exchange.body.max_wait_ms / 1000, give_up)
 
     def _read(

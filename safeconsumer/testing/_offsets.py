@@ -100,7 +100,7 @@ class Offsets:
 
         def keep() -> _Kept:
             producer = body.transactional_id, body.producer_id, body.producer_epoch
-            self._cluster.transactions.check_group(*producer, body.group_id)
+            self._cluster.transactions.check_part(*producer, body.group_id)
             self._check_member(exchange, body.generation_id, is_transactional=True)
             return self._pending.setdefault((body.group_id, body.producer_id), {})
 

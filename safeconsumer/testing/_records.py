@@ -104,7 +104,7 @@ class Records:
             if not header.is_transactional:
                 raise RefusedError(_codes.INVALID_TXN_STATE)
         elif header.is_transactional:
-            self._cluster.transactions.check_partition(
+            self._cluster.transactions.check_part(
                 transaction or "",
                 header.producer_id,
                 header.producer_epoch,

@@ -30,6 +30,8 @@ _KNOW_FENCED = {
     "EndTxn": 2,
 }
 
+_Part = tuple[str, int] | str  # a partition, or a group whose offsets are committed
+
 
 @define(eq=False)
 class _Transactional:
@@ -39,8 +41,7 @@ class _Transactional:
     epoch: int
     timeout: float = 0.0
     former_epoch: int = -1  # its producer's, if it asked for the present one
-    partitions: dict[tuple[str, int], None] = field(factory=dict)
-    groups: dict[str, None] = field(factory=dict)
+    parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
     is_ending: bool = False  # its end is decided, and not written everywhere
     last_end: bool | None = None  # how the last one ended, for who asks again
@@ -48,7 +49,7 @@ class _Transactional:
     @property
     def is_open(self) -> bool:
         """Whether something is part of a transaction that has not ended."""
-        return bool(self.partitions or self.groups)
+        return bool(self.parts)
 
 
 class Transactions:
@@ -71,28 +72,15 @@ class Transactions:
             "EndTxn": self._end_txn,
         }
 
-    def check_partition(
-        self, id_: str, producer_id: int, epoch: int, partition: tuple[str, int]
-    ) -> None:
+    def check_part(self, id_: str, producer_id: int, epoch: int, part: _Part) -> None:
         """
-        Check that a producer has made a partition part of its transaction.
+        Check that a producer has made a partition or a group part of its transaction.
 
         Raises:
             RefusedError: it has not, or is not the id's present producer.
 
         """
-        if partition not in self._present(id_, producer_id, epoch).partitions:
-            raise RefusedError(_codes.INVALID_TXN_STATE)
-
-    def check_group(self, id_: str, producer_id: int, epoch: int, group: str) -> None:
-        """
-        Check that a producer has made a group's offsets part of its transaction.
-
-        Raises:
-            RefusedError: it has not, or is not the id's present producer.
-
-        """
-        if group not in self._present(id_, producer_id, epoch).groups:
+        if part not in self._present(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
 
     def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
@@ -172,7 +160,7 @@ class Transactions:
                 raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
             if not is_complete:
                 raise RefusedError(_codes.OPERATION_NOT_ATTEMPTED)
-            self._begin(known).partitions[topic, number] = None
+            self._begin(known).parts[topic, number] = None
 
         exchange.reply_by_partition(add)
 
@@ -181,7 +169,7 @@ class Transactions:
         known = self._asking(
             exchange, body.transactional_id, body.producer_id, body.producer_epoch
         )
-        self._begin(known).groups[body.group_id] = None
+        self._begin(known).parts[body.group_id] = None
         exchange.reply()
 
     def _begin(self, known: _Transactional) -> _Transactional:
@@ -215,40 +203,28 @@ class Transactions:
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
-        written = partial(
-            self._write_end,
-            known,
-            known.partitions,
-            known.groups,
-            is_committed=is_committed,
-        )
-        known.partitions, known.groups, known.timer = {}, {}, None
+        parts, known.parts, known.timer = known.parts, {}, None
+        written = partial(self._write_end, known, parts, is_committed=is_committed)
         self._cluster.call_later(self.end_takes, written)
 
     def _write_end(
-        self,
-        known: _Transactional,
-        partitions: Iterable[tuple[str, int]],
-        groups: Iterable[str],
-        *,
-        is_committed: bool,
+        self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
         """Write the end into every log, and let the offsets count or forget them."""
-        known.is_ending = False
-        for topic, number in partitions:
-            log = self._cluster.topics.log(topic, number)
-            if log is not None:  # else the topic was deleted
+        cluster, known.is_ending = self._cluster, False
+        for part in parts:
+            if isinstance(part, str):
+                cluster.offsets.end_transaction(
+                    part, known.producer_id, is_committed=is_committed
+                )
+            elif log := cluster.topics.log(*part):  # else the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,
-                    self._cluster.now_ms(),
+                    cluster.now_ms(),
                     is_committed=is_committed,
                 )
-        for group in groups:
-            self._cluster.offsets.end_transaction(
-                group, known.producer_id, is_committed=is_committed
-            )
-        self._cluster.fetches.look_again()
+        cluster.fetches.look_again()
 
 
 def _fenced(exchange: Exchange) -> RefusedError:
