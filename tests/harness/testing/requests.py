@@ -109,11 +109,16 @@ def joined(place: Place, group: str, **how: Any) -> Any:  # noqa: ANN401  not ty
     return place.ask.ask(JoinGroupRequest(**{**fields, **how}), 5)
 
 
-def member_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
-    """Join a new group, and assign; return its name and the answer."""
+def joiner_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+    """Join a new group; return its name and the answer."""
     group = place.coordinated(_GROUP)
     place.until(lambda: joined(place, group, **how).error_code)
-    answer = joined(place, group, **how)
+    return group, joined(place, group, **how)
+
+
+def member_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+    """Join a new group, and assign; return its name and the answer."""
+    group, answer = joiner_of(place, **how)
     request = SyncGroupRequest(
         group_id=group,
         generation_id=answer.generation_id,
@@ -178,16 +183,24 @@ def who_is_no_member(place: Place) -> list[list[int]]:
     return told
 
 
-def commit(place: Place, group: str, topic: str, offset: int) -> int:
-    """Commit an offset, as no member."""
+def commit(
+    place: Place,
+    group: str,
+    topic: str,
+    offset: int,
+    member: tuple[int, str, str | None] = (-1, "", None),
+) -> int:
+    """Commit an offset, as a member or as none."""
+    generation, id_, instance = member
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     one = kind.OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_leader_epoch=-1
     )
     request = OffsetCommitRequest(
         group_id=group,
-        generation_id_or_member_epoch=-1,
-        member_id="",
+        generation_id_or_member_epoch=generation,
+        member_id=id_,
+        group_instance_id=instance,
         topics=[kind(name=topic, partitions=[one])],
     )
     (told,) = place.ask.ask(request, 7).topics
@@ -269,8 +282,13 @@ class Writer:
         )
         return int(self.place.ask.ask(request, 3).error_code)
 
-    def commits_offset(self, group: str, offset: int) -> int:
-        """Commit an offset with the transaction."""
+    def commits_offset(
+        self,
+        group: str,
+        offset: int,
+        member: tuple[int, str, str | None] = (-1, "", None),
+    ) -> int:
+        """Commit an offset with the transaction, as a member or as none."""
         id_, epoch = self.producer
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
@@ -284,9 +302,9 @@ class Writer:
             group_id=group,
             producer_id=id_,
             producer_epoch=epoch,
-            generation_id=-1,
-            member_id="",
-            group_instance_id=None,
+            generation_id=member[0],
+            member_id=member[1],
+            group_instance_id=member[2],
             topics=[kind(name=self.topic, partitions=[one])],
         )
         (topic,) = self.place.ask.ask(request, 3).topics
@@ -357,6 +375,16 @@ def offsets_belong_to_no_transaction(place: Place) -> list[int]:
     writer, group = writer_in(place), place.coordinated(_GROUP)
     told = [writer.adds(), writer.commits_offset(group, 5)]
     return [*told, committed(place, group, writer.topic, is_stable=True)]
+
+
+def offsets_come_before_the_assignment(place: Place) -> list[int]:
+    """Commit as a member of a generation that has no assignment yet: plainly, and not."""
+    group, joiner = joiner_of(place)
+    writer = writer_in(place)
+    writer.adds_offsets(group)
+    member = (joiner.generation_id, joiner.member_id, "static")
+    plainly = commit(place, group, writer.topic, 5, member)
+    return [plainly, writer.commits_offset(group, 5, member)]
 
 
 def a_later_commit_overtakes_a_transaction(place: Place) -> list[int]:
@@ -473,6 +501,7 @@ QUESTIONS: Mapping[Question, Any] = {
     a_fenced_producer_writes: [NONE, NONE, _codes.INVALID_PRODUCER_EPOCH, NONE],
     a_producer_writes_beside_its_transaction: [NONE, NONE, _codes.INVALID_TXN_STATE],
     offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
+    offsets_come_before_the_assignment: [_codes.REBALANCE_IN_PROGRESS, NONE],
     a_later_commit_overtakes_a_transaction: [NONE, NONE, NONE, NONE, 9],
     an_offset_is_deleted_under_a_transaction: [NONE, NONE, NONE, NONE, -1],
     an_open_transaction_loses_its_records: [NONE, NONE, 4, NONE],

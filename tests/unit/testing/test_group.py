@@ -210,16 +210,6 @@ def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> No
     assert two.group.state is GroupState.PREPARING
 
 
-def test_a_transaction_commits_offsets_before_the_assignment(
-    two: CoordinatorLab,
-) -> None:
-    """Unlike plain commits: what was handed over may be committed by its transaction."""
-    group, member = two.group, two.ids["a"]
-    assert group.state is GroupState.COMPLETING
-    told = group.commit(member, group.generation, is_transactional=True)
-    assert told == _codes.NONE
-
-
 class TestCoordinatorsThatGo:
     def test_an_unfinished_rebalance_is_undone(self, stable: CoordinatorLab) -> None:
         """Only assignments are written: who joined since is unknown, and who waits hears."""
