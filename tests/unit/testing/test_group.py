@@ -225,7 +225,7 @@ class TestCoordinatorsThatGo:
         assert stable.beat("b") == _codes.NONE
 
     def test_a_generation_is_counted_again(self, two: CoordinatorLab) -> None:
-        """Two assignments of one number: the first was never written."""
+        """Who joined it the first time was never assigned anything."""
         two.sync("a", a=b"A", b=b"B")
         two.sync("b")
         two.join("a")
