@@ -120,6 +120,10 @@ class Work(Protocol):
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps the epoch waiting."""
 
+    @property
+    def together(self) -> int:
+        """How many records of one lane may come again as one."""
+
     def is_starving(self, epoch: Epoch | None) -> bool:
         """Tell whether no record of the epoch is, or could be, worked on now."""
 

@@ -1,6 +1,7 @@
 """Defines what handlers get and may raise, and calls them with the records of a task."""
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import logging
@@ -339,6 +340,8 @@ def call_each(
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
+    # What a handler binds in it ends with its record.
+    apart = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
@@ -350,7 +353,7 @@ def call_each(
             if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
-            answer = handle(records[index], context)
+            answer = apart().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
             done[index] = 1  # first: an exception may come in between
@@ -386,7 +389,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
-        refuse_undone(handle(records, context))
+        refuse_undone(contextvars.copy_context().run(handle, records, context))
     except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
         return batch_failed(traced(task, context), blamed(error), seconds)

@@ -249,8 +249,8 @@ class Commits:
         )
 
 
-# Seconds; a commit before a rebalance takes no longer than a stop's drain, or this.
-_LEAST_SECONDS = 1.0
+# Seconds; a commit before a rebalance takes no longer: the loop stands meanwhile.
+_SECONDS_BEFORE_JOIN = 1.0
 # Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
@@ -448,7 +448,7 @@ class Departures:
         if self._group.is_lost():  # the next join drops everything
             return
         # A request to stop in the meantime is noticed only afterwards.
-        self._commits.now(seconds=max(_LEAST_SECONDS, self._drain.shutdown))
+        self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         departing, self._departing = self._departing, []
         self.drop(departing, REVOKED)
         self._may_join = waiting.reason == REBALANCE

@@ -85,7 +85,11 @@ class Bench:
     def complaints(self) -> tuple[str, ...]:
         """Return what ``healthy()`` says of what runs handlers."""
         engine: Any = SimpleNamespace(
-            held=self.held, polled_at=math.inf, poll_timeout=0.0, why_nothing=None
+            held=self.held,
+            polled_at=math.inf,
+            poll_timeout=0.0,
+            why_nothing=None,
+            brakes=SimpleNamespace(stands_since=lambda: None),
         )
         return health.examine(engine, self.runner.slots, 60.0).reasons
 

@@ -129,16 +129,11 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab: Lab) -> N
 
 
 @pytest.mark.contract("W6")
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a commit at a drain may take the greater of Drain.shutdown and 1 s",
-)
 @simulated(seeds=1)
 def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(
     lab: Lab,
 ) -> None:
-    """Commit.timeout: at a drain no more than Drain.shutdown or 1 s, whichever is less."""
+    """Commit.timeout: before a rebalance no more than 1 s."""
     lab.topic("t", 2, records=1)
     run = Working(
         lab,
