@@ -323,7 +323,7 @@ def at_work(
         if task is None:
             continue
         indexes: list[int] = list(task.indexes)
-        if not is_batch and index >= 0:
+        if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
             indexes = indexes[at:] if slot.goes_on else indexes[at : at + 1]
         there = [task.chunk.records[at] for at in indexes]
@@ -349,7 +349,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
     for slot, task, seconds in late:
         slot.told = (task, slot.index)
         tp = task.epoch.tp
-        record = None if slot.index < 0 else task.chunk.records[slot.index]
+        record = task.chunk.records[slot.index]
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",
@@ -360,11 +360,8 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 
 
 def place(task: Task, index: int) -> str:
-    """Name a record, or the range of records of which it is one."""
+    """Name a record."""
     tp = task.epoch.tp
-    there = task.indexes if index < 0 else (index,)
-    offsets = [one.offset for at in there if (one := task.chunk.records[at])]
-    where = f"offset {offsets[0]}" if offsets else "a finished record"
-    if offsets[1:]:
-        where = f"one of offsets {offsets[0]} to {offsets[-1]}"
+    record = task.chunk.records[index]
+    where = "a finished record" if record is None else f"offset {record.offset}"
     return f"{tp.topic}:{tp.partition} {where}"

@@ -8,9 +8,10 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.client import REFUSED, Client, Work, sorted_tps
+from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
 from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
 
 # Seconds; a refused commit is computed again and tried after this, or when one is due.
@@ -32,7 +33,7 @@ class Commits:
 
     def __init__(
         self,
-        client: Client,
+        client: ConsumerClient,
         held: Held,
         setting: Commit,
         emit: Callable[..., None],
@@ -286,11 +287,11 @@ class Departures:
         seconds: how many seconds were spent waiting.
     """
 
-    work: Work
+    work: Schedule
 
     def __init__(  # noqa: PLR0913 - one part each
         self,
-        client: Client,
+        client: ConsumerClient,
         held: Held,
         commits: Commits,
         *,

@@ -11,10 +11,11 @@ from safeconsumer.errors import JournalError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import watermarks
-from safeconsumer.worker.client import Client, Polled, Work, covers
+from safeconsumer.worker.client import ConsumerClient, Polled, covers
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
 from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Record
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
 BACKPRESSURE = f"{WORKER}backpressure"
@@ -38,10 +39,14 @@ class Brakes:
         refetched: records that were forgotten for others, and come again.
     """
 
-    work: Work
+    work: Schedule
 
     def __init__(
-        self, client: Client, held: Held, limits: Limits, clock: Callable[[], float]
+        self,
+        client: ConsumerClient,
+        held: Held,
+        limits: Limits,
+        clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._held = held
@@ -271,7 +276,7 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - one part each
         self,
-        client: Client,
+        client: ConsumerClient,
         *,
         limits: Limits,
         drain: Drain,
@@ -290,7 +295,7 @@ class Engine:
         self.departures = Departures(
             client, self.held, self.commits, drain=drain, emit=emit, clock=clock
         )
-        self._work: Work
+        self._work: Schedule
         self._begun: Mapping[TopicPartition, int] | None = None
         self._in_hand: Polled | None = {}
         self.soon = math.inf
@@ -303,7 +308,7 @@ class Engine:
 
     # ------------------------------------------------------------ its life
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: Schedule) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         self._group.ask_before_join(self._before_join)

@@ -87,9 +87,6 @@ class Coroutines:
     def recall(self) -> None:
         """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
-    def recall_held(self) -> None:
-        """Do nothing: a coroutine begins at once with a record that it has claimed."""
-
     def stop(self, seconds: float = END_SECONDS) -> None:
         """Cancel what still runs, leave the lifespan, and end our own loop."""
         self._seconds = seconds
