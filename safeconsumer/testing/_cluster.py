@@ -262,9 +262,10 @@ class Cluster:
                 log.shrink(kept_bytes)
 
     def _compact(self, topic: Topic, oldest_active: float) -> None:
-        oldest_tombstone = self.now_ms() - topic.number("delete.retention.ms")
         for log in topic.logs:
-            log.compact(oldest_active, oldest_tombstone)
+            log.compact(
+                oldest_active, self.now_ms(), topic.number("delete.retention.ms")
+            )
 
     # Brokers
 
@@ -274,8 +275,10 @@ class Cluster:
         self.fetches.look_again()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker the coordinator of a group; its members stay in it."""
+        """Make another broker the coordinator of a group, as its last assignment was."""
         self.nodes.move_coordinator(GROUP, group, node)
+        self.groups.find(group).unload()
+        self.groups.load()
 
     def down(self, node: int, failover: float | None = 9.0) -> None:
         """
@@ -287,12 +290,15 @@ class Cluster:
         self.nodes.down(node)
         for connection in self._of(node):
             connection.cut()
+        self.fetches.forget_sessions(node)
+        self.groups.unload(node)
         if failover is not None:
             self.call_later(failover, lambda: self._fail_over(node))
 
     def up(self, node: int) -> None:
         """Let a broker take connections again."""
         self.nodes.up(node)
+        self.groups.load()
 
     def freeze(self, *nodes: int) -> None:
         """Let brokers take connections and answer nothing, until :meth:`unfreeze`."""
@@ -317,6 +323,7 @@ class Cluster:
             for number, log in enumerate(topic.logs):
                 if log.leader == node:
                     log.lead(successor(number))
+        self.groups.load()
         self.fetches.look_again()
 
     # What it knows, and what goes wrong

@@ -27,7 +27,7 @@ _LEAVES_SEVERAL, _ASKS_ID, _SAYS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of one cluster. Their members stay in them when a coordinator moves."""
+    """The groups of one cluster."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
@@ -67,6 +67,19 @@ class Coordinator:
         if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
+    def unload(self, node: int) -> None:
+        """Stop the groups of a broker that has stopped."""
+        for name, group in self._groups.items():
+            if self._cluster.nodes.coordinator_of(GROUP, name) == node:
+                group.unload()
+
+    def load(self) -> None:
+        """Let groups go on whose broker is there again, or is another."""
+        nodes = self._cluster.nodes
+        for name, group in self._groups.items():
+            if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):
+                group.load()
+
     def is_subscribed(self, name: str, topic: str) -> bool:
         """Whether a member of a group has subscribed to a topic."""
         return any(
@@ -95,7 +108,11 @@ class Coordinator:
             )
 
         self.check_here(exchange, body.group_id)
-        self.group(body.group_id).join(_join_request(exchange), reply)
+        # Only who is new makes a group.
+        group = (
+            self.find(body.group_id) if body.member_id else self.group(body.group_id)
+        )
+        group.join(_join_request(exchange), reply)
 
     def _sync(self, exchange: Exchange) -> None:
         body = exchange.body

@@ -1,7 +1,7 @@
 """Answers Fetch: long polls, fetch sessions (KIP-227), and readers of committed records."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
@@ -51,20 +51,24 @@ class Fetches:
         self._cluster = cluster
         self._sessions: dict[tuple[int, int], _Session] = {}
         self._last_session = 0
-        self._waiting: dict[int, Callable[[], None]] = {}
-        self._last_waiting = 0
+        self._waiting: dict[Exchange, Callable[[], None]] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
 
     def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
-        """Return the partitions of a Fetch, with those that its session remembers."""
+        """Return the partitions of a Fetch, with those that its session remembers, sorted."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
         # A first epoch ends the session that it names: its client asks for all anew.
         is_whole = body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
         before = {} if session is None or is_whole else session.asked
-        return tuple(
-            (key[0], key[2]) for key in self._updated(exchange, before) if key[0]
-        )
+        asked = self._updated(exchange, before)
+        return _shared(tuple(sorted((key[0], key[2]) for key in asked if key[0])))
+
+    def forget_sessions(self, node: int) -> None:
+        """Forget the sessions of a broker that has stopped."""
+        for key in tuple(self._sessions):
+            if key[0] == node:
+                del self._sessions[key]
 
     def look_again(self) -> None:
         """Answer the requests that wait, as far as there is something for them now."""
@@ -76,7 +80,7 @@ class Fetches:
     def _fetch(self, exchange: Exchange) -> None:
         session = self._session(exchange)
         asked = self._updated(exchange, {}) if session is None else session.asked
-        wanted = exchange.body.min_bytes
+        wanted = exchange.body.min_bytes if exchange.body.max_wait_ms > 0 else 0
 
         def answer(least: int) -> bool:
             told, size, is_due = self._read(exchange, asked)
@@ -85,35 +89,32 @@ class Fetches:
             self._reply(exchange, session, told)
             return True
 
-        if exchange.body.max_wait_ms <= 0:
-            wanted = 0
         if not answer(wanted):
             self._wait(exchange, answer)
 
     def _wait(self, exchange: Exchange, answer: Callable[[int], bool]) -> None:
-        self._last_waiting += 1
-        number = self._last_waiting
-
         def look() -> None:
             if answer(exchange.body.min_bytes):
-                del self._waiting[number]
+                del self._waiting[exchange]
                 timer.cancel()
 
         def give_up() -> None:
-            if self._waiting.pop(number, None) is not None:
+            if self._waiting.pop(exchange, None) is not None:
                 answer(0)
 
-        self._waiting[number] = look
+        self._waiting[exchange] = look
         timer = self._cluster.call_later(exchange.body.max_wait_ms / 1000, give_up)
 
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
         """Return each partition's answer, the bytes of all, and whether one is an error."""
-        told, size, is_due = {}, 0, False
+        told, size, is_due = {}, 0, not asked
         for key, one in asked.items():
-            room = min(one.room, exchange.body.max_bytes - size)
-            part = partial(self._partition, exchange, key, one, room)
+            room = max(0, min(one.room, exchange.body.max_bytes - size))
+            part = partial(
+                self._partition, exchange, key, one, room, at_least_one=not size
+            )
             answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
             size += len(answer["records"])
             is_due = is_due or bool(answer["error_code"])
@@ -121,7 +122,13 @@ class Fetches:
         return told, size, is_due
 
     def _partition(
-        self, exchange: Exchange, key: _Key, one: _Asked, room: int
+        self,
+        exchange: Exchange,
+        key: _Key,
+        one: _Asked,
+        room: int,
+        *,
+        at_least_one: bool,
     ) -> Fields:
         topic, id_, number = key
         if id_ is not None and self._cluster.topics.get(None, id_) is None:
@@ -136,7 +143,7 @@ class Fetches:
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
             "aborted_transactions": _aborted(log, one.offset) if is_committed else None,
-            "records": log.read(one.offset, room, end) if room > 0 else b"",
+            "records": log.read(one.offset, room, end, at_least_one=at_least_one),
         }
 
     def _reply(
@@ -221,6 +228,12 @@ class Fetches:
             return topic.topic, None, number
         found = self._cluster.topics.get(None, topic.topic_id)
         return "" if found is None else found.name, topic.topic_id, number
+
+
+@lru_cache(maxsize=100)
+def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """Return the equal one of before: most requests ask for what others have asked for."""
+    return partitions
 
 
 def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:

@@ -1,13 +1,16 @@
 """
 Models one consumer group as a broker does: the classic protocol's state machine.
 
-It follows Apache Kafka's GroupCoordinator, in the states and the words of KIP-62,
-KIP-345 and KIP-394.
+It follows Apache Kafka's coordinator of groups, in the states and the words of KIP-62,
+KIP-345 and KIP-394. What a coordinator writes, and the next one reads, are assignments:
+a rebalance that it leaves unfinished is undone, and its generation counted again.
 """
 
 from collections.abc import Callable, Mapping
 from enum import Enum
 from uuid import uuid4
+
+from attrs import frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._members import (
@@ -31,6 +34,17 @@ class GroupState(Enum):
     STABLE = "nothing"
 
 
+@frozen
+class _Written:
+    """What a coordinator has written of a group, with members as ``described`` has them."""
+
+    state: GroupState
+    generation: int = 0
+    protocol: str = ""
+    leader: str = ""
+    members: tuple[tuple[str, JoinRequest, bytes], ...] = ()
+
+
 class Group:
     """One group; used by one thread, the one that makes the scheduled calls."""
 
@@ -44,6 +58,8 @@ class Group:
         self._protocol = ""
         self._leader = ""
         self._deadline: Timer | None = None
+        self._written = _Written(GroupState.EMPTY)
+        self.is_loaded = True
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -74,12 +90,10 @@ class Group:
         elif member_id in self._expected:
             self._expected.pop(member_id).cancel()
             self._add(member_id, request, reply)
-        elif member_id in self._members:
-            self._rejoin(self._members[member_id], request, reply)
-        elif self._members.static(request.instance_id):
-            reply(request.refused(_codes.FENCED_INSTANCE_ID))
+        elif error := self._unknown(member_id, request.instance_id):
+            reply(request.refused(error))
         else:
-            reply(request.refused(_codes.UNKNOWN_MEMBER_ID))
+            self._rejoin(self._members[member_id], request, reply)
 
     def sync(
         self,
@@ -97,11 +111,13 @@ class Group:
             reply(error, b"")
             return
         member = self._members[member_id]
-        member.sync = reply
+        member.sync, member.owes_sync = reply, False
         if self.state is GroupState.STABLE:
             member.answer_sync(_codes.NONE)
         elif member_id == self._leader:
             self._assign(assignments)
+        if not any(one.owes_sync for one in self._members):
+            self._set_deadline(None)
 
     def heartbeat(
         self, member_id: str, generation: int, instance_id: str | None = None
@@ -113,15 +129,20 @@ class Group:
         return error
 
     def commit(
-        self, member_id: str, generation: int, instance_id: str | None = None
+        self,
+        member_id: str,
+        generation: int,
+        instance_id: str | None = None,
+        *,
+        is_transactional: bool = False,
     ) -> int:
         """Judge a commit: 0 if it may pass, else the error code of a broker."""
-        if generation < 0 and not self._members:
-            return _codes.NONE  # a consumer that assigns its partitions by itself
+        is_nobody = not member_id and generation < 0 and instance_id is None
+        if (generation < 0 and not self._members) or (is_nobody and is_transactional):
+            return _codes.NONE  # of a consumer that assigns its partitions by itself
         error = self._check(member_id, generation, instance_id)
-        if not error and self.state is GroupState.COMPLETING:
-            return _codes.REBALANCE_IN_PROGRESS
-        return error
+        is_early = self.state is GroupState.COMPLETING and not is_transactional
+        return error or (_codes.REBALANCE_IN_PROGRESS if is_early else _codes.NONE)
 
     def leave(self, member_id: str, instance_id: str | None = None) -> int:
         """Remove a member; the others learn of it at their next heartbeat."""
@@ -129,29 +150,66 @@ class Group:
             self._expected.pop(member_id).cancel()
             self._complete_if_all_joined()
             return _codes.NONE
-        member = self._members.static(instance_id)
-        if member is None and member_id not in self._members:
-            return _codes.UNKNOWN_MEMBER_ID
-        if member_id and self._is_fenced(member_id, instance_id):
-            return _codes.FENCED_INSTANCE_ID
-        self._remove(member or self._members[member_id])
-        return _codes.NONE
-
-    def _is_fenced(self, member_id: str, instance_id: str | None) -> bool:
-        """Whether another member has taken its static place."""
         static = self._members.static(instance_id)
-        return static is not None and static.member_id != member_id
+        if static is not None and not member_id:  # an admin removes it
+            member_id = static.member_id
+        error = self._unknown(member_id, instance_id)
+        if not error:
+            self._remove(self._members[member_id])
+        return error
+
+    def _unknown(self, member_id: str, instance_id: str | None) -> int:
+        """Whether it is no member, or another one has its static place."""
+        static = self._members.static(instance_id)
+        if static is not None and static.member_id != member_id:
+            return _codes.FENCED_INSTANCE_ID
+        is_gone = instance_id is not None and static is None
+        is_member = member_id in self._members and not is_gone
+        return _codes.NONE if is_member else _codes.UNKNOWN_MEMBER_ID
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
         """Whether it is a member of this generation; if so this counts as a sign of life."""
-        if self._is_fenced(member_id, instance_id):
-            return _codes.FENCED_INSTANCE_ID
-        if member_id not in self._members:
-            return _codes.UNKNOWN_MEMBER_ID
+        error = self._unknown(member_id, instance_id)
+        if error:
+            return error
         if generation != self.generation:
             return _codes.ILLEGAL_GENERATION
         self._members.touch(self._members[member_id])
         return _codes.NONE
+
+    # Coordinators that come and go
+
+    def unload(self) -> None:
+        """Have no coordinator: who waits is refused, no session ends, until :meth:`load`."""
+        for timer in self._expected.values():
+            timer.cancel()
+        self._expected.clear()
+        self._set_deadline(None)
+        for member in self._members:
+            self._members.drop(member, _codes.NOT_COORDINATOR)
+        written = self._written
+        self.state, self.generation = written.state, written.generation
+        self._protocol, self._leader = written.protocol, written.leader
+        for id_, request, assignment in written.members:
+            member = Member(member_id=id_, request=request, assignment=assignment)
+            self._members.add(member)
+            self._members.rest(member)
+        self.is_loaded = False
+
+    def load(self) -> None:
+        """Have a coordinator that has read what was written: all sessions start over."""
+        self.is_loaded = True
+        for member in self._members:
+            self._members.touch(member)
+
+    def _write(self) -> None:
+        self._written = _Written(
+            self.state,
+            self.generation,
+            self._protocol,
+            self._leader,
+            self.described(),
+        )
 
     # Joining
 
@@ -179,7 +237,8 @@ class Group:
         self._rebalance()
 
     def _rejoin(self, member: Member, request: JoinRequest, reply: JoinReply) -> None:
-        is_changed = member.request.protocols != request.protocols
+        before, now = member.request.protocols, request.protocols
+        is_changed = list(before.items()) != list(now.items())  # their order counts
         is_leader = member.member_id == self._leader
         member.request = request
         self._members.touch(member)
@@ -201,13 +260,15 @@ class Group:
         """Give a static member that has come back its old place under a new id."""
         self._members.drop(old, _codes.FENCED_INSTANCE_ID)
         member = Member(member_id=member_id, request=request, assignment=old.assignment)
+        member.owes_sync = old.owes_sync
         self._members.add(member)
         old_leader = self._leader
         if old.member_id == old_leader:
             self._leader = member_id
-        is_changed = old.request.protocols != request.protocols
-        if self.state is GroupState.STABLE and not is_changed:
-            # As brokers do: it hears the old leader's id, so it does not assign.
+        if self.state is GroupState.STABLE and self._members.vote() == self._protocol:
+            # As brokers do: also if it subscribes to something else now. And it hears
+            # the old leader's id, so it does not assign.
+            self._write()
             reply(self._answer(member, leader=old_leader))
         else:
             member.join = reply
@@ -228,10 +289,7 @@ class Group:
 
     def _rebalance(self) -> None:
         """Begin one, unless it is under way; it ends when every member has joined."""
-        for member in self._members:
-            if member.sync is not None:
-                self._members.touch(member)  # it waited, now it has to come again
-                member.answer_sync(_codes.REBALANCE_IN_PROGRESS)
+        self._answer_syncs(_codes.REBALANCE_IN_PROGRESS)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
             self._set_deadline(self._members.rebalance_timeout(), self._complete)
@@ -248,31 +306,43 @@ class Group:
         for member in self._members:
             if member.join is None and member.request.instance_id is None:
                 self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
+        joined = [one.member_id for one in self._members if one.join is not None]
         if not self._members:
             self._empty()
-            return
+        elif not joined:
+            longest = self._members.rebalance_timeout()
+            self._set_deadline(longest, self._complete)
+        else:
+            self._leader = self._leader if self._leader in joined else joined[0]
+            self._begin_generation()
+
+    def _begin_generation(self) -> None:
         self.generation += 1
         self._protocol = self._members.vote()
-        if self._leader not in self._members:
-            self._leader = next(iter(self._members)).member_id
         self.state = GroupState.COMPLETING
         longest = self._members.rebalance_timeout()
         self._set_deadline(longest, self._drop_who_has_not_synced)
         for member in self._members:
             self._members.touch(member)
+            member.owes_sync = True
             member.answer_join(self._answer(member))
 
     def _assign(self, assignments: Mapping[str, bytes]) -> None:
-        self._set_deadline(None)
         self.state = GroupState.STABLE
         for member in self._members:
             member.assignment = assignments.get(member.member_id, b"")
-            self._members.touch(member)
-            member.answer_sync(_codes.NONE)
+        self._write()
+        self._answer_syncs(_codes.NONE)
+
+    def _answer_syncs(self, error: int) -> None:
+        for member in self._members:
+            if member.sync is not None:
+                self._members.touch(member)
+                member.answer_sync(error)
 
     def _drop_who_has_not_synced(self) -> None:
         for member in self._members:
-            if member.sync is None:
+            if member.owes_sync:
                 self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
         self._go_on_without()
 
@@ -290,6 +360,7 @@ class Group:
         self._set_deadline(None)
         self.generation += 1
         self.state = GroupState.EMPTY
+        self._write()
 
     def _set_deadline(
         self, seconds: float | None, then: Callable[[], None] = lambda: None

@@ -1,8 +1,9 @@
 """Keeps one partition: its batches, where they begin and end, who leads it."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
+from math import inf
 from typing import Any
 
 from attrs import frozen
@@ -31,6 +32,7 @@ class Log:
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self._end = 0
+        self._horizons: dict[int, int] = {}  # when tombstones go, by their batch's base
 
     @property
     def end(self) -> int:
@@ -40,7 +42,7 @@ class Log:
     @property
     def stable_end(self) -> int:
         """Up to where no transaction is open: readers of committed records get no more."""
-        return min(self.producers.open_since(), default=self._end)
+        return max(self.start, min(self.producers.open_since(), default=self._end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
         """Add a batch that has been checked; return its first record's offset."""
@@ -60,15 +62,21 @@ class Log:
         if first is not None and not is_committed:
             self.aborted.append(Aborted(producer_id, first, last))
 
-    def read(self, offset: int, room: int, end: int) -> bytes:
-        """Return whole batches from that of ``offset`` to ``end``: one at least."""
-        found: list[bytes] = []
+    def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
+        """
+        Return the batches from that of ``offset`` to ``end``, as much as there is room for.
+
+        As with brokers the last one may be cut off. The first one is whole: what is larger
+        than the room is returned if there is to be ``at_least_one``, else nothing.
+        """
+        found = bytearray()
         for batch in self._since(offset):
-            room -= len(batch.data)
-            if batch.base >= end or (found and room < 0):
+            if not found and len(batch.data) > room:
+                room = len(batch.data) if at_least_one else 0
+            if batch.base >= end or len(found) >= room:
                 break
-            found.append(batch.data)
-        return b"".join(found)
+            found += batch.data
+        return bytes(found[:room])
 
     def aborted_since(self, offset: int) -> list[Aborted]:
         """Return the aborted transactions that concern a reader at ``offset``."""
@@ -119,7 +127,7 @@ class Log:
     def expire(self, oldest: int) -> None:
         """Delete the batches at the start that have no record from ``oldest`` ms on."""
         for batch in tuple(self.batches):
-            if batch.header.max_timestamp >= oldest or batch.end > self.stable_end:
+            if batch.header.max_timestamp >= oldest:
                 break
             self.delete_before(batch.end)
 
@@ -127,40 +135,60 @@ class Log:
         """Delete batches at the start until the others have ``size`` bytes at most."""
         excess = sum(len(one.data) for one in self.batches) - size
         for batch in tuple(self.batches):
-            if excess <= 0 or batch.end > self.stable_end:
+            if excess <= 0:
                 break
             excess -= len(batch.data)
             self.delete_before(batch.end)
 
-    def compact(self, oldest_active: float, oldest_tombstone: int) -> None:
+    def compact(self, oldest_active: float, now: int, tombstones_ms: int) -> None:
         """
         Keep each key's last record only, up to a batch that is not older; offsets stay.
 
-        Tombstones older than ``oldest_tombstone`` ms go, and so does what was aborted.
-        The log's last record stays: it is what a reader who waits for the end gets to.
+        Tombstones go, as in Kafka, ``tombstones_ms`` after they were first found here,
+        whatever their own time is. What was aborted goes at once. The log's last record
+        stays: it is what a reader who waits for the end gets to. Without records stay
+        the last batch, and that of each producer.
         """
         cleanable = list(
             takewhile(
                 lambda one: one.header.max_timestamp < oldest_active, self._settled()
             )
         )
+        end = cleanable[-1].end if cleanable else self.start
         gone = set(self._undone(cleanable))
         newest = {
             record.key: record.offset
             for record in _records(cleanable)
             if record.offset not in gone
         }
-
-        def stays(record: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-            is_old = record.value is None and record.timestamp < oldest_tombstone
-            is_kept = newest.get(record.key) == record.offset and not is_old
-            return is_kept or record.offset == self._end - 1
-
-        cleaned = [_with_only(one, stays) for one in cleanable]
-        kept = [one for one in cleaned if one is not None]
+        cleaned = [self._cleaned(one, newest, now) for one in cleanable]
+        kept = [
+            one
+            for one in cleaned
+            if one.header.records_count or one.end == end or self.producers.is_last(one)
+        ]
+        self._horizons = {
+            one.base: self._horizons.get(one.base, now + tombstones_ms) for one in kept
+        }
         self.batches = kept + self.batches[len(cleanable) :]
-        end = cleanable[-1].end if cleanable else self.start
         self.aborted = [one for one in self.aborted if one.last >= end]
+
+    def _cleaned(self, batch: Batch, newest: Mapping[bytes, int], now: int) -> Batch:
+        """Return a batch with those of its records that stay."""
+        if batch.header.is_control_batch:
+            return batch
+        is_late = self._horizons.get(batch.base, inf) <= now
+        records = list(batch.records())
+        kept = [
+            one
+            for one in records
+            if one.offset == self._end - 1
+            or (
+                newest.get(one.key) == one.offset
+                and not (is_late and one.value is None)
+            )
+        ]
+        return batch if len(kept) == len(records) else batch.with_only(kept)
 
     def _settled(self) -> Iterator[Batch]:
         """Return the batches at the start that belong to no open transaction."""
@@ -186,13 +214,3 @@ def _records(batches: Iterable[Batch]) -> Iterator[Any]:
         if not batch.header.is_control_batch
         for record in batch.records()
     )
-
-
-def _with_only(batch: Batch, stays: Callable[[Any], bool]) -> Batch | None:
-    if batch.header.is_control_batch:
-        return batch
-    records = list(batch.records())
-    kept = [one for one in records if stays(one)]
-    if len(kept) == len(records):
-        return batch
-    return batch.with_only(kept) if kept else None

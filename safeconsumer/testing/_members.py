@@ -59,6 +59,7 @@ class Member:
     assignment: bytes = b""
     join: JoinReply | None = None
     sync: SyncReply | None = None
+    owes_sync: bool = False  # it has not asked for its assignment in this generation
     timer: Timer | None = None
 
     @property
@@ -116,14 +117,17 @@ class Members:
     def drop(self, member: Member, error: int) -> None:
         """Take a member out; whatever it waits for is answered with the error."""
         del self._by_id[member.member_id]
+        self.rest(member)
+        member.refuse(error)
+
+    def rest(self, member: Member) -> None:
+        """Let a member's session stand still until it is touched."""
         if member.timer is not None:
             member.timer.cancel()
-        member.refuse(error)
 
     def touch(self, member: Member) -> None:
         """Restart a member's session: it has sent something."""
-        if member.timer is not None:
-            member.timer.cancel()
+        self.rest(member)
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))
 
@@ -134,9 +138,10 @@ class Members:
         return next((m for m in self if m.request.instance_id == instance_id), None)
 
     def can_take(self, request: JoinRequest) -> bool:
-        """Whether all other members also support one protocol of the request."""
-        others = [m.request for m in self if m.member_id != request.member_id]
-        return bool(_common([request, *others]))
+        """Whether all members, also as who asks joined before, support one protocol of it."""
+        present = [member.request for member in self]
+        is_alike = all(p.protocol_type == request.protocol_type for p in present)
+        return is_alike and bool(_common([request, *present]))
 
     def vote(self) -> str:
         """Return the protocol that most members prefer, of those that all support."""

@@ -1,10 +1,11 @@
 """Keeps what groups have committed, and what transactions are about to commit."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
@@ -13,20 +14,23 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
+_SAYS_NOT_FOUND = 9  # OffsetCommit from this version on
 _SEVERAL_GROUPS = 8  # from this version on OffsetFetch asks for several
 _TopicPartition = tuple[str, int]
 
 
 @frozen
 class Offset:
-    """What a group has committed of a partition."""
+    """What a group has committed of a partition; ``number`` counts all commits."""
 
     offset: int
     metadata: str
     leader_epoch: int
+    number: int = field(default=0, eq=False)
 
 
 _NOTHING = Offset(-1, "", -1)
+_Kept = dict[_TopicPartition, Offset]
 
 
 class Offsets:
@@ -34,9 +38,10 @@ class Offsets:
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
-        self._committed: dict[str, dict[_TopicPartition, Offset]] = {}
+        self._numbers = count(1)
+        self._committed: dict[str, _Kept] = {}
         # By group and producer: they count when the producer's transaction has ended.
-        self._pending: dict[tuple[str, int], dict[_TopicPartition, Offset]] = {}
+        self._pending: dict[tuple[str, int], _Kept] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
             "OffsetFetch": self._fetch,
@@ -51,55 +56,74 @@ class Offsets:
     def end_transaction(
         self, group: str, producer_id: int, *, is_committed: bool
     ) -> None:
-        """Let a producer's pending offsets count, or forget them."""
+        """Let a producer's pending offsets count, but for later commits; or forget them."""
         pending = self._pending.pop((group, producer_id), {})
         if is_committed:
-            self._committed.setdefault(group, {}).update(pending)
+            committed = self._committed.setdefault(group, {})
+            for key, offset in pending.items():
+                committed[key] = max(
+                    offset, committed.get(key, _NOTHING), key=lambda one: one.number
+                )
 
     def forget_group(self, group: str) -> None:
-        """Forget what a group has committed."""
-        self._committed.pop(group, None)
+        """Forget what a group has committed, or is about to."""
+        for kept in self._kept_of(group):
+            kept.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what groups have committed of a topic that is deleted."""
-        for offsets in self._committed.values():
-            for key in tuple(offsets):
+        """Forget what groups have committed, or are about to, of a deleted topic."""
+        for kept in (*self._committed.values(), *self._pending.values()):
+            for key in tuple(kept):
                 if key[0] == topic:
-                    del offsets[key]
+                    del kept[key]
+
+    def _kept_of(self, group: str) -> Iterator[_Kept]:
+        yield self._committed.get(group, {})
+        yield from self._pending_of(group)
+
+    def _pending_of(self, group: str) -> Iterator[_Kept]:
+        return (kept for (its, _), kept in self._pending.items() if its == group)
 
     # Requests
 
     def _commit(self, exchange: Exchange) -> None:
-        def keep() -> dict[_TopicPartition, Offset]:
-            generation = exchange.body.generation_id_or_member_epoch
-            self._check_member(exchange, generation)
-            return self._committed.setdefault(exchange.body.group_id, {})
+        body = exchange.body
+
+        def keep() -> _Kept:
+            self._check_member(exchange, body.generation_id_or_member_epoch)
+            return self._committed.setdefault(body.group_id, {})
 
         self._keep(exchange, keep)
 
     def _commit_in_transaction(self, exchange: Exchange) -> None:
         body = exchange.body
 
-        def keep() -> dict[_TopicPartition, Offset]:
-            self._cluster.transactions.check_producer(
-                body.transactional_id, body.producer_id, body.producer_epoch
-            )
-            if body.member_id or body.generation_id >= 0:
-                self._check_member(exchange, body.generation_id)
+        def keep() -> _Kept:
+            producer = body.transactional_id, body.producer_id, body.producer_epoch
+            self._cluster.transactions.check_part(*producer, body.group_id)
+            self._check_member(exchange, body.generation_id, is_transactional=True)
             return self._pending.setdefault((body.group_id, body.producer_id), {})
 
         self._keep(exchange, keep)
 
-    def _check_member(self, exchange: Exchange, generation: int) -> None:
+    def _check_member(
+        self, exchange: Exchange, generation: int, *, is_transactional: bool = False
+    ) -> None:
         body, groups = exchange.body, self._cluster.groups
         if not groups.is_there(body.group_id) and generation >= 0:
-            raise RefusedError(_codes.ILLEGAL_GENERATION)
-        group = groups.group(body.group_id)
-        _codes.check(group.commit(body.member_id, generation, body.group_instance_id))
+            is_old = is_transactional or exchange.version < _SAYS_NOT_FOUND
+            raise RefusedError(
+                _codes.ILLEGAL_GENERATION if is_old else _codes.GROUP_ID_NOT_FOUND
+            )
+        error = groups.group(body.group_id).commit(
+            body.member_id,
+            generation,
+            body.group_instance_id,
+            is_transactional=is_transactional,
+        )
+        _codes.check(error)
 
-    def _keep(
-        self, exchange: Exchange, place: Callable[[], dict[_TopicPartition, Offset]]
-    ) -> None:
+    def _keep(self, exchange: Exchange, place: Callable[[], _Kept]) -> None:
         """Note what is committed, where ``place`` says that it is kept if that may be."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
@@ -111,6 +135,7 @@ class Offsets:
                 asked.committed_offset,
                 asked.committed_metadata or "",
                 asked.committed_leader_epoch,
+                next(self._numbers),
             )
 
         exchange.reply_by_partition(keep)
@@ -151,11 +176,7 @@ class Offsets:
         self, group: str, partition: _TopicPartition, *, is_stable: bool
     ) -> Fields:
         found, error = self.of_group(group).get(partition, _NOTHING), _codes.NONE
-        if is_stable and any(
-            partition in pending
-            for (its, _), pending in self._pending.items()
-            if its == group
-        ):
+        if is_stable and any(partition in one for one in self._pending_of(group)):
             found, error = _NOTHING, _codes.UNSTABLE_OFFSET_COMMIT
         return {
             "partition_index": partition[1],
@@ -174,6 +195,7 @@ class Offsets:
         def delete(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
             if groups.is_subscribed(name, topic):
                 raise RefusedError(_codes.GROUP_SUBSCRIBED_TO_TOPIC)
-            self._committed.get(name, {}).pop((topic, asked.partition_index), None)
+            for kept in self._kept_of(name):
+                kept.pop((topic, asked.partition_index), None)
 
         exchange.reply_by_partition(delete)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch
@@ -11,10 +11,19 @@ from safeconsumer.testing._batches import Batch
 _REMEMBERED = 5  # batches that Kafka recognizes as written before
 
 
+@frozen
+class _Written:
+    """The numbers of a batch's records, by their producer, and where the first one is."""
+
+    first: int
+    last: int
+    base: int
+
+
 @define
 class _Producer:
     epoch: int
-    recent: deque[Batch] = field(factory=lambda: deque(maxlen=_REMEMBERED))
+    recent: deque[_Written] = field(factory=lambda: deque(maxlen=_REMEMBERED))
     open_since: int | None = None  # its transaction's first offset here
 
 
@@ -42,7 +51,7 @@ class Producers:
             return None
         mine = (batch.header.base_sequence, batch.header.last_sequence)
         for one in known.recent:
-            if (one.header.base_sequence, one.header.last_sequence) == mine:
+            if (one.first, one.last) == mine:
                 return one.base
         return None
 
@@ -55,7 +64,7 @@ class Producers:
         if header.producer_epoch < known.epoch:
             return _codes.INVALID_PRODUCER_EPOCH
         is_same = header.producer_epoch == known.epoch and known.recent
-        wanted = (known.recent[-1].header.last_sequence + 1) % 2**31 if is_same else 0
+        wanted = (known.recent[-1].last + 1) % 2**31 if is_same else 0
         is_next = header.base_sequence == wanted
         return _codes.NONE if is_next else _codes.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -65,9 +74,18 @@ class Producers:
         if header.producer_id < 0 or header.is_control_batch:
             return
         known = self._at_epoch(header.producer_id, header.producer_epoch)
-        known.recent.append(batch)
+        known.recent.append(
+            _Written(header.base_sequence, header.last_sequence, batch.base)
+        )
         if header.is_transactional and known.open_since is None:
             known.open_since = batch.base
+
+    def is_last(self, batch: Batch) -> bool:
+        """Whether a batch is the last that its producer has written."""
+        known = self._known.get(batch.header.producer_id)
+        if known is None or not known.recent:
+            return False
+        return known.recent[-1].base == batch.base
 
     def end_transaction(self, producer_id: int, epoch: int) -> int | None:
         """Close a producer's transaction; return its first offset here, if it has one."""

@@ -98,14 +98,18 @@ class Records:
         is_compacted = "compact" in topic.setting("cleanup.policy")
         if is_compacted and any(one.key is None for one in batch.records()):
             raise RefusedError(_codes.INVALID_RECORD)
-        producers, id_ = topic.logs[partition].producers, batch.header.producer_id
+        header, producers = batch.header, topic.logs[partition].producers
         _codes.check(producers.problem(batch))
-        is_first = batch.header.is_transactional and not producers.is_open(id_)
-        is_part = self._cluster.transactions.has(
-            transaction, id_, (topic.name, partition)
-        )
-        if is_first and not is_part:
-            raise RefusedError(_codes.INVALID_TXN_STATE)
+        if producers.is_open(header.producer_id):
+            if not header.is_transactional:
+                raise RefusedError(_codes.INVALID_TXN_STATE)
+        elif header.is_transactional:
+            self._cluster.transactions.check_part(
+                transaction or "",
+                header.producer_id,
+                header.producer_epoch,
+                (topic.name, partition),
+            )
 
     def _list_offsets(self, exchange: Exchange) -> None:
         is_committed = exchange.body.isolation_level == READ_COMMITTED
@@ -121,7 +125,7 @@ class Records:
     def _delete_records(self, exchange: Exchange) -> None:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
             log = self.led(exchange.node, topic, asked.partition_index)
-            if asked.offset > log.end:
+            if not -1 <= asked.offset <= log.end:
                 raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
             log.delete_before(log.end if asked.offset < 0 else asked.offset)
             return {"low_watermark": log.start}

@@ -1,6 +1,12 @@
-"""Coordinates transactions: producer ids, epochs, what is part of one, how it ends."""
+"""
+Coordinates transactions: producer ids, epochs, what is part of one, how it ends.
 
-from collections.abc import Callable, Mapping
+As in Kafka an end is acknowledged before it is written everywhere: until then its records
+are not readable, its offsets do not count, and the next transaction has to wait.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
 _FIRST_PRODUCER = 1000
+_END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
 # The first versions that know PRODUCER_FENCED; older ones hear INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
@@ -23,6 +30,8 @@ _KNOW_FENCED = {
     "EndTxn": 2,
 }
 
+_Part = tuple[str, int] | str  # a partition, or a group whose offsets are committed
+
 
 @define(eq=False)
 class _Transactional:
@@ -30,25 +39,32 @@ class _Transactional:
 
     producer_id: int
     epoch: int
-    timeout: float
-    partitions: dict[tuple[str, int], None] = field(factory=dict)
-    groups: dict[str, None] = field(factory=dict)
+    timeout: float = 0.0
+    former_epoch: int = -1  # its producer's, if it asked for the present one
+    parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
+    is_ending: bool = False  # its end is decided, and not written everywhere
     last_end: bool | None = None  # how the last one ended, for who asks again
 
     @property
     def is_open(self) -> bool:
         """Whether something is part of a transaction that has not ended."""
-        return bool(self.partitions or self.groups)
+        return bool(self.parts)
 
 
 class Transactions:
-    """The transactional ids of one cluster."""
+    """
+    The transactional ids of one cluster.
+
+    Attributes:
+        end_takes: seconds from a transaction's end until all of it is written.
+    """
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self._known: dict[str, _Transactional] = {}
         self._next_producer = _FIRST_PRODUCER
+        self.end_takes = _END_TAKES
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "InitProducerId": self._init_producer_id,
             "AddPartitionsToTxn": self._add_partitions,
@@ -56,25 +72,19 @@ class Transactions:
             "EndTxn": self._end_txn,
         }
 
-    def has(
-        self, id_: str | None, producer_id: int, partition: tuple[str, int]
-    ) -> bool:
-        """Whether a partition has been made part of a producer's open transaction."""
-        known = self._known.get(id_ or "")
-        return (
-            known is not None
-            and known.producer_id == producer_id
-            and partition in known.partitions
-        )
-
-    def check_producer(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+    def check_part(self, id_: str, producer_id: int, epoch: int, part: _Part) -> None:
         """
-        Return what is known of an id, if this is its present producer.
+        Check that a producer has made a partition or a group part of its transaction.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: it has not, or is not the id's present producer.
 
         """
+        if part not in self._present(id_, producer_id, epoch).parts:
+            raise RefusedError(_codes.INVALID_TXN_STATE)
+
+    def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
+        """Return what is known of an id, if this is its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -86,11 +96,10 @@ class Transactions:
         """Return what is known of an id, if its present producer asks its coordinator."""
         self._check_here(exchange, id_)
         try:
-            return self.check_producer(id_, *producer)
+            return self._present(id_, *producer)
         except RefusedError as error:
-            knows_fenced = exchange.version >= _KNOW_FENCED[exchange.message.api]
-            if error.code == _codes.INVALID_PRODUCER_EPOCH and knows_fenced:
-                raise RefusedError(_codes.PRODUCER_FENCED) from error
+            if error.code == _codes.INVALID_PRODUCER_EPOCH:
+                raise _fenced(exchange) from error
             raise
 
     def _check_here(self, exchange: Exchange, id_: str) -> None:
@@ -105,23 +114,28 @@ class Transactions:
             exchange.reply(producer_id=self._new_producer(), producer_epoch=0)
             return
         self._check_here(exchange, id_)
-        if body.producer_id >= 0:
-            self._asking(exchange, id_, body.producer_id, body.producer_epoch)
-        known = self._begun_anew(id_, body.transaction_timeout_ms / 1000)
+        known, asking = self._known.get(id_), (body.producer_id, body.producer_epoch)
+        if known is None:
+            known = self._known[id_] = _Transactional(self._new_producer(), -1)
+        elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
+            if asking != (known.producer_id, known.former_epoch):
+                raise _fenced(exchange)
+            # It has not heard the answer, and gets it again.
+            exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
+            return
+        self._abort_what_is_open(known)
+        known.timeout = body.transaction_timeout_ms / 1000
+        known.former_epoch = body.producer_epoch
+        known.epoch += 1
+        known.last_end = None
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
-    def _begun_anew(self, id_: str, timeout: float) -> _Transactional:
-        """Fence an id's former producer, and abort what it has left open."""
-        known = self._known.get(id_)
-        if known is None:
-            known = _Transactional(self._new_producer(), -1, timeout)
-            self._known[id_] = known
-        known.timeout = timeout
-        known.epoch += 1
+    def _abort_what_is_open(self, known: _Transactional) -> None:
+        """Fence a producer that has left something open; it must have ended everywhere."""
         if known.is_open:
+            known.epoch += 1
             self._end(known, is_committed=False)
-        known.last_end = None
-        return known
+        _check_has_ended(known)
 
     def _new_producer(self) -> int:
         self._next_producer += 1
@@ -146,7 +160,7 @@ class Transactions:
                 raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
             if not is_complete:
                 raise RefusedError(_codes.OPERATION_NOT_ATTEMPTED)
-            self._begin(known).partitions[topic, number] = None
+            self._begin(known).parts[topic, number] = None
 
         exchange.reply_by_partition(add)
 
@@ -155,11 +169,12 @@ class Transactions:
         known = self._asking(
             exchange, body.transactional_id, body.producer_id, body.producer_epoch
         )
-        self._begin(known).groups[body.group_id] = None
+        self._begin(known).parts[body.group_id] = None
         exchange.reply()
 
     def _begin(self, known: _Transactional) -> _Transactional:
         """Begin a transaction, unless one is open; it is aborted when its time is over."""
+        _check_has_ended(known)
         if not known.is_open:
             known.timer = self._cluster.call_later(
                 known.timeout, lambda: self._time_is_over(known)
@@ -179,26 +194,46 @@ class Transactions:
             self._end(known, is_committed=body.committed)
         elif known.last_end != body.committed:
             raise RefusedError(_codes.INVALID_TXN_STATE)
+        else:
+            _check_has_ended(known)
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Write the end into every log, and let the offsets count or forget them."""
+        """Decide how a transaction ends; that is written everywhere a little later."""
         if known.timer is not None:
             known.timer.cancel()
-        partitions, groups = known.partitions, known.groups
-        known.partitions, known.groups, known.timer = {}, {}, None
-        known.last_end = is_committed
-        for topic, number in partitions:
-            log = self._cluster.topics.log(topic, number)
-            if log is not None:  # else the topic was deleted
+        known.last_end, known.is_ending = is_committed, True
+        parts, known.parts, known.timer = known.parts, {}, None
+        written = partial(self._write_end, known, parts, is_committed=is_committed)
+        self._cluster.call_later(self.end_takes, written)
+
+    def _write_end(
+        self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
+    ) -> None:
+        """Write the end into every log, and let the offsets count or forget them."""
+        cluster, known.is_ending = self._cluster, False
+        for part in parts:
+            if isinstance(part, str):
+                cluster.offsets.end_transaction(
+                    part, known.producer_id, is_committed=is_committed
+                )
+            elif log := cluster.topics.log(*part):  # else the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,
-                    self._cluster.now_ms(),
+                    cluster.now_ms(),
                     is_committed=is_committed,
                 )
-        for group in groups:
-            self._cluster.offsets.end_transaction(
-                group, known.producer_id, is_committed=is_committed
-            )
-        self._cluster.fetches.look_again()
+        cluster.fetches.look_again()
+
+
+def _fenced(exchange: Exchange) -> RefusedError:
+    is_known = exchange.version >= _KNOW_FENCED[exchange.message.api]
+    return RefusedError(
+        _codes.PRODUCER_FENCED if is_known else _codes.INVALID_PRODUCER_EPOCH
+    )
+
+
+def _check_has_ended(known: _Transactional) -> None:
+    if known.is_ending:
+        raise RefusedError(_codes.CONCURRENT_TRANSACTIONS)

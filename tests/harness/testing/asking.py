@@ -5,7 +5,10 @@ from random import Random
 from typing import Any
 
 from kafka.protocol.api_header import ResponseClassRegistry
+from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.producer import ProduceRequest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
 
 from safeconsumer.testing._cluster import Cluster
 from tests.harness.testing.scheduled import Clock
@@ -71,3 +74,67 @@ class Client:
 
     def _closed(self) -> None:
         self.is_closed = True
+
+
+def batch(*values: bytes, **how: Any) -> bytes:  # noqa: ANN401  a builder's own
+    plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+    """Make a batch of records with the key ``k``, as a producer does."""
+    how = {"is_transactional": False, **plain, **how}
+    key = how.pop("key", b"k")
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, batch_size=10_000, **how
+    )
+    for number, value in enumerate(values):
+        builder.append(number, 1000, key, value, [])
+    return bytes(builder.build())
+
+
+def fetch(
+    *asked: tuple[int, int],
+    topic: str = "t",
+    wait: int = 0,
+    session: tuple[int, int] = (0, -1),
+    **more: Any,  # noqa: ANN401  its fields
+) -> FetchRequest:
+    """Ask for records of partitions from offsets on."""
+    kind = FetchRequest.FetchTopic
+    partitions = [
+        kind.FetchPartition(
+            partition=number,
+            fetch_offset=offset,
+            current_leader_epoch=more.get("epoch", -1),
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=more.get("room", 10_000),
+        )
+        for number, offset in asked
+    ]
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=wait,
+        min_bytes=1,
+        max_bytes=more.get("all_room", 100_000),
+        isolation_level=more.get("isolation", 0),
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[kind(topic=topic, partitions=partitions)] if asked else [],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typed
+    """Return offsets and values of a Fetch's answer."""
+    found = []
+    for topic in answer.responses:
+        for partition in topic.partitions:
+            records = MemoryRecords(bytes(partition.records or b""))
+            while (one := records.next_batch()) is not None:
+                found += [(record.offset, record.value) for record in one]
+    return found
+
+
+def error_in(answer: Any) -> int:  # noqa: ANN401  not typed
+    """Return the error of an answer's only partition."""
+    (partition,) = answer.responses[0].partitions
+    return int(partition.error_code)

@@ -1,79 +1,23 @@
 """The kit's cluster as a plain object: requests in, answers out, time when we say so."""
 
-from typing import Any
-
 import pytest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     MetadataRequest,
 )
-from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.record.memory_records import MemoryRecords
 
 from safeconsumer.testing import _codes
-from tests.harness.testing.asking import Client, cluster_of
+from tests.harness.testing.asking import (
+    Client,
+    batch,
+    cluster_of,
+    error_in,
+    fetch,
+    records_in,
+)
 
 NONE = _codes.NONE
-
-
-def batch(*values: bytes, **how: Any) -> bytes:  # noqa: ANN401  a builder's own
-    plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
-    how = {"is_transactional": False, **plain, **how}
-    builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, batch_size=10_000, **how
-    )
-    for number, value in enumerate(values):
-        builder.append(number, 1000, b"k", value, [])
-    return bytes(builder.build())
-
-
-def fetch(
-    *asked: tuple[int, int],
-    topic: str = "t",
-    wait: int = 0,
-    session: tuple[int, int] = (0, -1),
-    **more: Any,  # noqa: ANN401  its fields
-) -> FetchRequest:
-    kind = FetchRequest.FetchTopic
-    partitions = [
-        kind.FetchPartition(
-            partition=number,
-            fetch_offset=offset,
-            current_leader_epoch=more.get("epoch", -1),
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-            partition_max_bytes=10_000,
-        )
-        for number, offset in asked
-    ]
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=wait,
-        min_bytes=1,
-        max_bytes=100_000,
-        isolation_level=more.get("isolation", 0),
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=[kind(topic=topic, partitions=partitions)] if asked else [],
-        forgotten_topics_data=[],
-        rack_id="",
-    )
-
-
-def records_in(answer: Any) -> list[tuple[int, bytes]]:  # noqa: ANN401  not typed
-    found = []
-    for topic in answer.responses:
-        for partition in topic.partitions:
-            records = MemoryRecords(bytes(partition.records or b""))
-            while (one := records.next_batch()) is not None:
-                found += [(record.offset, record.value) for record in one]
-    return found
-
-
-def error_in(answer: Any) -> int:  # noqa: ANN401  not typed
-    (partition,) = answer.responses[0].partitions
-    return int(partition.error_code)
 
 
 def test_a_session_is_told_only_what_is_new() -> None:

@@ -168,3 +168,82 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab: CoordinatorLab) ->
     assert lab.group.commit(old, 1, "one") == _codes.FENCED_INSTANCE_ID
     assert lab.group.leave(old, "one") == _codes.FENCED_INSTANCE_ID
     assert lab.group.heartbeat(lab.ids["b"], 1, "one") == _codes.NONE
+
+
+def test_a_leader_that_lives_but_does_not_join_is_replaced(lab: CoordinatorLab) -> None:
+    """A static member stays in the group meanwhile; who has joined assigns (KIP-345)."""
+    lab.join("a", instance_id="a")
+    lab.sync("a", a=b"A")
+    lab.join("b")
+    for _ in range(7):
+        lab.beat("a")
+        lab.clock.pass_(SESSION - 1)
+    assert lab.joins["b"][-1].leader == lab.ids["b"]
+    assert [id_ for id_, *_ in lab.joins["b"][-1].members] == list(lab.group.members)
+    lab.sync("b", a=b"A", b=b"B")
+    assert lab.syncs["b"] == [(_codes.NONE, b"B")]
+
+
+def test_a_rebalance_that_nobody_joins_goes_on(lab: CoordinatorLab) -> None:
+    """Its static members may still come, into the generation that it was to be."""
+    lab.join("a", instance_id="a")
+    lab.sync("a", a=b"A")
+    lab.join("b")
+    lab.group.leave(lab.group.members[-1])
+    for _ in range(7):
+        lab.beat("a")
+        lab.clock.pass_(SESSION - 1)
+    assert (lab.group.state, lab.group.generation) == (GroupState.PREPARING, 1)
+    lab.join("a", instance_id="a")
+    assert lab.joins["a"][-1].generation == 2
+
+
+def test_who_never_syncs_is_out_though_the_leader_has(two: CoordinatorLab) -> None:
+    """It would keep its partitions, and others would be told of no rebalance."""
+    two.sync("a", a=b"A", b=b"B")
+    for _ in range(7):
+        assert two.group.state is GroupState.STABLE
+        two.beat("a")
+        two.beat("b")
+        two.clock.pass_(SESSION - 1)
+    assert two.group.members == (two.ids["a"],)
+    assert two.group.state is GroupState.PREPARING
+
+
+class TestCoordinatorsThatGo:
+    def test_an_unfinished_rebalance_is_undone(self, stable: CoordinatorLab) -> None:
+        """Only assignments are written: who joined since is unknown, and who waits hears."""
+        generation = stable.group.generation
+        stable.join("c")
+        stable.join("a")
+        stable.group.unload()
+        assert stable.joins["a"][-1].error == _codes.NOT_COORDINATOR
+        stable.group.load()
+        assert stable.group.state is GroupState.STABLE
+        assert stable.group.generation == generation
+        assert stable.group.members == (stable.ids["a"], stable.ids["b"])
+        assert stable.beat("b") == _codes.NONE
+
+    def test_a_generation_is_counted_again(self, two: CoordinatorLab) -> None:
+        """Who joined it the first time was never assigned anything."""
+        two.sync("a", a=b"A", b=b"B")
+        two.sync("b")
+        two.join("a")
+        two.join("b")
+        unwritten = two.group.generation
+        two.group.unload()
+        two.group.load()
+        told = two.group.heartbeat(two.ids["a"], unwritten)
+        assert told == _codes.ILLEGAL_GENERATION
+        two.join("a")
+        two.join("b")
+        assert two.group.generation == unwritten
+
+    def test_nobody_is_late_while_there_is_none(self, stable: CoordinatorLab) -> None:
+        stable.group.unload()
+        stable.clock.pass_(10 * SESSION)
+        stable.group.load()
+        stable.clock.pass_(SESSION - 1)
+        assert stable.beat("a") == _codes.NONE
+        stable.clock.pass_(2)
+        assert stable.group.members == (stable.ids["a"],)

@@ -1,0 +1,60 @@
+"""Apache Kafka answers single requests as the kit's broker does."""
+
+import socket
+import struct
+import time
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.protocol.api_header import ResponseClassRegistry
+
+from tests.harness.testing.asking import Client
+from tests.harness.testing.requests import QUESTIONS, Place
+
+
+class Connection(Client):
+    """A client of a real broker: its requests go out by a socket."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+
+    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+        """Send a request, and wait for its answer."""
+        request.API_VERSION = version
+        request.with_header(correlation_id=1, client_id="test")
+        self._socket.sendall(bytes(request.encode(header=True, framed=True)))
+        with self._socket.makefile("rb", buffering=0) as incoming:
+            (size,) = struct.unpack(">i", _read(incoming, 4))
+            data = _read(incoming, size)
+        kind = ResponseClassRegistry.get_response_class(request.header)
+        return kind.decode(data, header=True)
+
+
+def _read(incoming: Any, size: int) -> bytes:  # noqa: ANN401  a socket's file
+    found = b""
+    while len(found) < size:
+        more = incoming.read(size - len(found))
+        assert more, "the broker closed the connection"
+        found += more
+    return found
+
+
+@pytest.mark.real_broker
+@pytest.mark.timeout(300)
+def test_apache_kafka_answers_the_same(kafka_broker: Any) -> None:  # noqa: ANN401 - a broker
+    """All differences at once; tests/unit/testing/test_requests.py asks the kit's."""
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    place = Place(
+        Connection(kafka_broker.bootstrap),
+        create=lambda name, count: admin.create_topics([NewTopic(name, count, 1)]),
+        settle=lambda: time.sleep(0.1),
+        delete_before=lambda topic, offset: admin.delete_records(
+            {TopicPartition(topic, 0): offset}
+        ),
+    )
+    told = {one.__name__: one(place) for one in QUESTIONS}
+    admin.close()
+    assert told == {one.__name__: answer for one, answer in QUESTIONS.items()}

@@ -1,0 +1,511 @@
+"""
+Questions by single requests, which the kit's broker and Apache Kafka answer alike.
+
+Each is put once, by a function that returns what was answered; ``QUESTIONS`` has what
+that must be. The answers are those of Kafka 4.1.0.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+from uuid import uuid4
+
+from attrs import define, field
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+
+from safeconsumer.testing import _codes
+from safeconsumer.testing._cluster import Cluster
+from tests.harness.testing.asking import Client, batch, fetch, records_in
+from tests.harness.testing.scheduled import Clock
+
+NONE = _codes.NONE
+_GROUP, _TRANSACTION = 0, 1
+# A topic or a coordinator is not there yet, or a transaction not ended everywhere.
+_NOT_YET = {3, 5, 6, 14, 15, 16, _codes.CONCURRENT_TRANSACTIONS}
+# What a consumer says of itself: that it subscribes to one topic.
+TOPIC_T = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
+TOPIC_U = TOPIC_T.replace(b"t", b"u")
+
+
+class Asker(Protocol):
+    """One connection."""
+
+    def ask(self, request: Any, version: int) -> Any:  # noqa: ANN401  not typed
+        """Send a request and return its answer."""
+
+    def produce(
+        self, topic: str, records: bytes, partition: int = 0, txn: str | None = None
+    ) -> Any:  # noqa: ANN401  not typed
+        """Write a batch, and return the partition's answer."""
+
+
+@define
+class Place:
+    """A cluster of one broker, and how time passes there."""
+
+    ask: Asker
+    create: Callable[[str, int], None]
+    settle: Callable[[], None]
+    delete_before: Callable[[str, int], None]
+
+    def topic(self, partitions: int = 1) -> str:
+        """Make a topic with a record in each partition; return its name."""
+        name = f"t-{uuid4().hex}"
+        self.create(name, partitions)
+        for number in range(partitions):
+            self.until(partial(self._writes, name, number))
+        return name
+
+    def _writes(self, topic: str, partition: int) -> int:
+        return int(self.ask.produce(topic, batch(b""), partition).error_code)
+
+    def until(self, ask: Callable[[], int]) -> int:
+        """Ask until everything is there that an answer needs; return its error code."""
+        while (error := ask()) in _NOT_YET:
+            self.settle()
+        return error
+
+    def coordinated(self, kind: int) -> str:
+        """Return a name of a group, or of a transactional id, that has a coordinator."""
+        name = uuid4().hex
+        request = FindCoordinatorRequest(key=name, key_type=kind)
+        self.until(lambda: int(self.ask.ask(request, 3).error_code))
+        return name
+
+
+# Groups
+
+
+def joined(place: Place, group: str, **how: Any) -> Any:  # noqa: ANN401  not typed
+    """Join, statically; return the answer."""
+    kind = JoinGroupRequest.JoinGroupRequestProtocol
+    protocols = how.pop("protocols", {"range": TOPIC_T})
+    fields = {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "group_instance_id": "static",
+        "protocol_type": "consumer",
+        "protocols": [kind(name=name, metadata=m) for name, m in protocols.items()],
+    }
+    return place.ask.ask(JoinGroupRequest(**{**fields, **how}), 5)
+
+
+def joiner_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+    """Join a new group; return its name and the answer."""
+    group = place.coordinated(_GROUP)
+    place.until(lambda: joined(place, group, **how).error_code)
+    return group, joined(place, group, **how)
+
+
+def member_of(place: Place, **how: Any) -> tuple[str, Any]:  # noqa: ANN401  not typed
+    """Join a new group, and assign; return its name and the answer."""
+    group, answer = joiner_of(place, **how)
+    request = SyncGroupRequest(
+        group_id=group,
+        generation_id=answer.generation_id,
+        member_id=answer.member_id,
+        group_instance_id="static",
+        assignments=[],
+    )
+    place.ask.ask(request, 3)
+    return group, answer
+
+
+def the_only_member_speaks_something_else(place: Place) -> list[int]:
+    """Ask as the only member, which is compared with what it said before."""
+    group, member = member_of(place)
+    changes: list[dict[str, Any]] = [
+        {"protocols": {"sticky": TOPIC_T}},
+        {"protocol_type": "connect"},
+    ]
+    id_ = member.member_id
+    return [joined(place, group, member_id=id_, **how).error_code for how in changes]
+
+
+def a_static_member_returns(place: Place) -> list[int]:
+    """Its generation goes on if it subscribes to something else, not with an assignor."""
+    group, member = member_of(place, protocols={"range": TOPIC_T, "sticky": TOPIC_T})
+    changes = [
+        {"range": TOPIC_U, "sticky": TOPIC_T},
+        {"sticky": TOPIC_T, "range": TOPIC_T},
+    ]
+    now = [joined(place, group, protocols=one).generation_id for one in changes]
+    return [one - member.generation_id for one in now]
+
+
+def who_is_no_member(place: Place) -> list[list[int]]:
+    """Beat, join again and leave under wrong names."""
+    group, member = member_of(place)
+    id_, generation, leaver = (
+        member.member_id,
+        member.generation_id,
+        LeaveGroupRequest.MemberIdentity,
+    )
+    told = []
+    for name, instance in (("x", None), ("x", "static"), (id_, "other"), ("", None)):
+        beat = HeartbeatRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=name,
+            group_instance_id=instance,
+        )
+        left = LeaveGroupRequest(
+            group_id=group,
+            members=[leaver(member_id=name, group_instance_id=instance)],
+        )
+        who = {"member_id": name or "y", "group_instance_id": instance}
+        told.append(
+            [
+                place.ask.ask(beat, 3).error_code,
+                joined(place, group, **who).error_code,
+                place.ask.ask(left, 3).members[0].error_code,
+            ]
+        )
+    return told
+
+
+def commit(
+    place: Place,
+    group: str,
+    topic: str,
+    offset: int,
+    member: tuple[int, str, str | None] = (-1, "", None),
+) -> int:
+    """Commit an offset, as a member or as none."""
+    generation, id_, instance = member
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = kind.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_leader_epoch=-1
+    )
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=id_,
+        group_instance_id=instance,
+        topics=[kind(name=topic, partitions=[one])],
+    )
+    (told,) = place.ask.ask(request, 7).topics
+    return int(told.partitions[0].error_code)
+
+
+def committed(place: Place, group: str, topic: str, *, is_stable: bool = False) -> int:
+    """Return a group's offset, or the negative error code."""
+    kind = OffsetFetchRequest.OffsetFetchRequestTopic
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=[kind(name=topic, partition_indexes=[0])],
+        require_stable=is_stable,
+    )
+    (one,) = place.ask.ask(request, 7).topics[0].partitions
+    return -int(one.error_code) if one.error_code else int(one.committed_offset)
+
+
+# Transactions
+
+
+@define
+class Writer:
+    """A transactional producer, request by request; each returns its error code."""
+
+    place: Place
+    topic: str
+    id: str
+    producer: tuple[int, int] = (-1, -1)
+    sequence: int = field(default=0)
+
+    def begins(self) -> int:
+        """Ask for a producer's id, once."""
+        request = InitProducerIdRequest(
+            transactional_id=self.id,
+            transaction_timeout_ms=60_000,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        told = self.place.ask.ask(request, 4)
+        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
+        return int(told.error_code)
+
+    def adds(self) -> int:
+        """Make the topic part of the transaction."""
+        id_, epoch = self.producer
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.id,
+            v3_and_below_producer_id=id_,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[kind(name=self.topic, partitions=[0])],
+        )
+        (topic,) = self.place.ask.ask(request, 3).results_by_topic_v3_and_below
+        return int(topic.results_by_partition[0].partition_error_code)
+
+    def writes(self, *, is_transactional: bool = True) -> int:
+        """Write a record."""
+        id_, epoch = self.producer
+        data = batch(
+            b"value",
+            producer_id=id_,
+            producer_epoch=epoch,
+            base_sequence=self.sequence,
+            is_transactional=is_transactional,
+        )
+        told = self.place.ask.produce(self.topic, data, txn=self.id)
+        self.sequence += not told.error_code
+        return int(told.error_code)
+
+    def adds_offsets(self, group: str) -> int:
+        """Make a group's offsets part of the transaction."""
+        id_, epoch = self.producer
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=id_,
+            producer_epoch=epoch,
+            group_id=group,
+        )
+        return int(self.place.ask.ask(request, 3).error_code)
+
+    def commits_offset(
+        self,
+        group: str,
+        offset: int,
+        member: tuple[int, str, str | None] = (-1, "", None),
+    ) -> int:
+        """Commit an offset with the transaction, as a member or as none."""
+        id_, epoch = self.producer
+        kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+        one = kind.TxnOffsetCommitRequestPartition(
+            partition_index=0,
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata="",
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=group,
+            producer_id=id_,
+            producer_epoch=epoch,
+            generation_id=member[0],
+            member_id=member[1],
+            group_instance_id=member[2],
+            topics=[kind(name=self.topic, partitions=[one])],
+        )
+        (topic,) = self.place.ask.ask(request, 3).topics
+        return int(topic.partitions[0].error_code)
+
+    def ends(self, *, is_committed: bool) -> int:
+        """End the transaction."""
+        id_, epoch = self.producer
+        request = EndTxnRequest(
+            transactional_id=self.id,
+            producer_id=id_,
+            producer_epoch=epoch,
+            committed=is_committed,
+        )
+        return int(self.place.ask.ask(request, 3).error_code)
+
+
+def a_producer_numbers_its_batches(place: Place) -> list[tuple[int, int]]:
+    """Each may be repeated as long as five have not followed; an error has no offset."""
+    topic, told = place.topic(), []
+    numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
+    for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
+        data = batch(b"", producer_id=7, producer_epoch=epoch, base_sequence=number)
+        answer = place.ask.produce(topic, data)
+        is_new = not answer.error_code
+        told.append((int(answer.error_code), answer.base_offset if is_new else -1))
+    return told
+
+
+def a_producers_epoch_is_asked_for_again(place: Place) -> list[tuple[int, int]]:
+    """By who has not heard the answer, and by who was another before."""
+    writer, told = writer_in(place), []
+    for epoch in (0, 0, 1, 0):
+        request = InitProducerIdRequest(
+            transactional_id=writer.id,
+            transaction_timeout_ms=60_000,
+            producer_id=writer.producer[0],
+            producer_epoch=epoch,
+        )
+        answer = place.ask.ask(request, 4)
+        is_new = not answer.error_code
+        told.append((int(answer.error_code), answer.producer_epoch if is_new else -1))
+    return told
+
+
+def writer_in(place: Place) -> Writer:
+    """Return a producer that has begun."""
+    writer = Writer(place, place.topic(), place.coordinated(_TRANSACTION))
+    place.until(writer.begins)
+    return writer
+
+
+def a_fenced_producer_writes(place: Place) -> list[int]:
+    """Into its successor's transaction, of which the partition has heard nothing yet."""
+    old = writer_in(place)
+    new = Writer(place, old.topic, old.id)
+    return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
+
+
+def a_producer_writes_beside_its_transaction(place: Place) -> list[int]:
+    """Such a record would be readable, however the transaction ends."""
+    writer = writer_in(place)
+    return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
+
+
+def offsets_belong_to_no_transaction(place: Place) -> list[int]:
+    """Nothing would end them: they would be unstable for ever."""
+    writer, group = writer_in(place), place.coordinated(_GROUP)
+    told = [writer.adds(), writer.commits_offset(group, 5)]
+    return [*told, committed(place, group, writer.topic, is_stable=True)]
+
+
+def offsets_come_before_the_assignment(place: Place) -> list[int]:
+    """Commit as a member of a generation that has no assignment yet: plainly, and not."""
+    group, joiner = joiner_of(place)
+    writer = writer_in(place)
+    writer.adds_offsets(group)
+    member = (joiner.generation_id, joiner.member_id, "static")
+    plainly = commit(place, group, writer.topic, 5, member)
+    return [plainly, writer.commits_offset(group, 5, member)]
+
+
+def a_later_commit_overtakes_a_transaction(place: Place) -> list[int]:
+    """Return what counts: what was committed last, though the transaction ends later."""
+    writer, group = writer_in(place), place.coordinated(_GROUP)
+    told = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
+    told += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]
+    place.until(writer.adds)
+    return [*told, committed(place, group, writer.topic, is_stable=True)]
+
+
+def an_offset_is_deleted_under_a_transaction(place: Place) -> list[int]:
+    """Return what comes back when the transaction ends: nothing."""
+    writer, group = writer_in(place), place.coordinated(_GROUP)
+    commit(place, group, writer.topic, 1)
+    told = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
+    kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    one = kind.OffsetDeleteRequestPartition(partition_index=0)
+    request = OffsetDeleteRequest(
+        group_id=group, topics=[kind(name=writer.topic, partitions=[one])]
+    )
+    told += [place.ask.ask(request, 0).error_code, writer.ends(is_committed=True)]
+    place.until(writer.adds)
+    return [*told, committed(place, group, writer.topic, is_stable=True)]
+
+
+def an_open_transaction_loses_its_records(place: Place) -> list[int]:
+    """Where readers of committed records then begin at the end, and whether they can."""
+    writer = writer_in(place)
+    told = [writer.adds(), writer.writes()]
+    for _ in range(4):
+        place.ask.produce(writer.topic, batch(b""))
+    place.delete_before(writer.topic, 4)
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    asked = kind.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=-1, timestamp=-1
+    )
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=1,
+        topics=[kind(name=writer.topic, partitions=[asked])],
+    )
+    end = place.ask.ask(request, 4).topics[0].partitions[0].offset
+    read = place.ask.ask(fetch((0, end), topic=writer.topic, isolation=1), 11)
+    return [*told, end, read.responses[0].partitions[0].error_code]
+
+
+# Fetches
+
+
+def sizes(answer: Any) -> list[int]:  # noqa: ANN401  not typed
+    """Return how many bytes each partition's answer has."""
+    return [
+        len(p.records or b"") for topic in answer.responses for p in topic.partitions
+    ]
+
+
+def a_batch_exceeds_the_limits(place: Place) -> list[list[bool]]:
+    """Which of three partitions are read: the first that has records, and no other."""
+    topic = place.topic(3)
+    for number in (1, 2):
+        place.ask.produce(topic, batch(b"x" * 500), number)
+    limits: tuple[dict[str, int], ...] = ({"room": 100}, {"all_room": 100})
+    asked = [fetch((0, 1), (1, 1), (2, 1), topic=topic, **how) for how in limits]
+    return [[bool(size) for size in sizes(place.ask.ask(one, 11))] for one in asked]
+
+
+def a_limit_ends_within_a_batch(place: Place) -> list[int]:
+    """How many bytes come, and how many whole records."""
+    topic = place.topic()
+    for _ in range(3):
+        place.ask.produce(topic, batch(b"x" * 100))
+    told = place.ask.ask(fetch((0, 1), topic=topic, room=300), 11)
+    return [*sizes(told), len(records_in(told))]
+
+
+def a_fetch_asks_for_nothing(place: Place) -> list[int]:
+    """Ask with a long wait, which has nothing to wait for."""
+    return sizes(place.ask.ask(fetch(wait=600_000), 11))
+
+
+def in_kit(cluster: Cluster, clock: Clock) -> Place:
+    """Return the kit's cluster as a place."""
+    return Place(
+        Client(cluster),
+        create=cluster.create_topic,
+        settle=lambda: clock.pass_(1),
+        delete_before=lambda topic, offset: cluster.delete_before(topic, 0, offset),
+    )
+
+
+Question = Callable[[Place], Any]
+QUESTIONS: Mapping[Question, Any] = {
+    the_only_member_speaks_something_else: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
+    a_static_member_returns: [0, 1],
+    who_is_no_member: [
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+        [_codes.FENCED_INSTANCE_ID] * 3,
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+        [_codes.UNKNOWN_MEMBER_ID] * 3,
+    ],
+    a_producer_numbers_its_batches: [
+        *((NONE, offset) for offset in (1, 2, 3, 4, 5, 6, 6, 2)),
+        *[(_codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)] * 3,
+        (NONE, 7),
+        (_codes.INVALID_PRODUCER_EPOCH, -1),
+    ],
+    a_producers_epoch_is_asked_for_again: [
+        (NONE, 1),
+        (NONE, 1),
+        (NONE, 2),
+        (_codes.PRODUCER_FENCED, -1),
+    ],
+    a_fenced_producer_writes: [NONE, NONE, _codes.INVALID_PRODUCER_EPOCH, NONE],
+    a_producer_writes_beside_its_transaction: [NONE, NONE, _codes.INVALID_TXN_STATE],
+    offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
+    offsets_come_before_the_assignment: [_codes.REBALANCE_IN_PROGRESS, NONE],
+    a_later_commit_overtakes_a_transaction: [NONE, NONE, NONE, NONE, 9],
+    an_offset_is_deleted_under_a_transaction: [NONE, NONE, NONE, NONE, -1],
+    an_open_transaction_loses_its_records: [NONE, NONE, 4, NONE],
+    a_batch_exceeds_the_limits: [[False, True, False]] * 2,
+    a_limit_ends_within_a_batch: [300, 1],
+    a_fetch_asks_for_nothing: [],
+}
