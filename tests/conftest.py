@@ -10,13 +10,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safeconsumer.testing import BrokerCommandError
 from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
@@ -115,21 +113,3 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
         return
     with choice.start(kind) as broker:
         yield broker
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
-    """
-    After a test that failed the embedded broker has no faults for the ones after it.
-
-    It is healed before what the test used is closed: that may need the broker.
-    """
-    report: Any = yield
-    if call.excinfo is not None and not report.skipped:
-        broker = getattr(item, "funcargs", {}).get("kafka_broker")
-        if hasattr(broker, "heal"):
-            with suppress(BrokerCommandError):  # the last test's may have stopped
-                broker.heal()
-    return report
