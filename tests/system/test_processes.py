@@ -1,5 +1,6 @@
 """What tests start ends with them, also where they fail, hang or are killed."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -63,3 +64,35 @@ def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path: Path) 
     subprocess.run(command, cwd=ROOT, check=False, timeout=60)  # noqa: S603 - ours
     assert len(list(tmp_path.iterdir())) == 2
     assert {own, folder_for_data(tmp_path)} == set(tmp_path.iterdir())
+
+
+STUCK = """#!/bin/sh
+[ "$1" = -c ] && exit
+echo $$ >> "$STARTED"
+sleep 600
+"""
+
+
+def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path: Path) -> None:
+    """A shell would first wait for the step that runs, and leave those beside it."""
+    for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    started, work = tmp_path / "started", tmp_path / "work"
+    started.touch()
+    work.mkdir()
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "STARTED": str(started),
+        "TMPDIR": str(work),
+    }
+
+    def pids() -> list[int]:
+        return [int(line) for line in started.read_text().splitlines()]
+
+    with logged([".ci/run"], tmp_path / "log", environment) as program:
+        wait_for(lambda: len(pids()) == 3, "its first steps")
+        program.terminate()
+        assert program.wait(60) == 128 + signal.SIGTERM
+        wait_for(lambda: not any(map(is_alive, pids())), "their end")
+        assert list(work.iterdir()) == []

@@ -169,9 +169,12 @@ def folder_for_data(parent: Path | None) -> Path:
     """Make a folder that says whose it is, and remove those of processes that are gone."""
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
     for other in folder.parent.glob(f"{_NAME}*"):
-        owner = other.name.removeprefix(_NAME).partition("-")[0]
-        if not Path("/proc", owner).exists():
+        try:
+            os.kill(int(other.name.removeprefix(_NAME).partition("-")[0]), 0)
+        except ProcessLookupError:
             shutil.rmtree(other, ignore_errors=True)
+        except PermissionError:
+            pass  # somebody else's, and there
     return folder
 
 
