@@ -7,7 +7,7 @@ They are there where they are asked for: ``pytest_plugins =
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +140,7 @@ def assert_no_leak() -> Callable[..., "NoLeak"]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+) -> Generator[None, Any, Any]:
     """
     After a test that failed the embedded broker has no faults for the ones after it.
 

@@ -135,7 +135,7 @@ def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa
     (tmp_path / "alerts.yml").write_text(alerts.rules())
     with fleet(kafka_broker) as targets, ExitStack() as closing:
         scenarios = ("--scenario=ticket-loop", "--scenario=moved-away")
-        port, _ = closing.enter_context(demo(*scenarios))
+        port = closing.enter_context(demo(*scenarios))
         targets["demo"] = at(port)
         address = closing.enter_context(prometheus(tmp_path, targets))
         left = dict.fromkeys(filled(query) for _, query in dashboard.queries())
