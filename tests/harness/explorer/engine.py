@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
 import random
 import signal
 import sys
@@ -151,8 +150,6 @@ class Meeting:
     check: Check  # says what is wrong afterwards: nothing, or a text each
     # whether B is a signal handler on A's thread; else it runs on another one
     as_handler: bool = False
-    # what the handler raises at its end, out of A; None: it returns
-    raises: type[BaseException] | None = None
 
 
 def every(places: Sequence[object]) -> Iterable[int]:
@@ -190,8 +187,7 @@ class Explorer:
 
     Args:
         inside: whose lines are places: begins of file names.
-        places: what a place is: each line, each bytecode instruction (``opcode``), or
-            where each function begins (``call``).
+        places: what a place is: each line, or each bytecode instruction (``opcode``).
     """
 
     def __init__(self, inside: Sequence[str], *, places: str = "line") -> None:
@@ -304,8 +300,6 @@ class Explorer:
     def _run_both(self, run: _Run, meeting: Meeting, subject: object, k: int) -> None:
         def other() -> None:
             run.b = _outcome(meeting.b, subject)
-            if meeting.raises is not None and run.place and run.b.error is None:
-                raise meeting.raises
 
         def come(frame: FrameType) -> None:
             run.place = Place(k, _stack(frame))
@@ -528,7 +522,7 @@ class _SetTrace(_Tracer):
 
         def trace(frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
             nonlocal count
-            if event == wanted and (wanted != "call" or _begins(frame, is_inside)):
+            if event == wanted:
                 count += 1
                 if not k:
                     places.append((frame.f_code, _mark(frame, wanted)))
@@ -552,13 +546,6 @@ class _SetTrace(_Tracer):
             sys.settrace(before)
 
 
-def _begins(frame: FrameType, is_inside: Callable[[CodeType], bool]) -> bool:
-    # A generator or coroutine that goes on, or is closed, is called, too.
-    code = frame.f_code
-    goes_on = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE)
-    return not goes_on and is_inside(code)
-
-
 def _mark(frame: FrameType, event: str) -> int:
     return frame.f_lasti if event == "opcode" else frame.f_lineno
 
@@ -572,11 +559,7 @@ class _Monitoring(_Tracer):
         super().__init__(inside)
         self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # 3.12
         events = self._monitoring.events
-        self._event: int = {
-            "call": events.PY_START,
-            "line": events.LINE,
-            "opcode": events.INSTRUCTION,
-        }[places]
+        self._event: int = {"line": events.LINE, "opcode": events.INSTRUCTION}[places]
         self._k = self._count = 0
         self._thread: int | None = None
         self._come: Callable[[FrameType], None] | None = None

@@ -132,6 +132,7 @@ class Net:
     def __init__(self, io: IoThread, waiting: Callable[[Future], None]) -> None:
         self.io = io
         self._waiting = waiting
+        self._closed = False
 
     @property
     def _io_thread(self) -> threading.Thread | None:
@@ -262,4 +263,5 @@ class Client:
     def throttle_delay(self, _: int) -> int:
         return 0
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._manager._net._closed = True
