@@ -246,10 +246,6 @@ def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
 # ------------------------------------------------------------ other calls
 
 
-def _assign(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
-    consumer.assign(tps[1:])
-
-
 def _unsubscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
     consumer.unsubscribe()
 

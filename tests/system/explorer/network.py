@@ -9,7 +9,6 @@ the real thing. Whoever waits for a future gives the IO thread up meanwhile.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,8 +21,6 @@ from kafka.future import Future
 from kafka.structs import TopicPartition
 
 from tests.harness.explorer.engine import InfeasibleError
-
-_numbers = itertools.count(1)
 
 
 @define(eq=False)
