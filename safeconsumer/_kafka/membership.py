@@ -168,17 +168,18 @@ class Membership:
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
-    def lag(self) -> int:
+    def lag(self) -> int | None:
         """
-        Return how many known offsets no poll has returned yet.
+        Return how many offsets no poll has returned yet, by the last fetches.
 
-        It uses what the last fetches reported; a partition never fetched counts as 0.
+        None if a partition was never fetched, so that nobody knows.
         """
         lag = 0
         for state in tuple(self._subscription.assignment.values()):
             position, end = state.position, state.highwater
-            if position is not None and end is not None:
-                lag += max(0, end - position.offset)
+            if position is None or end is None:
+                return None
+            lag += max(0, end - position.offset)
         return lag
 
     def lagging(self) -> list[TopicPartition]:

@@ -25,7 +25,7 @@ def table(stats: Stats, per_second: float, holds: list[str], wrong: list[str]) -
     rows = [
         ("state", stats.state),
         ("records/s", f"{per_second:,.0f}"),
-        ("lag", f"{stats.lag:,}"),
+        ("lag", "unknown" if stats.lag is None else f"{stats.lag:,}"),
         ("queued, running", f"{stats.queued:,}, {stats.running:,}"),
         ("held bytes", f"{stats.bytes:,}"),
         ("done", f"{stats.done:,}"),
@@ -115,7 +115,8 @@ def _speed(seen: deque[tuple[float, int]]) -> float:
 
 def _line(stats: Stats, per_second: float) -> str:
     held = ",".join(stats.paused) or "-"
+    lag = "unknown" if stats.lag is None else stats.lag
     return (
-        f"{stats.state} {per_second:.0f}/s lag={stats.lag} queued={stats.queued} "
+        f"{stats.state} {per_second:.0f}/s lag={lag} queued={stats.queued} "
         f"running={stats.running} done={stats.done} holds={held}"
     )

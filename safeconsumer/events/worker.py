@@ -343,8 +343,7 @@ class HandlerStalled(WorkerEvent):
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the record's offset; -1 if it is not known which one it is of those that
-            an executor of yours was given together, or if it has just ended.
+        offset: the record's offset; -1 if it has just ended.
         seconds: since the handler began.
         stack: the handler's stack, innermost call last; None if it cannot be seen.
     """

@@ -31,6 +31,7 @@ _FIELDS = {
     "worker_skipped_total": "skipped",
     "worker_dropped_total": "dropped",
     "worker_leaked_total": "leaked",
+    "worker_refetched_total": "refetched",
     "worker_commits_total": "commits",
     "worker_commits_failed_total": "commits_failed",
     "worker_commits_failing_seconds": "commits_failing",

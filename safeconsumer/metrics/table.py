@@ -316,6 +316,12 @@ def _worker() -> Iterator[Metric]:
         "Records that a poll gave a worker in spite of its own hold; a value above 0 "
         "is a defect.",
     )
+    yield metric(
+        "refetched_total",
+        "counter",
+        "Records that waited and were forgotten, to make room for partitions that had "
+        "none; they are fetched again.",
+    )
     yield metric("commits_total", "counter", "Commits of a worker that succeeded.")
     yield metric(
         "commits_failed_total",
@@ -340,7 +346,7 @@ def _worker() -> Iterator[Metric]:
         "lag_records",
         "gauge",
         "Records that a worker has not completed, and offsets that it has not polled, "
-        "as far as the last fetches showed.",
+        "by the last fetches. There is no value while a partition was never fetched.",
         unit="records",
     )
     yield metric(

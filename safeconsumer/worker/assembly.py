@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -83,7 +82,7 @@ class Handling:
     handlers: object
     order: str
     key: Callable[[Any], object]
-    executor: ExecutorName | Executor
+    executor: ExecutorName
     concurrency: int
     batch: int | None
     batch_within: float

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -17,8 +17,7 @@ from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
-from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.progress import Chunk, Record, Watermark
+from safeconsumer.worker.progress import Record, Watermark
 
 
 class Emitter:
@@ -99,122 +98,8 @@ def covers(view: View, tp: TopicPartition) -> bool:
     )
 
 
-class Work(Protocol):
-    """What works on the polled records: a worker's schedule, or a pump."""
-
-    def admit(self, epoch: Epoch, chunk: Chunk) -> None:
-        """Take the records that a poll returned for an epoch."""
-
-    def drop_queued(self, epochs: Sequence[Epoch]) -> None:
-        """Begin no more records of these epochs."""
-
-    def halt(self) -> None:
-        """Begin no more records until :meth:`go_on`."""
-
-    def go_on(self) -> None:
-        """Begin records again."""
-
-    def running(self, epochs: Sequence[Epoch] | None = None) -> int:
-        """Return how many records are being worked on, of all epochs or of these."""
-
-    def has_waiting(self, epoch: Epoch) -> bool:
-        """Tell whether a failed record keeps the epoch waiting."""
-
-    def is_starving(self, epoch: Epoch | None) -> bool:
-        """Tell whether no record of the epoch is, or could be, worked on now."""
-
-
 Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
 Committed: TypeAlias = Callable[[Exception | None], None]
-
-
-class Group(Protocol):
-    """A membership as a pump sees it: :class:`~safeconsumer._kafka.membership.Membership`."""
-
-    @property
-    def losses(self) -> int:
-        """The number of times that this member has lost its generation."""
-
-    @property
-    def is_cooperative(self) -> bool:
-        """Whether one join revokes partitions and the next one gives them away."""
-
-    def is_lost(self) -> bool:
-        """Tell whether the membership is lost, or has never begun."""
-
-    def is_joining(self) -> bool:
-        """Tell whether a join is under way and not applied yet."""
-
-    def revokes_on_join(self) -> frozenset[TopicPartition]:
-        """Return the owned partitions that are given up as soon as a join begins."""
-
-    def why_nothing(self) -> str | None:
-        """Return why this member can get no record at all; None if it can get some."""
-
-    def ask_before_join(self, ask: Callable[[], None] | None) -> None:
-        """Have ``ask`` called whenever a join would begin."""
-
-    def pass_over_nothing(self) -> None:
-        """Pass over no record that was not read yet, ``latest`` or not."""
-
-    @property
-    def gone(self) -> int:
-        """The number of offsets whose records were deleted before they were read."""
-
-
-class Client(Protocol):
-    """A consumer as a pump sees it."""
-
-    @property
-    def membership(self) -> Group:
-        """The consumer's membership in its group."""
-
-    @property
-    def most(self) -> int:
-        """The most records that one poll returns."""
-
-    def poll(self, timeout: float, records: int) -> Polled:
-        """Return records; raises what the call before a join raises."""
-
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the owned partitions with their epochs; a new object when it changes."""
-
-    def position(self, tp: TopicPartition) -> int | None:
-        """Return the offset of the next record that a poll may return; None: not known."""
-
-    def go_back(self, tp: TopicPartition, offset: int) -> None:
-        """Return to this offset, so that its records come again."""
-
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether the group has no committed offset of an owned partition for sure."""
-
-    def reset_number(self, tp: TopicPartition) -> int:
-        """Return a number that changes with each reset of the position; 0: no reset yet."""
-
-    def hold(
-        self,
-        owners: Sequence[str],
-        wanted: Mapping[tuple[str, TopicPartition | None], str],
-    ) -> None:
-        """Make these owners' holds exactly the wanted ones."""
-
-    def lift_all(self, owner: str) -> None:
-        """Lift the owner's hold of the whole consumer. Any thread."""
-
-    @property
-    def others(self) -> Others:
-        """Shows the holds that are not a worker's."""
-
-    def lagging(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the broker may have more records."""
-
-    def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
-        """Commit and wait for it."""
-
-    def commit_soon(
-        self, marks: Mapping[TopicPartition, Watermark], then: Committed
-    ) -> None:
-        """Commit without waiting; ``then`` is called by a later poll or commit."""
 
 
 class ConsumerClient:

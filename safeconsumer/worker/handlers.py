@@ -1,6 +1,7 @@
 """Defines what handlers get and may raise, and calls them with the records of a task."""
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import logging
@@ -166,9 +167,8 @@ class HandlersFailError(SafeConsumerError):
     """
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
-    A process does not start; your executor broke, cancels calls, or accepts no more; a
-    handler returned a coroutine that nothing awaits, or commits records that are not
-    handled yet. ``run()`` raises it.
+    A process does not start; a handler returned a coroutine that nothing awaits, or
+    commits records that are not handled yet. ``run()`` raises it.
     """
 
 
@@ -208,7 +208,7 @@ class Context:
         assignment_epoch: grows each time this member gains the partition.
         revoked: an event, set once the partition is being taken away: records done from
             then on may be handled again by another member. Never set in the process
-            executor, nor in an executor of yours that runs other processes.
+            executor.
         state: the value of the worker's ``lifespan`` here; None without one.
         trace: the attempt's trace, for the worker itself. A handler asks OpenTelemetry:
             ``opentelemetry.trace.get_current_span()``.
@@ -279,8 +279,7 @@ class Slot:
 
     Attributes:
         task: the task it works on; None while it waits.
-        index: the index of its current record; -1 if it is one of the task's and it is
-            not known which.
+        index: the index of its current record.
         began: when it began with that record, in seconds on the monotonic clock.
         ask: asks where the handler is, without waiting for the answer.
         stack: returns the handler's stack as text; None if it is not known.
@@ -339,6 +338,8 @@ def call_each(
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
+    # What a handler binds in it ends with its record.
+    apart = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
     failed: Errors = ()
@@ -350,7 +351,7 @@ def call_each(
             if epoch.is_held:  # checked after this record was noted as begun
                 count = indexes.index(index)
                 break
-            answer = handle(records[index], context)
+            answer = apart().run(handle, records[index], context)
             if answer is not None:
                 refuse_undone(answer)
             done[index] = 1  # first: an exception may come in between
@@ -386,7 +387,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
-        refuse_undone(handle(records, context))
+        refuse_undone(contextvars.copy_context().run(handle, records, context))
     except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
         return batch_failed(traced(task, context), blamed(error), seconds)
@@ -566,63 +567,46 @@ Answer: TypeAlias = tuple[int, BaseException | None]
 """How many records were finished, and what the next one, or the batch, raised."""
 
 
-def call_elsewhere(  # noqa: PLR0913 - called by name
-    handle: Handler,
-    records: list[Any],
-    context: Context,
-    *,
-    is_batch: bool,
-    seconds: float,
-    begin: Callable[[int], object] = lambda _count: None,
-) -> Answer:
-    """
-    Call the handler in another executor or process, for about so many seconds.
-
-    ``begin`` is called with the number of finished records before each record and at
-    the end; if it returns False, the call ends.
-    """
-    until = time.monotonic() + seconds
-    if begin(0) is False:
-        return 0, None
-    if is_batch:
-        try:
-            refuse_undone(handle(records, context))
-        except BaseException as error:  # noqa: BLE001 - the batch has failed
-            return 0, blamed(error)
-        begin(len(records))
-        return len(records), None
-    for count, record in enumerate(records, 1):
-        try:
-            answer = handle(record, context)
-            if answer is not None:
-                refuse_undone(answer)
-        except BaseException as error:  # noqa: BLE001 - this record has failed
-            return count - 1, blamed(error)
-        if begin(count) is False or time.monotonic() > until:
-            return count, None
-    return len(records), None
-
-
 About: TypeAlias = tuple[TopicPartition, int, int, Mapping[str, str] | None]
 """
 The partition, the attempt, the number of the ownership, and the carrier of its trace.
 """
 
 
-def call_in_process(
+def call_in_process(  # noqa: PLR0913 - called by name
     handle: Handler,
     records: list[Any],
     about: About,
     *,
+    is_batch: bool,
+    seconds: float,
+    begin: Callable[[int], None],
     state: Any = None,  # noqa: ANN401 - the user's own
-    **settings: Any,  # noqa: ANN401 - passed on
 ) -> Answer:
-    """Call the handler as :func:`call_elsewhere` does, where only pickled values arrive."""
+    """
+    Call the handler where only pickled values arrive, for about so many seconds.
+
+    ``begin`` is called with the number of finished records before each and at the end.
+    """
+    until = time.monotonic() + seconds
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if carrier is not None:
         handle = _in_trace(handle, carrier)
-    return call_elsewhere(handle, records, context, **settings)
+    apart = contextvars.copy_context().copy
+    begin(0)
+    for count, given in enumerate([records] if is_batch else records):
+        try:
+            answer = apart().run(handle, given, context)
+            if answer is not None:
+                refuse_undone(answer)
+        except BaseException as error:  # noqa: BLE001 - this record, or the batch, has failed
+            return count, blamed(error)
+        finished = len(records) if is_batch else count + 1
+        begin(finished)
+        if time.monotonic() > until:
+            return finished, None
+    return len(records), None
 
 
 def _in_trace(handle: Handler, carrier: Mapping[str, str]) -> Handler:
@@ -648,9 +632,9 @@ def outcome_of(
     seconds: float,
     *,
     is_batch: bool,
-    last: float | None = None,
+    last: float,
 ) -> Outcome:
-    """Mark the records finished elsewhere; ``last`` is the time of the last one, if known."""
+    """Mark the records finished elsewhere; ``last`` is the time of the last one."""
     count, error = answer
     if is_batch and error is not None:
         return batch_failed(task, error, seconds)
@@ -659,8 +643,6 @@ def outcome_of(
         task.chunk.finish(index)
     failed = [] if error is None else [(task.indexes[count], error)]
     left = task.indexes[count + len(failed) :]
-    if last is None:
-        last = seconds / (count + 1)
     return Outcome(
         task=task,
         finished=finished,

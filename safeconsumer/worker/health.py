@@ -67,6 +67,8 @@ class Stats:
             retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
             defect.
+        refetched: records that waited and were forgotten, to make room for partitions
+            that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded though something is
@@ -75,7 +77,8 @@ class Stats:
         commit_lag: offsets complete and not committed; 0 for an ownership whose
             beginning is not committed yet, since none of its records is handled before
             that.
-        lag: records held, and offsets not polled yet as far as fetches have reported.
+        lag: records held, and offsets not polled yet by what the last fetches reported;
+            None while a partition was never fetched, as one that is held since it came.
         span: the longest distance from a first incomplete record to the last.
         pauses: how often a handler asked for a pause.
         breaker_opened: how often a breaker has stopped a topic.
@@ -109,11 +112,12 @@ class Stats:
     dropped: int
     gone: int
     leaked: int
+    refetched: int
     commits: int
     commits_failed: int
     commits_failing: float
     commit_lag: int
-    lag: int
+    lag: int | None
     span: int
     pauses: int
     breaker_opened: int
@@ -133,7 +137,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
     engine: Engine,
     schedule: Schedule,
     *,
-    lag: int,
+    lag: int | None,
     alarms: Mapping[str, int],
     hook_failures: int,
     last_poll_at: float | None,
@@ -148,7 +152,7 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         state: the worker's state.
         engine: the worker's loop.
         schedule: the worker's schedule.
-        lag: known offsets that were not polled yet.
+        lag: offsets that were not polled yet; None: not known.
         alarms: how often each event that warns of something happened.
         hook_failures: how often a hook for events, or the tracer, raised.
         last_poll_at: when the loop last turned.
@@ -175,11 +179,12 @@ def taken(  # noqa: PLR0913 - one for each that knows some of it
         dropped=engine.departures.dropped,
         gone=engine.gone,
         leaked=engine.leaked,
+        refetched=brakes.refetched,
         commits=engine.commits.succeeded,
         commits_failed=engine.commits.failed,
         commits_failing=engine.commits.failing(),
         commit_lag=engine.commits.lag(),
-        lag=held.records + lag,
+        lag=None if lag is None else held.records + lag,
         span=max(spans, default=0),
         pauses=schedule.outages.pauses,
         breaker_opened=schedule.outages.opened,
@@ -250,7 +255,8 @@ def examine(
     Args:
         engine: the worker's loop.
         slots: the slots in which handlers run.
-        age: seconds that a handler may take, or that a failed record may block.
+        age: seconds that a handler may take, that a failed record may block, or for
+            which nothing may be completed while all room is taken.
         broken: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
@@ -264,6 +270,12 @@ def examine(
     if engine.why_nothing is not None:
         reasons.append(f"nothing to consume: {engine.why_nothing}")
     reasons += broken
+    since = engine.brakes.stands_since()
+    if since is not None and now - since >= age:
+        reasons.append(
+            f"all room is taken by {engine.held.records:,} records, and none was "
+            f"completed for {now - since:.1f} s"
+        )
     late = list(stalled(slots, age, now))
     ask(late)
     for slot, task, seconds in late:
@@ -311,7 +323,7 @@ def at_work(
         if task is None:
             continue
         indexes: list[int] = list(task.indexes)
-        if not is_batch and index >= 0:
+        if not is_batch:
             at = indexes.index(index) if index in indexes else len(indexes)
             indexes = indexes[at:] if slot.goes_on else indexes[at : at + 1]
         there = [task.chunk.records[at] for at in indexes]
@@ -337,7 +349,7 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
     for slot, task, seconds in late:
         slot.told = (task, slot.index)
         tp = task.epoch.tp
-        record = None if slot.index < 0 else task.chunk.records[slot.index]
+        record = task.chunk.records[slot.index]
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",
@@ -348,11 +360,8 @@ def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) ->
 
 
 def place(task: Task, index: int) -> str:
-    """Name a record, or the range of records of which it is one."""
+    """Name a record."""
     tp = task.epoch.tp
-    there = task.indexes if index < 0 else (index,)
-    offsets = [one.offset for at in there if (one := task.chunk.records[at])]
-    where = f"offset {offsets[0]}" if offsets else "a finished record"
-    if offsets[1:]:
-        where = f"one of offsets {offsets[0]} to {offsets[-1]}"
+    record = task.chunk.records[index]
+    where = "a finished record" if record is None else f"offset {record.offset}"
     return f"{tp.topic}:{tp.partition} {where}"

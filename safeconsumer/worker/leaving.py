@@ -8,9 +8,10 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.events import worker as worker_events
-from safeconsumer.worker.client import REFUSED, Client, Work, sorted_tps
+from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
 from safeconsumer.worker.partition import Dropped, Epoch, Held
 from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain
 
 # Seconds; a refused commit is computed again and tried after this, or when one is due.
@@ -32,7 +33,7 @@ class Commits:
 
     def __init__(
         self,
-        client: Client,
+        client: ConsumerClient,
         held: Held,
         setting: Commit,
         emit: Callable[..., None],
@@ -249,8 +250,8 @@ class Commits:
         )
 
 
-# Seconds; a commit before a rebalance takes no longer than a stop's drain, or this.
-_LEAST_SECONDS = 1.0
+# Seconds; a commit before a rebalance takes no longer: the loop stands meanwhile.
+_SECONDS_BEFORE_JOIN = 1.0
 # Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
@@ -286,11 +287,11 @@ class Departures:
         seconds: how many seconds were spent waiting.
     """
 
-    work: Work
+    work: Schedule
 
     def __init__(  # noqa: PLR0913 - one part each
         self,
-        client: Client,
+        client: ConsumerClient,
         held: Held,
         commits: Commits,
         *,
@@ -448,7 +449,7 @@ class Departures:
         if self._group.is_lost():  # the next join drops everything
             return
         # A request to stop in the meantime is noticed only afterwards.
-        self._commits.now(seconds=max(_LEAST_SECONDS, self._drain.shutdown))
+        self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         departing, self._departing = self._departing, []
         self.drop(departing, REVOKED)
         self._may_join = waiting.reason == REBALANCE

@@ -11,10 +11,11 @@ from safeconsumer.errors import JournalError
 from safeconsumer.events import worker as worker_events
 from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import watermarks
-from safeconsumer.worker.client import Client, Polled, Work, covers
+from safeconsumer.worker.client import ConsumerClient, Polled, covers
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
 from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Record
+from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
 BACKPRESSURE = f"{WORKER}backpressure"
@@ -35,12 +36,17 @@ class Brakes:
     Attributes:
         work: the object that works on the records.
         pause_seconds: for each owner, for how many seconds it has held something.
+        refetched: records that were forgotten for others, and come again.
     """
 
-    work: Work
+    work: Schedule
 
     def __init__(
-        self, client: Client, held: Held, limits: Limits, clock: Callable[[], float]
+        self,
+        client: ConsumerClient,
+        held: Held,
+        limits: Limits,
+        clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._held = held
@@ -48,7 +54,7 @@ class Brakes:
         self._clock = clock
         self._marks = watermarks.marks(limits)
         self._shared_by = (0, 0)
-        self._share: watermarks.Share | None = None
+        self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
         self._is_throttled = False
         self._average = 1.0
@@ -57,6 +63,7 @@ class Brakes:
         self._counted_at = clock()
         self._lifted_at: float | None = None
         self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
+        self.refetched = 0
         held.when_low = self._when_low
 
     # ------------------------------------------------------------ holding
@@ -103,15 +110,12 @@ class Brakes:
         self._counted_at, self._lifted_at = now, None
 
     def _is_full(self) -> bool:
-        load, was = self._held.load, self._is_throttled
-        # Polls for the last few records of room would cost more than they bring, except
-        # for a partition that would get no record otherwise.
-        room = self._credit(load)
-        much = min(self._client.most, self._credit(self._marks.low))
-        starving = (was or 4 * room < much) and self._is_starving()
-        if self._marks.is_throttled(load, was=was, is_starving=starving):
-            return True
-        return (16 if starving else 4) * room < much
+        load = self._held.load
+        if self._is_throttled and not self._is_starving():
+            return self._marks.is_throttled(load, was=True)
+        # A poll for the last few records of room costs more than it brings.
+        much = min(self._most(), self._credit(self._marks.low))
+        return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
         # True if a partition flows but for our holds, and has no record to work on.
@@ -127,33 +131,35 @@ class Brakes:
         if share is None:
             self._throttled.clear()
             return
-        if not self._throttled and not share.waiting.is_throttled(
-            self._held.load, was=False
-        ):
-            return  # without a full total no share is exceeded
+        if not self._throttled and not share.is_throttled(self._held.load, was=False):
+            return  # as long as all hold less than one share
         throttled = set()
         for tp, epoch in self._held.epochs.items():
-            if tp in owned and self._is_over(share, epoch, was=tp in self._throttled):
+            load = watermarks.Load(epoch.records, epoch.bytes)
+            if tp in owned and share.is_throttled(load, was=tp in self._throttled):
                 throttled.add(tp)
                 yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
         self._throttled = throttled
 
-    def _is_over(self, share: watermarks.Share, epoch: Epoch, *, was: bool) -> bool:
-        load = watermarks.Load(epoch.records, epoch.bytes)
-        if share.moving.is_throttled(load, was=was) or self._is_most(load, was=was):
-            return True
-        is_much = share.waiting.is_throttled(load, was=was)
-        return is_much and self.work.is_starving(epoch)
+    def make_room(self) -> None:
+        """
+        Forget what waits beyond its partition's share while another one has no record.
 
-    def _is_most(self, load: watermarks.Load, *, was: bool) -> bool:
-        # More than is left for all others: shares were larger when the partitions
-        # before it took theirs, and its records may never be finished while they wait.
-        # If all partitions make progress, this is the same as the share.
-        part, limits, held = self._limits.low if was else 1.0, self._limits, self._held
-        return bool(load.records) and (
-            load.records > part * (limits.records - held.records)
-            or load.bytes > part * (limits.bytes - held.bytes)
-        )
+        If there is no room. What is forgotten was not begun, and is fetched again.
+        """
+        share = self._share
+        if not self._is_throttled or share is None or not self._is_starving():
+            return
+        for tp, number in self._client.epochs().items():
+            epoch = self._held.epochs.get(tp)
+            if epoch is None or epoch.number != number or not epoch.records:
+                continue
+            if epoch.is_held or self.work.is_starving(epoch):
+                before = epoch.records
+                offset = self._held.give_back(epoch, share.high, self.work.together)
+                if offset is not None:
+                    self.refetched += before - epoch.records
+                    self._client.go_back(tp, offset)
 
     def _sharing(self) -> int:
         # How many partitions have records, as far as is known; held ones get no share.
@@ -162,7 +168,7 @@ class Brakes:
         there = {tp for tp in self._client.lagging() if not covers(view, tp)}
         return len(here | there)
 
-    def _share_of(self, partitions: int, sharing: int) -> watermarks.Share | None:
+    def _share_of(self, partitions: int, sharing: int) -> watermarks.Marks | None:
         if self._shared_by != (partitions, sharing):
             self._shared_by = partitions, sharing
             self._share = watermarks.share(self._limits, partitions, sharing)
@@ -187,21 +193,15 @@ class Brakes:
         is reached and the hold is lifted, in the middle of the poll.
         """
         load = self._marks.low if self._is_throttled else self._held.load
-        room = max(1, self._credit(load))
+        return max(1, min(self._credit(load), self._most()))
+
+    def _most(self) -> int:
+        # All that a poll returns may be of one partition: it gets no more than a share,
+        # or than a 64th of the room, where there are so many that polls would be tiny.
         if self._share is None:
-            return room
-        # All records that come may be of the partition that has most of those here, but
-        # for those that are held: the room is that of one partition, which is also
-        # quicker to compute.
-        share = self._share.moving.high.records
-        left = share - self._held.records
-        if left < room:
-            throttled = self._throttled
-            epochs = tuple(self._held.epochs.items())
-            here = (one.records for tp, one in epochs if tp not in throttled)
-            left = share - max(here, default=0)
-        most = max(1, (self._limits.records - self._held.records) // 2)
-        return min(room, max(self._share.poll, left), most)
+            return self._client.most
+        least = self._limits.records // 64
+        return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[Record]) -> list[Record]:
         """Return those of the records that may be held now: the first ones."""
@@ -223,6 +223,16 @@ class Brakes:
     def is_on(self) -> bool:
         """Whether anything is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
+
+    def stands_since(self) -> float | None:
+        """
+        Return since when no record was completed though all room is taken; any thread.
+
+        None if there is room, or others hold all that is here.
+        """
+        epochs = tuple(self._held.epochs.values()) if self._is_throttled else ()
+        moved = [one.moved_at for one in epochs if one.records and not one.is_held]
+        return max(moved, default=None)
 
     def is_held(self, owner: str) -> bool:
         """Tell whether the last turn held something under this owner's name."""
@@ -266,7 +276,7 @@ class Engine:
 
     def __init__(  # noqa: PLR0913 - one part each
         self,
-        client: Client,
+        client: ConsumerClient,
         *,
         limits: Limits,
         drain: Drain,
@@ -285,7 +295,7 @@ class Engine:
         self.departures = Departures(
             client, self.held, self.commits, drain=drain, emit=emit, clock=clock
         )
-        self._work: Work
+        self._work: Schedule
         self._begun: Mapping[TopicPartition, int] | None = None
         self._in_hand: Polled | None = {}
         self.soon = math.inf
@@ -298,7 +308,7 @@ class Engine:
 
     # ------------------------------------------------------------ its life
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: Schedule) -> None:
         """Take over the consumer."""
         self._work = self.brakes.work = self.departures.work = work
         self._group.ask_before_join(self._before_join)
@@ -327,6 +337,8 @@ class Engine:
         self.brakes.place(
             is_draining=self.departures.is_draining, floorless=self._floorless()
         )
+        if not self.departures.is_draining:
+            self.brakes.make_room()
         self._in_hand = None  # unknown until the poll has returned
         self._in_hand = polled = self._poll()
         self.departures.settle()

@@ -12,7 +12,8 @@ from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.holds.view import Holds
 from safeconsumer.worker.breaker import Breaker, Circuit
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
-from safeconsumer.worker.queue import Outcome, Queue, Task, Trip, record_at
+from safeconsumer.worker.partition import record_at
+from safeconsumer.worker.queue import Outcome, Queue, Task, Trip
 from safeconsumer.worker.tracebacks import shown
 
 Place: TypeAlias = Callable[[Scope, str, str, float], None]

@@ -18,8 +18,8 @@ epochs, so it may read which ones there are without the lock.
 import enum
 import math
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from sys import getsizeof
 from typing import TypeAlias
 
@@ -33,6 +33,9 @@ from safeconsumer.worker.watermarks import Load
 _PLAIN = frozenset({bytes, str, int, type(None)})
 _LIGHT = 128
 Indexes: TypeAlias = Sequence[int]
+
+# The key of the lane for a record whose key could not be computed.
+KEYLESS = object()
 
 
 class State(enum.Enum):
@@ -84,6 +87,16 @@ class Lane:
             _, more = self.runs.pop(0)
             self.runs.insert(0, (chunk, [*first, *more]))
 
+    def cut(self, ends: Mapping[Chunk, int]) -> None:
+        """Forget what is at or behind these ends of its chunks."""
+        runs = []
+        for chunk, indexes in self.runs:
+            end = ends.get(chunk, len(chunk.done))
+            left = indexes if indexes[-1] < end else [at for at in indexes if at < end]
+            if left:
+                runs.append((chunk, left))
+        self.runs = runs
+
     def take(self, most: int, span: int) -> tuple[Chunk, Indexes] | None:
         """
         Take up to so many records of one chunk; None if all are beyond the span.
@@ -105,12 +118,8 @@ class Lane:
     def _untried(self, chunk: Chunk, indexes: Indexes) -> int:
         # How many come before the first that must run by itself; at least one.
         for count, index in enumerate(indexes):
-            record = chunk.records[index]
-            assert record is not None  # noqa: S101 - it is queued, so not finished
-            if (
-                record.offset in self.epoch.failures
-                or record.offset in self.epoch.alone
-            ):
+            offset = record_at(chunk, index).offset
+            if offset in self.epoch.failures or offset in self.epoch.alone:
                 return max(1, count)
         return len(indexes)
 
@@ -235,6 +244,14 @@ class Epoch:
         self.answers.clear()
         self.stuck.clear()
 
+    def cut(self, ends: Mapping[Chunk, int]) -> None:
+        """Take records from the lanes that are not in their chunks any more."""
+        for lane in self.lanes.values():
+            lane.cut(ends)
+        left = [one for one in self.unsorted if one[1] < ends.get(one[0], math.inf)]
+        self.unsorted.clear()
+        self.unsorted.extend(left)
+
     def keep_pace(self, seconds: float) -> None:
         """
         Note how long a record took, on average of a hand-over.
@@ -247,6 +264,37 @@ class Epoch:
 
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+
+
+def _begun(epoch: Epoch, together: int) -> dict[Chunk, int]:
+    # For each chunk with queued records, the index behind which none was begun.
+    queued: defaultdict[Chunk, set[int]] = defaultdict(set)
+    parked = {id(lane) for _, lane in epoch.parked}
+    for lane in epoch.lanes.values():
+        # What waits for its time, or forever, was begun before.
+        is_waiting = lane.state is State.WAITING and id(lane) not in parked
+        kept = together if is_waiting and not lane.is_shared else 0
+        for chunk, indexes in lane.runs:
+            queued[chunk].update(indexes[kept:])
+            kept = max(0, kept - len(indexes))
+    if KEYLESS not in epoch.lanes:  # otherwise the rest of the first waits for it
+        for chunk, first in epoch.unsorted:
+            queued[chunk].update(range(first, len(chunk.done)))
+    tried = {*epoch.failures, *epoch.alone, *epoch.answers, *epoch.stuck}
+    ends = {}
+    for chunk, unbegun in queued.items():
+        end = len(chunk.done)
+        while end - 1 in unbegun and record_at(chunk, end - 1).offset not in tried:
+            end -= 1
+        ends[chunk] = end
+    return ends
+
+
+def record_at(chunk: Chunk, index: int) -> Record:
+    """Return a record that is not finished, and so is not freed."""
+    record = chunk.records[index]
+    assert record is not None  # noqa: S101 - see above
+    return record
 
 
 def _allowed(epoch: Epoch, chunk: Chunk, indexes: Indexes, span: int) -> int:
@@ -352,12 +400,47 @@ class Held:
         if epoch.is_closed or not count:
             return
         size = chunk.bytes_of(indexes)
-        epoch.records -= count
-        epoch.bytes -= size
+        self._uncount(epoch, count, size)
         epoch.moved_at = self._clock()
-        self.records -= count
-        self.bytes -= size
         self.done += count
+
+    def give_back(self, epoch: Epoch, most: Load, together: int) -> int | None:
+        """
+        Forget an epoch's last records that were not begun, until it holds ``most``.
+
+        They must be fetched again.
+
+        Args:
+            epoch: an open epoch.
+            most: how many records and bytes it may keep.
+            together: how many of a lane that waits come again as one.
+
+        Returns:
+            The offset of the first one; None if none was forgotten.
+        """
+        with self.lock:
+            begun, cuts, offset = _begun(epoch, together), {}, None
+            while epoch.records > most.records or epoch.bytes > most.bytes:
+                chunk = epoch.progress.last()
+                end = 0 if chunk is None else begun.get(chunk, len(chunk.done))
+                if chunk is None or end == len(chunk.done):
+                    break
+                keep = len(chunk.done)
+                while keep > end and (
+                    epoch.records > most.records or epoch.bytes > most.bytes
+                ):
+                    keep -= 1
+                    self._uncount(epoch, 1, chunk.sizes[keep])
+                cuts[chunk] = keep
+                offset = epoch.progress.cut(keep)
+            epoch.cut(cuts)
+        return offset
+
+    def _uncount(self, epoch: Epoch, records: int, size: int) -> None:
+        epoch.records -= records
+        epoch.bytes -= size
+        self.records -= records
+        self.bytes -= size
 
     def tell_low(self) -> None:
         """Call ``when_low`` if the low mark was reached. The lock is not held."""

@@ -94,6 +94,14 @@ class Chunk:
         self.records[index] = None
         return True
 
+    def cut(self, keep: int) -> int:
+        """Forget all but so many records, none of which was begun; return their offset."""
+        first = self.records[keep]
+        assert first is not None  # noqa: S101 - it was not begun
+        self.end = Watermark(first.offset, _epoch_of(first))
+        del self.records[keep:], self.sizes[keep:], self.done[keep:]
+        return first.offset
+
     def bytes_of(self, indexes: Iterable[int]) -> int:
         """Add up the sizes of these records."""
         if type(indexes) is range:
@@ -129,6 +137,24 @@ class Progress:
         self._chunks.append(chunk)
         self.admitted += len(chunk.done)
         self.next_offset = chunk.end.offset
+
+    def last(self) -> Chunk | None:
+        """Return what was admitted last; None if nothing is left of all."""
+        return self._chunks[-1] if self._chunks else None
+
+    def cut(self, keep: int) -> int:
+        """
+        Forget what was admitted last, but for so many of its records.
+
+        Returns:
+            The first forgotten offset.
+        """
+        chunk = self._chunks[-1]
+        self.admitted = chunk.base + keep
+        self.next_offset = chunk.cut(keep)
+        if not keep:
+            self._chunks.pop()
+        return self.next_offset
 
     def reach(self, offset: int) -> None:
         """

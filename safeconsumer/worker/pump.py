@@ -26,7 +26,7 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure, batch_failed, commits_alone
 from safeconsumer.worker.loop import BUSY_POLL, CALM_POLL
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, record_at
 from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.queue import (
     OnExhausted,
@@ -34,7 +34,6 @@ from safeconsumer.worker.queue import (
     Outcome,
     Task,
     order_of,
-    record_at,
     record_key,
 )
 from safeconsumer.worker.results import Schedule
@@ -492,8 +491,13 @@ class Pump:
             raise broken
 
     def stop(self) -> None:
-        """End the iteration; any thread, and a signal handler too."""
+        """Hand out nothing any more; any thread, and a signal handler too."""
         self._is_stop_asked = True
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing is handed out any more: :meth:`stop`, or a ``StopWorker``."""
+        return self._is_stop_asked or self._schedule.is_stop_asked
 
     # ------------------------------------------------------------ batches
 
@@ -508,29 +512,29 @@ class Pump:
             WorkerStateError: outside of the ``with`` block.
             BaseException: what ``poll`` raised.
         """
-        while not self._is_over():
+        while not self.is_stopping:
             yield from self._take(1)
 
     def turn(self) -> list[Batch]:
         """
         Return all batches that may be worked on now; waits for at most 0.25 s.
 
-        For a loop that has other things to do; it raises what iterating raises.
+        For a loop that has other things to do; it raises what iterating raises. There
+        are none, at once, while :attr:`is_stopping`: leave the loop then.
         """
         return self._take(float("inf"))
-
-    def _is_over(self) -> bool:
-        return self._is_stop_asked or self._schedule.is_stop_asked
 
     def _take(self, most: float) -> list[Batch]:
         if not self._is_open:
             message = "a Pump works only inside its with block"
             raise WorkerStateError(message)
         self._raise_what_broke()
+        if self.is_stopping:
+            return []
         batches = self._out.take(most)
         if not batches and self._out.ready.wait(CALM_POLL):
             self._raise_what_broke()
-            batches = self._out.take(most)
+            batches = [] if self.is_stopping else self._out.take(most)
         return batches
 
     def _raise_what_broke(self) -> None:

@@ -6,7 +6,6 @@ import itertools
 import math
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -15,15 +14,22 @@ from attrs import define, field, frozen
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.holds.view import View
 from safeconsumer.worker.client import Others, covers
-from safeconsumer.worker.partition import Epoch, Held, Indexes, Lane, State
-from safeconsumer.worker.progress import Chunk, Record
+from safeconsumer.worker.partition import (
+    KEYLESS,
+    Epoch,
+    Held,
+    Indexes,
+    Lane,
+    State,
+    record_at,
+)
+from safeconsumer.worker.progress import Chunk
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.throttle import PerTopic, Places, Rate
+from safeconsumer.worker.turns import Turns
 
 KeyOf: TypeAlias = Callable[[Any], object]
 
-# The key of the lane for a record whose key could not be computed.
-KEYLESS = object()
 # Indexes of records in one lane and one chunk.
 Piece: TypeAlias = tuple[Lane, Chunk, Indexes]
 
@@ -323,7 +329,7 @@ class Queue:
         self.lanes = lanes
         self.policy = policy
         self.clock = clock
-        self.ready: deque[Lane] = deque()
+        self.ready = Turns()
         self._asleep: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
         self._closed = 0
@@ -384,7 +390,8 @@ class Queue:
 
     def _unshelve(self, epoch: Epoch) -> None:
         if not epoch.is_held:
-            self.ready.extendleft(reversed(epoch.shelf))
+            for lane in reversed(epoch.shelf):
+                self.ready.put_first(lane)
             epoch.shelf.clear()
             self.notify()
 
@@ -397,7 +404,7 @@ class Queue:
         elif lane.epoch.is_held or lane.epoch.tp.topic in self.tripped:
             lane.epoch.shelf.appendleft(lane)
         else:
-            self.ready.appendleft(lane)
+            self.ready.put_first(lane)
             self.notify()
 
     def _is_tripped(self, epoch: Epoch) -> bool:
@@ -484,9 +491,7 @@ class Queue:
         topics = self.policy.per_topic
         places = () if topics is None else topics.all()
         for lanes in (self.ready, *(one.waiting for one in places)):
-            left = [lane for lane in lanes if not lane.epoch.is_closed]
-            lanes.clear()
-            lanes.extend(left)
+            lanes.drop_closed()
 
     def _wake(self, lane: Lane) -> None:
         if lane.key is not KEYLESS:
@@ -547,7 +552,7 @@ class Queue:
         if self._is_halted or (self._rate is not None and not self._has_room()):
             return tasks
         while ready and not tasks:
-            lane = ready.popleft()
+            lane = ready.take()
             task = self._first_of(lane)
             if task is not None:
                 tasks.append(task)
@@ -593,10 +598,10 @@ class Queue:
         if room <= 0 or not by_key or task.attempt > 1 or epoch.failures or epoch.alone:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
-        ready, before, base = self.ready, len(indexes), chunk.base
+        lanes, before, base = self.ready.of(epoch), len(indexes), chunk.base
         running, earlier = State.RUNNING, epoch.earlier
-        while ready and room > 0:
-            lane = ready[0]
+        while lanes and room > 0:
+            lane = lanes[0]
             if not lane.runs or lane.runs[0][0] is not chunk or lane.key in earlier:
                 break
             run = lane.runs[0]
@@ -604,11 +609,12 @@ class Queue:
             if len(more) > room or base + more[-1] >= epoch.allowed:
                 break  # it is handed out alone, next time
             lane.runs.pop(0)
-            ready.popleft()
+            lanes.popleft()
             lane.state = running
             bundle.append((lane, more))
             indexes += more
             room -= len(more)
+        self.ready.taken(epoch)
         epoch.running += len(indexes) - before
         self.held.running += len(indexes) - before
         return Task(task.lane, chunk, indexes, bundle=bundle)
@@ -635,7 +641,7 @@ class Queue:
         # Each lane that was called and needs no place calls the next one.
         places = self._places(epoch)
         if places is not None and places.waiting and places.has_room():
-            self.ready.appendleft(places.waiting.popleft())
+            self.ready.put_first(places.waiting.take())
 
     def _begins(self, task: Task) -> None:
         if self._rate is not None:
@@ -648,7 +654,10 @@ class Queue:
         """Note that a task has come back, also of an ownership that has ended."""
         epoch = outcome.task.epoch
         if self._rate is not None:
-            self._rate.give_back(len(outcome.left))
+            # A batch has begun whole, whatever comes again of it.
+            has_begun = outcome.failed or outcome.finished
+            if not (self.policy.is_batch and has_begun):
+                self._rate.give_back(len(outcome.left))
         places = self._places(epoch)
         if places is not None:
             places.taken -= 1
@@ -877,7 +886,8 @@ class Queue:
         state = State.READY
         for lane in lanes:
             lane.state = state
-        self.ready.extend(lanes)
+        if lanes:
+            self.ready.extend(lanes[0].epoch, lanes)
 
     def wake_one(self) -> None:
         """Wake a thread that waits for work, if it is worth it."""
@@ -885,7 +895,7 @@ class Queue:
         if not ready or self._is_halted:
             return
         is_busy = self.held.running or self._coming
-        if ready[0].epoch.pace >= WORTH_WAKING or not is_busy:
+        if ready.first.epoch.pace >= WORTH_WAKING or not is_busy:
             self.notify()
 
     def notify(self) -> None:
@@ -899,10 +909,3 @@ class Queue:
         """Make a lane ready again after so many seconds."""
         due = self.clock() + delay
         heapq.heappush(self._asleep, (due, next(self._numbers), lane))
-
-
-def record_at(chunk: Chunk, index: int) -> Record:
-    """Return a record that is not finished, and so is not freed."""
-    record = chunk.records[index]
-    assert record is not None  # noqa: S101 - see above
-    return record

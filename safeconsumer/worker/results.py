@@ -22,16 +22,16 @@ from safeconsumer.worker.handlers import (
     StopWorker,
 )
 from safeconsumer.worker.outages import Barred, Outages, Place, scope_of, sound
-from safeconsumer.worker.partition import Epoch, Indexes, Lane, State
-from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import (
+from safeconsumer.worker.partition import (
     KEYLESS,
-    Letter,
-    Outcome,
-    Queue,
-    Task,
+    Epoch,
+    Indexes,
+    Lane,
+    State,
     record_at,
 )
+from safeconsumer.worker.progress import Chunk
+from safeconsumer.worker.queue import Letter, Outcome, Queue, Task
 from safeconsumer.worker.retry import Failing
 from safeconsumer.worker.tracebacks import chain, shown
 
@@ -332,6 +332,11 @@ class Schedule:
     def has_waiting(self, epoch: Epoch) -> bool:
         """Tell whether a failed record keeps a lane of the epoch waiting."""
         return bool(epoch.stuck or epoch.failures or epoch.answers)
+
+    @property
+    def together(self) -> int:
+        """How many records of one lane may come again as one."""
+        return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
         """Tell whether no record of the epoch is, or could be, worked on now."""

@@ -44,8 +44,8 @@ class Commit:
     Args:
         every: seconds between two commits.
         records: commit earlier once this many records were finished; None for no limit.
-        timeout: seconds that a commit may take at a drain and at the end; at a drain no
-            more than ``Drain.shutdown`` or 1 s, whichever is less.
+        timeout: seconds that a commit may take at the end; before a rebalance no more
+            than 1 s of them.
 
     Raises:
         WorkerSettingError: a value is impossible.

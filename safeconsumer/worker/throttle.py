@@ -1,14 +1,13 @@
 """Limits how many records begin per second, and how many handlers run per topic."""
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer._checks import is_number
 from safeconsumer.errors import ScopeSyntaxError, WorkerSettingError
 from safeconsumer.holds.scope import Pattern, Topic, parse
+from safeconsumer.worker.turns import Turns
 
 # Seconds. Records that could have begun this long ago may begin now, all at once:
 # threads are not as exact as a clock.
@@ -58,7 +57,7 @@ class Places:
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
-        self.waiting: deque[Any] = deque()
+        self.waiting = Turns()
 
     def has_room(self) -> bool:
         """Tell whether another handler may begin."""

@@ -7,7 +7,6 @@ import signal as signals_module
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from typing import Any, Literal, TypeAlias
 
 from kafka.structs import TopicPartition
@@ -91,8 +90,7 @@ class Worker:
             it in its partition wait, since they may have the same key.
         executor: ``thread`` for handlers that wait, ``process`` for those that
             compute (importable ones, and a script needs ``if __name__ ==
-            "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines, or
-            a ``concurrent.futures`` executor that stays yours.
+            "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one.
         batch_within: seconds that a batch waits for more records, counted from its
@@ -107,8 +105,7 @@ class Worker:
             limit. A coroutine is cancelled, a process is killed and replaced, and the
             record has failed with a :class:`HandlerTimeoutError`. A thread cannot be
             ended: the worker becomes unhealthy, and a ``HandlerStalled`` event shows
-            where the handler is. The same goes for a coroutine that blocks its loop,
-            and for an executor of yours.
+            where the handler is. The same goes for a coroutine that blocks its loop.
         lifespan: makes a context manager, sync, or async with ``executor="asyncio"``;
             its value is ``context.state``. It is entered before the first record, where
             handlers run: once for threads, in the event loop, or in each process (there
@@ -152,7 +149,7 @@ class Worker:
         handlers: Mapping[str, Handle | HandleBatch] | None = None,
         order: OrderName = "partition",
         key: Callable[[Any], object] = record_key,
-        executor: ExecutorName | Executor = "thread",
+        executor: ExecutorName = "thread",
         concurrency: int = 8,
         batch: int | None = None,
         batch_within: float = 0.0,
@@ -448,12 +445,8 @@ class Worker:
 
     def _obey_others(self) -> None:
         others = self._client.others
-        self._stop_obeying = others.tell(self._obey)
+        self._stop_obeying = others.tell(self._schedule.queue.obey)
         others.report_busy(self._engine.held.busy)
-
-    def _obey(self) -> None:
-        self._schedule.queue.obey()
-        self._runner.recall_held()
 
     def _check_topics(self) -> None:
         membership = self._client.membership

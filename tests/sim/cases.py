@@ -17,10 +17,12 @@ from safeconsumer.testing.cases import lab as cases
 from safeconsumer.testing.cases.absent import AbsentError
 from safeconsumer.testing.cases.member import answer, found
 from safeconsumer.testing.cases.process import ClientError, Launch
+from tests.broker.conformance.adapters import strict as conformance
 from tests.sim.lab import Lab
 
 # The adapters know no key for the simulated network.
 Ours = partial(SafeConsumer, proxy_url="sim://")
+Strict = partial(conformance.Strict, proxy_url="sim://")
 Stock = partial(KafkaConsumer, proxy_url="sim://")
 
 _SECONDS_OF_A_TURN = 1e-3  # of CPU; that of the machine is no evidence
@@ -115,7 +117,7 @@ class CasesLab(cases.Lab):
     Args:
         lab: the world's.
         protocol: an assignor's name.
-        consumer: ``Ours`` or ``Stock``.
+        consumer: ``Ours``, ``Strict`` or ``Stock``.
         adapter: ``module:Class``, what plays the cases' calls with it.
     """
 

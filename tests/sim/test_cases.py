@@ -4,7 +4,7 @@ import pytest
 
 from safeconsumer.testing.cases import test_one_consumer
 from safeconsumer.testing.cases.catalogue import CASES, Case
-from tests.broker.conformance.expected import is_known
+from tests.broker.conformance.expected import ENDS_WITH_THE_OWNERSHIP, is_known
 from tests.harness.conformance.clients import CLIENTS, Client
 from tests.harness.conformance.outcomes import Verdict
 from tests.harness.conformance.run import tried
@@ -19,6 +19,14 @@ PLAYED = [
     pytest.param(case, assignor, id=f"{name}-{assignor}")
     for name, case in CASES.items()
     for assignor in ASSIGNORS[: 1 if case.part == WITHOUT_GROUP else 2]
+]
+STRICT = [
+    pytest.param(
+        case,
+        id=name,
+        marks=[] if name in ENDS_WITH_THE_OWNERSHIP else pytest.mark.nightly,
+    )
+    for name, case in CASES.items()
 ]
 ABOUT_PAUSING = [
     pytest.param(case, id=name)
@@ -39,7 +47,17 @@ DEAF = Client(
 @simulated(nightly=20)
 def test_ours_passes(lab: Lab, case: Case, assignor: str) -> None:
     """Whatever the case's docstring says is so."""
-    cases = CasesLab(lab, assignor)
+    outcome = tried(case, CasesLab(lab, assignor), CLIENTS["safe"])
+    assert is_known(outcome), outcome
+
+
+@pytest.mark.contract("P3", "P5", "P6")
+@pytest.mark.parametrize("case", STRICT)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@simulated(seeds=1, nightly=20)
+def test_strict_pauses_pass(lab: Lab, case: Case, assignor: str) -> None:
+    """Those that outlast an ownership where plain ones end; all cases in the nightly run."""
+    cases = CasesLab(lab, assignor, "Strict")
     case.run(cases)
     cases.end_case()
 

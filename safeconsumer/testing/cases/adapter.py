@@ -126,22 +126,12 @@ class Adapter:
         return [(one.topic, one.partition, one.offset) for one in some]
 
     def pause(self, partitions: list[Any], how: str = "named") -> None:
-        """
-        Pause partitions: made of their names, as ``assignment()`` returned them, or to last.
-
-        To last: until they are resumed, where the class knows such pauses.
-        """
+        """Pause partitions: made of their names, or as ``assignment()`` returned them."""
         wanted = _tps(partitions)
         if how == "assigned":
             assigned = {tp: tp for tp in self.consumer.assignment()}
             wanted = [assigned.get(tp, tp) for tp in wanted]
-        more = self._lasting() if how == "lasting" else {}
-        self.consumer.pause(*wanted, **more)
-
-    def _lasting(self) -> dict[str, Any]:
-        if "lifetime" not in inspect.signature(self.consumer.pause).parameters:
-            return {}
-        return {"lifetime": found("safeconsumer:Lifetime.UNTIL_RESUMED")}
+        self.consumer.pause(*wanted)
 
     def resume(self, partitions: list[Any]) -> None:
         """Resume partitions."""

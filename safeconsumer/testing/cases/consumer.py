@@ -24,10 +24,10 @@ BOUND = 20.0
 
 Condition = Callable[[], object]
 
-How = Literal["assigned", "named", "lasting"]
+How = Literal["assigned", "named"]
 """
 How partitions are paused: the objects that the consumer's own ``assignment()`` returned,
-others that are made of their names, or until they are resumed, whatever rebalances.
+or others that are made of their names.
 """
 
 

@@ -198,15 +198,16 @@ def test_bad_target_among_good_ones(lab: Lab) -> None:
 
 def test_assigned_away_and_back(lab: Lab) -> None:
     """
-    Assigned to something else and back, what was paused to last is still paused.
+    Assigned to something else and back, what was paused by name is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
+    A plain pause of safeconsumer ends there as well, and a strict one stays.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(5, partitions=2)
     consumer = lab.assigned([p0, p1])
     take(consumer, [p0, p1], 5)
-    paused = pause(lab, consumer, [p0], "lasting")
+    paused = pause(lab, consumer, [p0], "named")
     lab.produce(p0, 20)
     consumer.assign([p1])
     lab.beat(consumer, p1)
@@ -221,16 +222,17 @@ def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
     """
     Given up with a fetch in flight, and taken back: nothing of that fetch comes.
 
-    It was paused to last.
+    It was paused by name.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
+    A plain pause of safeconsumer ends there as well, and a strict one stays.
     confluent-kafka passes.
     """
     p0, p1 = lab.topic_with(3, partitions=2)
     consumer = lab.assigned([p0, p1], fetch_wait=_LONG_FETCH)
     take(consumer, [p0, p1], 3)
     consumer.poll()  # at the end: its fetch waits at the broker when this returns
-    paused = pause(lab, consumer, [p0], "lasting")
+    paused = pause(lab, consumer, [p0], "named")
     consumer.assign([p1])
     lab.produce(p0, 5)  # the broker answers that fetch
     lab.beat(consumer, p1)

@@ -1,13 +1,11 @@
-"""Runs handlers in threads, processes, an event loop, or an executor of the user."""
+"""Runs handlers in threads, in processes or on an event loop."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import Calls, Runner
-from safeconsumer.worker.executors.foreign import Foreign
 from safeconsumer.worker.executors.processes import Processes
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import is_async, is_generator
@@ -37,12 +35,7 @@ def choose(executor: object, schedule: Schedule, calls: Calls, count: int) -> Ru
             return Coroutines(schedule, calls, count)
         case "process":
             return Processes(schedule, calls, count)
-        case Executor():
-            return Foreign(schedule, calls, count, executor)
-    message = (
-        "executor is 'thread', 'process', 'asyncio' or a concurrent.futures.Executor, "
-        f"not {executor!r}"
-    )
+    message = f"executor is 'thread', 'process' or 'asyncio', not {executor!r}"
     raise WorkerSettingError(message)
 
 
@@ -57,7 +50,7 @@ def cut(
     """
     is_here = executor in ("thread", "asyncio")
     quantum = batch or (QUANTUM if is_here else _ELSEWHERE_QUANTUM)
-    if is_traced and not is_here and not isinstance(executor, ThreadPoolExecutor):
+    if is_traced and not is_here:
         quantum = batch or 1
     seconds = LANE_SECONDS if is_here else _ELSEWHERE_SECONDS
     return {"quantum": quantum, "lane_seconds": seconds}

@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Self
 
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, Calls, end_slot
@@ -85,9 +85,6 @@ class Coroutines:
         return is_over
 
     def recall(self) -> None:
-        """Do nothing: a coroutine begins at once with a record that it has claimed."""
-
-    def recall_held(self) -> None:
         """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
@@ -276,7 +273,7 @@ class Coroutines:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
         try:
-            refuse_undone(await self._call(records, context))
+            refuse_undone(await Apart(self._call, records, context))
         except BaseException as error:
             if self._is_over:
                 raise
@@ -299,7 +296,7 @@ class Coroutines:
                 slot.index, slot.began = index, now
                 if epoch.is_held:
                     break
-                answer = await call(chunk.records[index], context)
+                answer = await Apart(call, chunk.records[index], context)
                 if answer is not None:
                     refuse_undone(answer)
                 chunk.finish(index)
@@ -333,6 +330,53 @@ class Coroutines:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
             _forget_cancelling(ours)
+
+
+class Apart:
+    """
+    Awaits one call of a handler, in a copy of the context: what it binds ends with it.
+
+    The stack of a task that waits is read through it, as through a coroutine.
+    """
+
+    __slots__ = ("_run", "_steps")
+
+    def __init__(self, call: Handler, *given: object) -> None:
+        self._run = contextvars.copy_context().run
+        awaitable = self._run(call, *given)
+        has_steps = hasattr(awaitable, "send")  # a coroutine
+        self._steps: Any = awaitable if has_steps else awaitable.__await__()
+
+    def __await__(self) -> Self:
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 - what is waited for
+        return self._run(self._steps.send, None)
+
+    def send(self, value: object) -> Any:  # noqa: ANN401 - what is waited for
+        """Go on with what was waited for."""
+        return self._run(self._steps.send, value)
+
+    def throw(self, *error: Any) -> Any:  # noqa: ANN401 - what is waited for
+        """Go on with an error."""
+        return self._run(self._steps.throw, *error)
+
+    def close(self) -> None:
+        """End the call."""
+        self._run(self._steps.close)
+
+    @property
+    def cr_frame(self) -> Any:  # noqa: ANN401 - a frame
+        """The frame of the call."""
+        return getattr(self._steps, "cr_frame", None)
+
+    @property
+    def cr_await(self) -> object:
+        """What the call waits for."""
+        return getattr(self._steps, "cr_await", None)
 
 
 def in_time(handle: Handler, limit: float | None) -> Handler:

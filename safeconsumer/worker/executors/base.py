@@ -45,9 +45,6 @@ class Runner(Protocol):
     def recall(self) -> None:
         """Return everything handed over that has not begun; nothing begins from now on."""
 
-    def recall_held(self) -> None:
-        """Return what has not begun and is held by now. Any thread."""
-
     def stop(self, seconds: float = END_SECONDS) -> None:
         """End within so many seconds; handlers that take longer are not waited for."""
 

@@ -4,7 +4,6 @@ import inspect
 import pickle
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -40,12 +39,6 @@ def check_lifespan(lifespan: MakeLifespan | None, executor: object) -> None:
             f"lifespan must return a context manager, and {lifespan!r} makes a "
             f"generator: decorate it with contextlib.contextmanager or "
             f"asynccontextmanager"
-        )
-        raise WorkerSettingError(message)
-    if isinstance(executor, Executor) and not isinstance(executor, ThreadPoolExecutor):
-        message = (
-            f"lifespan cannot be entered in {executor!r}: use its own means, such "
-            f"as ProcessPoolExecutor(initializer=...), or executor='process'"
         )
         raise WorkerSettingError(message)
     if executor == "process":

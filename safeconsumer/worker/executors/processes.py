@@ -23,8 +23,8 @@ from safeconsumer.events import worker as worker_events
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
-from safeconsumer.worker.executors.threads import Elsewhere, NotBegunError
-from safeconsumer.worker.executors.travel import Parcel, sendable
+from safeconsumer.worker.executors.threads import Threads
+from safeconsumer.worker.executors.travel import sendable
 from safeconsumer.worker.handlers import (
     About,
     Answer,
@@ -35,8 +35,11 @@ from safeconsumer.worker.handlers import (
     ProcessDiedError,
     Slot,
     StackOf,
+    blamed,
     call_in_process,
+    outcome_of,
 )
+from safeconsumer.worker.queue import Outcome, Task
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.tracebacks import shown
 
@@ -114,15 +117,6 @@ def _tell_stack(questions: Connection, thread: int) -> None:
         while True:
             questions.recv()
             questions.send(tracebacks.of_thread(thread))
-
-
-def call_and_send(*args: Any, **settings: Any) -> tuple[int, Parcel | None]:  # noqa: ANN401 - passed on
-    """
-    Call the handler in a process of the user's executor.
-
-    An error that cannot be sent back would break the whole executor.
-    """
-    return sendable(call_in_process(*args, **settings))
 
 
 def check_picklable(handle: Handler) -> None:
@@ -215,7 +209,11 @@ class _Child:
         return float(self.progress[_BEGAN])
 
 
-class Processes(Elsewhere):
+class NotBegunError(Exception):
+    """Records that were handed over are back: none of them was begun or has failed."""
+
+
+class Processes(Threads):
     """
     Runs handlers in separate processes, one task at a time in each.
 
@@ -282,12 +280,61 @@ class Processes(Elsewhere):
 
     def _stack_of(self, slot: Slot) -> StackOf:
         slot.ask = functools.partial(self._ask_where, slot)
-        return super()._stack_of(slot)
+        return functools.partial(self._look, slot)
 
     def _ask_where(self, slot: Slot) -> None:
         child = self._children.get(id(slot))
         if child is not None:
             child.ask()
+
+    def _run(self, task: Task, slot: Slot) -> Outcome:
+        records = [task.chunk.records[index] for index in task.indexes]
+        slot.trace = None
+        began = time.monotonic()
+        try:
+            self._prepare(slot)
+            slot.index, slot.began = task.indexes[0], (began := time.monotonic())
+            slot.task = task
+            if task.epoch.is_held:  # held since it was claimed
+                return Outcome(task=task, left=task.indexes)
+            answer = self._ask_traced(task, slot, records)
+        except NotBegunError:
+            return Outcome(task=task, left=task.indexes)
+        except BaseException as error:  # noqa: BLE001 - the error of the other side
+            answer = (0, blamed(error))
+        finally:
+            slot.task = None
+        now = time.monotonic()
+        last = min(now - began, max(0.0, now - slot.began))
+        if answer[1] is not None and slot.trace is not None:
+            task = evolve(task, trace=slot.trace)
+        return outcome_of(
+            task,
+            answer,
+            now - began,
+            is_batch=self._calls.is_batch,
+            last=last,
+        )
+
+    def _ask_traced(self, task: Task, slot: Slot, records: list[Any]) -> Answer:
+        # The span lives here, and its context is sent along. A span that is not ended
+        # is never exported.
+        epoch, tracer = task.epoch, self._calls.trace
+        about: About = (epoch.tp, task.attempt, epoch.number, None)
+        if tracer is None:
+            return self._ask(slot, records, about)
+        given = records if self._calls.is_batch else records[0]
+        carrier = tracer.carrier(given, epoch.tp, task.attempt)
+        try:
+            count, error = answer = self._ask(slot, records, (*about[:3], carrier))
+        except NotBegunError:
+            raise
+        except BaseException as wrong:
+            slot.trace = carrier.end(wrong)
+            raise
+        if count or error is not None:
+            slot.trace = carrier.end(error)
+        return answer
 
     def _look(self, slot: Slot) -> str | None:
         child = self._children.get(id(slot))

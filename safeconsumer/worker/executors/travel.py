@@ -28,12 +28,6 @@ def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:
     return count, Parcel(error)
 
 
-def opened(answer: tuple[int, Any]) -> Answer:
-    """Return an answer as it was before it was sent; it may not have been sent at all."""
-    count, error = answer
-    return count, error.error if isinstance(error, Parcel) else error
-
-
 @define
 class Parcel:
     """An error on its way: unpickling it gives the error."""

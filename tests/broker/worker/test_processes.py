@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -354,21 +353,6 @@ def test_processes_keep_no_program_from_its_end(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": root},
     )
     assert done.returncode == 0
-
-
-def test_a_foreign_pool_that_breaks_under_a_record(
-    lab: Lab, recording: Recording
-) -> None:
-    """It takes everything down that is in it, and nothing new: no record is to blame."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "kill", ""]})
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        running = lab.run(recording, executor=pool, concurrency=1, **SKIP)
-        running.wait_end()
-    with pytest.raises(HandlersFailError, match="abruptly"):
-        running.end()
-    assert lab.committed() == {0: 1}
 
 
 def test_a_killed_process_costs_nothing_but_itself(

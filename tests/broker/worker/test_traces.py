@@ -3,18 +3,11 @@
 import asyncio
 import importlib
 import json
-import multiprocessing
-import os
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import (
-    Executor,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-)
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -169,9 +162,6 @@ def handled(
     return running
 
 
-# Where handlers run: the name of an executor, or one of somebody's.
-Place = str | Executor
-
 _asked: set[tuple[str, int]] = set()
 
 
@@ -192,17 +182,10 @@ async def obey_async(record: Any, context: Any) -> None:  # noqa: ANN401 - upstr
     obey(record, context)
 
 
-@pytest.fixture(params=["thread", "process", "asyncio", "their threads", "their own"])
-def place(request: pytest.FixtureRequest) -> Iterator[Any]:
+@pytest.fixture(params=["thread", "process", "asyncio"])
+def place(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401 - its parameter
     """Lend each kind of executor."""
-    if request.param == "their threads":
-        with ThreadPoolExecutor(2) as executor:
-            yield executor
-    elif request.param == "their own":
-        with ProcessPoolExecutor(1) as executor:
-            yield executor
-    else:
-        yield request.param
+    return request.param
 
 
 def handler_for(place: object) -> Any:  # noqa: ANN401 - a handler
@@ -349,7 +332,7 @@ def test_a_damaged_context_is_none(spans: Spans, damaged: bytes, parent: bool) -
 # ------------------------------------------------------------ one for each attempt
 
 
-def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: Place) -> None:
+def test_each_attempt_is_a_span(lab: Lab, spans: Spans, place: str) -> None:
     """
     One that failed says so with its class, status and exception, wherever it ran.
 
@@ -428,11 +411,6 @@ async def awaits_cancelled(_record: object, _context: object) -> None:
     await task
 
 
-def dies(_record: object, _context: object) -> None:
-    """End this process."""
-    os._exit(3)
-
-
 LIMITED = {"handler_timeout": 0.2}
 
 
@@ -449,7 +427,6 @@ LIMITED = {"handler_timeout": 0.2}
         (blocks, {"executor": "process", **LIMITED}, ".HandlerTimeoutError"),
         (awaits_cancelled, {"executor": "asyncio"}, ".HandlerCancelledError"),
         (nothing, {"deserialize": int}, ".DeserializationError"),
-        (dies, {"executor": "a pool"}, ".HandlersFailError"),
     ],
 )
 def test_a_span_says_what_became_of_its_attempt(
@@ -461,10 +438,7 @@ def test_a_span_says_what_became_of_its_attempt(
 ) -> None:
     """What a handler asks for is no error; all else is one, with its record's class."""
     settings = {"concurrency": 1, **settings}
-    with ProcessPoolExecutor(1) as pool:
-        if settings.get("executor") == "a pool":
-            settings["executor"] = pool
-        handled(lab, spans, handle, "one", **settings)
+    handled(lab, spans, handle, "one", **settings)
     span = spans.all[0]
     attributes = span.attributes or {}
     is_error = span.status.status_code is StatusCode.ERROR
@@ -563,7 +537,7 @@ def test_a_batch_is_one_span_with_links(lab: Lab, spans: Spans) -> None:
 
 @pytest.mark.parametrize("order", ["partition", "key"])
 def test_what_a_hold_puts_back_has_no_span(
-    lab: Lab, spans: Spans, place: Place, order: str
+    lab: Lab, spans: Spans, place: str, order: str
 ) -> None:
     """Of what is handed over together, too: only what begins has a span."""
     lab.new_topic(partitions=1)
@@ -615,9 +589,7 @@ async def tell_async(record: Any, context: object) -> None:  # noqa: ANN401 - up
     await asyncio.create_task(told())
 
 
-def test_the_span_is_current_in_the_handler(
-    lab: Lab, spans: Spans, place: Place
-) -> None:
+def test_the_span_is_current_in_the_handler(lab: Lab, spans: Spans, place: str) -> None:
     """Wherever it runs, with the baggage of its record."""
     failed: list[BaseException] = []
 
@@ -729,9 +701,7 @@ def buried(
 
 
 @pytest.mark.any_broker
-def test_a_letter_carries_its_last_attempt(
-    lab: Lab, spans: Spans, place: Place
-) -> None:
+def test_a_letter_carries_its_last_attempt(lab: Lab, spans: Spans, place: str) -> None:
     """Once, instead of its record's own context, whose state goes with it."""
     how = {"trace": spans.tracing(), "executor": place, "handle": handler_for(place)}
     _, (letter,) = buried(lab, sent={**FULL, "own": "x"}, retry=TWICE, **how)
@@ -862,34 +832,15 @@ def propagating() -> Iterator[Callable[..., None]]:
 
 
 def test_baggage_that_cannot_be_written_is_no_records_fault(
-    lab: Lab, spans: Spans, place: Place, propagating: Callable[..., None]
+    lab: Lab, spans: Spans, place: str, propagating: Callable[..., None]
 ) -> None:
     """Its handler is called once, in its trace, wherever it runs."""
     propagating(House())
     how = {"executor": place, "concurrency": 1, "headers": {"house": HALF_AN_EMOJI}}
     running = handled(lab, spans, handler_for(place), "one", retry=TWICE, **how)
     assert spans.one.status.status_code is StatusCode.UNSET
-    is_elsewhere = place == "process" or isinstance(place, ProcessPoolExecutor)
+    is_elsewhere = place == "process"
     assert running.worker.hook_failures.get("trace", 0) == int(is_elsewhere)
-
-
-def without_the_extra() -> None:
-    """Have this process as one in whose image OpenTelemetry is missing."""
-    for name in [one for one in sys.modules if one.startswith("opentelemetry")]:
-        del sys.modules[name]
-    sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # as if it was not there
-    sys.modules.pop("safeconsumer.worker.tracing", None)
-
-
-def test_a_pool_without_the_extra_handles_records(lab: Lab, spans: Spans) -> None:
-    """Without their span being current there."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        1, mp_context=context, initializer=without_the_extra
-    ) as pool:
-        handled(lab, spans, nothing, "one", "two", executor=pool)
-    codes = [span.status.status_code for span in spans.all]
-    assert codes == 2 * [StatusCode.UNSET]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,20 @@ _JAVA_SAYS = (
 
 CHOICES = (
     Choice(
+        families=("safeconsumer",),
+        cases=(
+            "unsubscribed-and-back",
+            "assigned-away-and-back",
+            "given-up-with-a-fetch-in-flight",
+        ),
+        text=(
+            "A plain pause of one partition ends where its consumer gives the partition "
+            "up, as in kafka-python, so that a program that never resumes it does not "
+            "stall. A strict one lasts until it is resumed."
+        ),
+        links=("https://issues.apache.org/jira/browse/KAFKA-13463",),
+    ),
+    Choice(
         families=_AFTER_JAVA,
         cases=(
             "moves-and-returns",

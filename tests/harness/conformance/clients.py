@@ -2,6 +2,9 @@
 
 from attrs import frozen
 
+OURS = frozenset({"safeconsumer", "safeconsumer, strict"})
+"""The families of which every case either passes or differs by choice."""
+
 
 @frozen(kw_only=True)
 class Client:
@@ -17,6 +20,7 @@ class Client:
     needs: str | None = None
 
 
+STRICT = "tests.broker.conformance.adapters.strict:Strict"
 LIKE_KAFKA_PYTHON = "safeconsumer.testing.cases.adapter:Adapter"
 _KAFKA_PYTHON_2 = "kafka-python==2.3.3"
 _CONFLUENT = "confluent-kafka==2.16.1"
@@ -39,6 +43,22 @@ CLIENTS = {
             family="safeconsumer",
             adapter=LIKE_KAFKA_PYTHON,
             arguments=("safeconsumer:SafeConsumer",),
+            protocol="cooperative-sticky",
+        ),
+        Client(
+            name="strict",
+            title="safeconsumer, strict",
+            family="safeconsumer, strict",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=(STRICT,),
+            protocol="range",
+        ),
+        Client(
+            name="strict-cooperative",
+            title="safeconsumer, strict, cooperative-sticky",
+            family="safeconsumer, strict",
+            adapter=LIKE_KAFKA_PYTHON,
+            arguments=(STRICT,),
             protocol="cooperative-sticky",
         ),
         Client(

@@ -19,7 +19,7 @@ from safeconsumer.testing.cases.outcomes import (
 )
 from safeconsumer.testing.cases.process import ClientError, HangsError
 from tests.harness.conformance.choices import choice_of
-from tests.harness.conformance.clients import Client
+from tests.harness.conformance.clients import OURS, Client
 from tests.harness.conformance.environments import launch_of
 from tests.harness.conformance.outcomes import Outcome, Verdict
 
@@ -62,7 +62,7 @@ def tried(one: Case, lab: Lab, client: Client) -> Outcome:
     the outcome says so. Ours has one try: what it does not join is a fault of its own.
     """
     start = time.monotonic()
-    tries = 1 if client.family == "safeconsumer" else _TRIES
+    tries = 1 if client.family in OURS else _TRIES
     found, missed = _judged(one, lab, client), []
     while found.verdict == Verdict.UNCLEAR and len(missed) + 1 < tries:
         missed.append(f"before: {found.seen}")

@@ -4,7 +4,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,7 @@ from tests.harness.waiting import wait_for
 from tests.harness.worker.fake_client import FakeRecord
 
 TP = TopicPartition("orders", 0)
-EXECUTORS = ("thread", "asyncio", "process", "threads of theirs", "processes of theirs")
+EXECUTORS = ("thread", "asyncio", "process")
 
 
 class TellingSchedule(Schedule):
@@ -85,14 +84,18 @@ class Bench:
     def complaints(self) -> tuple[str, ...]:
         """Return what ``healthy()`` says of what runs handlers."""
         engine: Any = SimpleNamespace(
-            held=self.held, polled_at=math.inf, poll_timeout=0.0, why_nothing=None
+            held=self.held,
+            polled_at=math.inf,
+            poll_timeout=0.0,
+            why_nothing=None,
+            brakes=SimpleNamespace(stands_since=lambda: None),
         )
         return health.examine(engine, self.runner.slots, 60.0).reasons
 
 
 @contextmanager
 def bench(  # noqa: PLR0913 - what a worker takes
-    executor: Any,  # noqa: ANN401 - a name, or one of somebody's
+    executor: str,
     handle: Callable[..., Any],
     *,
     count: int = 2,
@@ -104,15 +107,9 @@ def bench(  # noqa: PLR0913 - what a worker takes
     **policy: Any,  # noqa: ANN401 - the policy's own
 ) -> Iterator[Bench]:
     """Run handlers so, until the block ends."""
-    theirs = {
-        "threads of theirs": lambda: ThreadPoolExecutor(count),
-        "processes of theirs": lambda: ProcessPoolExecutor(count),
-    }
-    is_named = isinstance(executor, str) and executor in theirs
-    pool: Any = theirs[executor]() if is_named else executor
     held, events = Held(time.monotonic), []
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
-    settings |= {**cut(pool, batch), "is_batch": batch is not None, **policy}
+    settings |= {**cut(executor, batch), "is_batch": batch is not None, **policy}
 
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
@@ -131,12 +128,10 @@ def bench(  # noqa: PLR0913 - what a worker takes
         lifespan=lifespan,
         start_seconds=start_seconds,
     )
-    made = Bench(held, schedule, choose(pool, schedule, calls, count), events)
+    made = Bench(held, schedule, choose(executor, schedule, calls, count), events)
     try:
         made.runner.start()
         wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")
         yield made
     finally:
         made.runner.stop()
-        if is_named:
-            pool.shutdown()

@@ -520,11 +520,6 @@ def test_a_worker_keeps_to_its_rate_and_its_places(lab: Lab, executor: str) -> N
     run.stop()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="records of a batch that asked for later had begun, and are given back",
-)
 @simulated(seeds=1)
 def test_a_rate_is_kept_by_batches_that_come_again(lab: Lab) -> None:
     """A batch begins as one and is paid for afterwards; one that comes again is another."""

@@ -1,5 +1,7 @@
 """What a worker does with each record: once, in order, again, and committed."""
 
+import asyncio
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -152,6 +154,35 @@ def test_a_record_that_failed_for_good_stops_the_worker(
 
 
 @pytest.mark.contract("W7")
+@in_both
+@pytest.mark.parametrize("batch", [None, 2])
+@simulated(seeds=1)
+def test_what_a_handler_binds_ends_with_its_call(
+    lab: Lab, executor: str, batch: int | None
+) -> None:
+    """A context variable, as of a request's id: the next record has its own."""
+    filled(lab, 1, *[""] * 6)
+    bound = ContextVar("bound", default=0)
+    seen: list[tuple[int, int]] = []
+
+    def bind(_given: Any, _context: Any) -> None:
+        before = bound.get()
+        bound.set(len(seen) + 1)
+        seen.append((before, bound.get()))
+
+    async def wait(given: Any, context: Any) -> None:
+        bind(given, context)
+        mine = bound.get()
+        await asyncio.sleep(0.1)
+        assert bound.get() == mine
+
+    handle = wait if executor == "asyncio" else bind
+    run = Working(lab, handle, executor=executor, batch=batch, concurrency=1)
+    run.done(6)
+    assert [before for before, _ in seen] == [0] * len(seen)
+    assert len(seen) == (6 if batch is None else 3)
+
+
 @simulated(seeds=1)
 def test_a_blocked_record_lets_other_partitions_go_on(lab: Lab) -> None:
     """W7: its lane waits for somebody, and that is told."""

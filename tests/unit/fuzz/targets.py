@@ -143,7 +143,7 @@ TARGETS = (
         feed=readers.settings,
         seeds=(
             (
-                b'{"limits": {"records": 9, "age": 1.5, "partition_share": "fair"}, '
+                b'{"limits": {"records": 9, "age": 1.5}, '
                 b'"retry": {"attempts": 2}, "commit": {"every": 1}, '
                 b'"drain": {"revoke": 2},'
                 b' "control": {"operator_topic": "a", "unavailable": "run"}}'

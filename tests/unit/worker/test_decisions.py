@@ -104,8 +104,6 @@ def test_marks_have_hysteresis() -> None:
     assert both.is_throttled(Load(6, 0), was=True)
     assert both.is_throttled(Load(0, 501), was=True)
     assert not both.is_throttled(Load(5, 500), was=True)
-    assert not both.is_throttled(Load(9, 968), was=True, is_starving=True)
-    assert both.is_throttled(Load(9, 969), was=True, is_starving=True)
 
 
 @quick
@@ -149,7 +147,6 @@ def test_the_ratio_of_dead_letters_is_one_of_lately() -> None:
         (Limits, {"span": 1.5}),
         (Limits, {"low": 1}),
         (Limits, {"age": float("inf")}),
-        (Limits, {"partition_share": "even"}),
         (Retry, {"attempts": 0}),
         (Retry, {"factor": 0.5}),
         (Retry, {"first": 40.0}),

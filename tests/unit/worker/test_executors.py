@@ -10,7 +10,6 @@ import threading
 import time
 import types
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,7 @@ def test_the_time_of_a_call_that_failed_is_its_own(executor: str) -> None:
         made.wait(lambda: made.held.done == 5, "all")
         taken = made.schedule.durations.taken()
     assert taken.count == 5
-    if executor != "processes of theirs":  # where nobody knows when it began
-        assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
+    assert sum(taken.counts[: BOUNDS.index(0.5) + 1]) == 4
 
 
 def test_the_time_of_a_batch_that_failed_is_counted() -> None:
@@ -120,7 +118,6 @@ def a_batch_with_a_cancelled_record(records: Any, _context: Any) -> None:  # noq
         ("asyncio", awaits_a_cancelled_task, None),
         ("asyncio", cancels_itself, None),
         ("thread", raises_cancelled, None),
-        ("threads of theirs", raises_cancelled, None),
         ("process", raises_cancelled, None),
         ("thread", a_batch_with_a_cancelled_record, 4),
     ],
@@ -460,7 +457,6 @@ def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
     raise LocalError(1, 2)
 
 
-@pytest.mark.parametrize("executor", ["process", "processes of theirs"])
 @pytest.mark.parametrize(
     ("handle", "never", "batch"),
     [
@@ -472,11 +468,11 @@ def a_local_class(_record: Any, _context: Any) -> None:  # noqa: ANN401
     ],
 )
 def test_an_error_keeps_its_class_on_its_way_here(
-    executor: str, handle: Callable[..., Any], never: type[Exception], batch: int | None
+    handle: Callable[..., Any], never: type[Exception], batch: int | None
 ) -> None:
     """W7: ``never=`` and our own exceptions mean the same in another process."""
     retry = Retry(attempts=5, first=0.01, never=(never,))
-    with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
+    with bench("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(2)
         assert made.schedule.retries == 0
         gone = [one for one in made.events if one.name == "record_exhausted"]
@@ -510,102 +506,22 @@ def each_of_a_module_made_there(records: Any, context: Any) -> None:  # noqa: AN
         raise BatchFailure(failed)
 
 
-@pytest.mark.parametrize("executor", ["process", "processes of theirs"])
 @pytest.mark.parametrize(
     ("handle", "batch"),
     [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
 )
 def test_an_error_that_only_the_child_knows_blames_its_record(
-    executor: str, handle: Callable[..., Any], batch: int | None
+    handle: Callable[..., Any], batch: int | None
 ) -> None:
     """W7: those before it are done, and what it is a kind of is known here."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
-    with bench(executor, handle, count=1, batch=batch, retry=retry) as made:
+    with bench("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(20)
         (gone,) = (one for one in made.events if one.name == "record_exhausted")
         assert (gone.offset, gone.attempt) == (15, 1)
         assert "RefusedError(15, 'poison')" in gone.error
         assert handle.__name__ in gone.traceback or batch
         assert (made.held.done, made.schedule.retries) == (20, 0)
-
-
-# ------------------------------------------------------------ executors of others
-
-
-class Queueing(Executor):
-    """An executor that runs nothing until it is told to."""
-
-    def __init__(self) -> None:
-        self.queued: list[tuple[Future[Any], Callable[[], Any]]] = []
-
-    def submit(self, call: Any, /, *args: Any, **named: Any) -> Future[Any]:  # noqa: ANN401
-        """Queue a call."""
-        future: Future[Any] = Future()
-        self.queued.append((future, lambda: call(*args, **named)))
-        return future
-
-    def run_all(self) -> None:
-        """Run what is queued, as an executor does."""
-        while self.queued:
-            future, call = self.queued.pop(0)
-            if future.set_running_or_notify_cancel():
-                future.set_result(call())
-
-
-@pytest.mark.parametrize("how", ["recall", "stop"])
-def test_calls_that_an_executor_has_not_begun_are_taken_back(how: str) -> None:
-    """W8: at a stop they are neither waited for nor run once the group was left."""
-    called: list[int] = []
-    pool = Queueing()
-
-    def handle(record: Any, _context: Any) -> None:  # noqa: ANN401
-        called.append(record.offset)
-
-    with bench(pool, handle, count=1) as made:
-        made.admit(2)
-        wait_for(lambda: len(pool.queued) == 1, "a call to be queued")
-        made.schedule.halt()
-        getattr(made.runner, how)()
-        wait_for(lambda: not made.held.running, "it to come back")
-        pool.run_all()
-        assert called == []
-        assert made.held.records == 2
-        assert made.schedule.fatal is None
-        assert made.schedule.retries == 0
-
-
-@pytest.mark.parametrize("handle", [with_a_lock, two_arguments])
-def test_an_error_may_stay_in_its_process(handle: Callable[..., Any]) -> None:
-    """W7: an executor of yours need not be one of processes."""
-    pool = Queueing()
-    retry = Retry(attempts=5, first=0.01, never=(WithALockError, TwoArgumentsError))
-    with bench(pool, handle, count=1, retry=retry) as made:
-        made.admit(1)
-
-        def is_over() -> bool:
-            pool.run_all()
-            return not made.held.records
-
-        made.wait(is_over, "it to be given up")
-        assert (exhausted(made), made.schedule.retries) == ([0], 0)
-
-
-def test_a_call_that_has_begun_in_an_executor_is_waited_for() -> None:
-    """W8: a stop takes back only what nobody has begun."""
-    began, go_on = threading.Event(), threading.Event()
-
-    def handle(_record: Any, _context: Any) -> None:  # noqa: ANN401
-        began.set()
-        assert go_on.wait(30)
-
-    with ThreadPoolExecutor(1) as pool, bench(pool, handle, count=2) as made:
-        made.admit(1)
-        assert began.wait(30)
-        made.schedule.halt()
-        made.runner.recall()
-        assert made.held.running == 1
-        go_on.set()
-        made.wait(lambda: not made.held.records, "it to be done")
 
 
 def test_a_task_that_refuses_to_end_holds_up_no_stop() -> None:

@@ -139,7 +139,7 @@ class _ThrownError(BaseException):
     pass
 
 
-@pytest.mark.parametrize("executor", ["thread", "asyncio", "threads of theirs"])
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_what_ended_all_the_same_is_told(
     executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

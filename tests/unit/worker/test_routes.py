@@ -1,10 +1,8 @@
 """Which handlers and lifespans are taken, and which handler a topic has."""
 
 import contextlib
-import multiprocessing
 import re
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
@@ -127,10 +125,4 @@ def test_kinds_that_do_not_fit_are_refused() -> None:
         check_lifespan(contextlib.nullcontext(), "thread")  # type: ignore[arg-type]
     with pytest.raises(WorkerSettingError, match="cannot be imported"):
         check_lifespan(lambda: contextlib.nullcontext(), "process")  # noqa: PLW0108
-    context = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(1, mp_context=context) as pool,
-        pytest.raises(WorkerSettingError, match="initializer"),
-    ):
-        check_lifespan(contextlib.nullcontext, pool)
     check_lifespan(None, "thread")

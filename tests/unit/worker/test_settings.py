@@ -3,7 +3,6 @@
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -108,7 +107,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"key": only_one}, "order='key'"),
         ({}, {"key": only_one, "order": "unordered"}, "order='key'"),
         ({}, {"order": "random"}, "'partition', 'key' or 'unordered'"),
-        ({}, {"executor": "fork"}, "concurrent.futures.Executor"),
+        ({}, {"executor": "fork"}, "executor is .thread."),
         ({}, {"handle": handle_async}, "executor='asyncio'"),
         ({}, {"executor": "asyncio"}, "async def"),
         ({}, {"handle": handle_and_yield}, "generator function"),
@@ -178,16 +177,6 @@ def test_what_may_work_is_taken(settings: dict[str, Any]) -> None:
     """What a decorator's result takes nobody knows; some functions do not say it."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, settings.pop("handle", handle), **settings)
-
-
-def test_a_handler_that_cannot_be_sent_is_refused_with_a_pool_too() -> None:
-    """It would be blamed on each record."""
-    with (
-        offline(SafeConsumer, "orders", **CONFIG) as consumer,
-        ProcessPoolExecutor(1) as pool,
-        pytest.raises(WorkerSettingError, match="top of a module"),
-    ):
-        Worker(consumer, lambda _r, _c: None, executor=pool)
 
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
