@@ -92,7 +92,6 @@ _BESIDE = {
     ),
     "OpenTelemetry": ("safeconsumer.metrics.otel", ["Instruments"]),
     "Journals": ("safeconsumer.audit.writer", ["JournalWriter"]),
-    "Profiles": ("safeconsumer.profiles", ["THROUGHPUT", "LATENCY"]),
 }
 
 

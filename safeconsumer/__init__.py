@@ -82,84 +82,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The module of each public name. It is imported when it is first used: pytest loads
-# our plugin, and with it this package, in every session of every project that has us
-# installed, and must not import kafka-python there.
-_HOMES = {
-    "ALL": "holds.scope",
-    "Batch": "worker",
-    "BatchFailure": "worker",
-    "BlockingCallInListenerError": "_kafka.errors",
-    "Breaker": "worker",
-    "ClientPropertyError": "errors",
-    "Commit": "worker",
-    "ConcurrentPollError": "_kafka.errors",
-    "ConsumerClosedError": "_kafka.errors",
-    "Context": "worker",
+# The modules in which a public name is looked for, in this order, and those that would be
+# imported in vain for most names. They are imported when a name is first used: pytest
+# loads our plugin, and with it this package, in every session of every project that has
+# us installed, and must not import kafka-python there.
+_HOMES = ("errors", "holds.scope", "holds.hold", "_kafka.errors", "worker")
+_OWN_HOMES = {
     "Control": "group.settings",
-    "ControlSettingError": "errors",
-    "ControlTopicError": "errors",
-    "ControlWriteError": "errors",
-    "DeadLetter": "worker",
-    "DeadLetterLimitError": "worker",
-    "DecoderSettingError": "errors",
-    "DeserializationError": "worker",
-    "Drain": "worker",
-    "Everything": "holds.scope",
-    "Failure": "worker",
-    "ForkedConsumerError": "_kafka.errors",
-    "HandlerCancelledError": "worker",
-    "HandlerTimeoutError": "worker",
-    "HandlersFailError": "worker",
-    "Health": "worker",
-    "HeldDataLostError": "errors",
-    "Histogram": "worker",
-    "Hold": "holds.hold",
-    "HoldSettingError": "errors",
-    "HoldsUnreadableError": "errors",
-    "HookTypeError": "errors",
-    "IllegalTargetError": "_kafka.errors",
-    "JournalError": "errors",
     "KafkaConsumer": "consumer",
-    "LifespanError": "worker",
-    "Lifetime": "holds.hold",
-    "Limits": "worker",
-    "MetricsSourceError": "errors",
-    "MissingExtraError": "errors",
-    "NoHandlerError": "worker",
-    "NotConsumedError": "_kafka.errors",
-    "NotOwnedError": "_kafka.errors",
-    "NotQuietError": "errors",
-    "Partition": "holds.scope",
-    "Pattern": "holds.scope",
-    "Pause": "worker",
-    "ProcessDiedError": "worker",
-    "Pump": "worker",
-    "Record": "worker",
-    "RecordFailedError": "worker",
-    "Reject": "worker",
-    "Report": "worker",
-    "Retry": "worker",
-    "RetryLater": "worker",
     "SafeConsumer": "consumer",
-    "SafeConsumerError": "errors",
-    "ScopeSyntaxError": "errors",
-    "SparkRunError": "errors",
-    "SparkSettingError": "errors",
-    "SparkSetupError": "errors",
-    "Stats": "worker",
-    "StopWorker": "worker",
-    "TargetTypeError": "errors",
-    "TimestampError": "errors",
-    "Topic": "holds.scope",
-    "Tracing": "worker",
-    "UnansweredBatchError": "errors",
-    "UnsendableError": "worker",
-    "UnsupportedKafkaPythonError": "errors",
-    "Worker": "worker",
-    "WorkerControl": "worker",
-    "WorkerSettingError": "errors",
-    "WorkerStateError": "errors",
 }
 
 __all__ = [
@@ -245,14 +176,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name == "profiles":  # a module: for who imports only the package
-        return import_module(f"{__name__}.profiles")
-    if name not in _HOMES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(_home(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+    if name in __all__:
+        own = _OWN_HOMES.get(name)
+        for home in map(_home, _HOMES if own is None else [own]):
+            if hasattr(home, name):
+                globals()[name] = value = getattr(home, name)
+                return value
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)
 
 
 def _home(module: str) -> ModuleType:

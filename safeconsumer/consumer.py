@@ -3,12 +3,11 @@
 import itertools
 import math
 import os
-import re
 import threading
 import time
 from collections.abc import (
     Callable,
-    Collection,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -16,21 +15,34 @@ from collections.abc import (
 )
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer as UpstreamConsumer
-from kafka.errors import KafkaConfigurationError
 
 from safeconsumer._interrupts import is_of_handler
 from safeconsumer._kafka import installed
 from safeconsumer._kafka.adopt import adopt
-from safeconsumer._kafka.consumed import Consumed
-from safeconsumer._kafka.decoding.decoders import choose, log_once
+from safeconsumer._kafka.arguments import (
+    check_assignable,
+    check_control,
+    check_flags,
+    check_handover,
+    check_parked_max_bytes,
+    check_reset,
+    checked_hooks,
+    scope_of,
+)
+from safeconsumer._kafka.consumed import (
+    Consumed,
+    EarlyHolds,
+    fits_assignment,
+    fits_subscription,
+)
+from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
 from safeconsumer._kafka.errors import (
     ConcurrentPollError,
-    IllegalTargetError,
 )
 from safeconsumer._kafka.figures import Figures
 from safeconsumer._kafka.fixes.timers import ExactTimer
@@ -58,8 +70,6 @@ from safeconsumer._kafka.structs import (
 from safeconsumer.errors import (
     ControlSettingError,
     HoldSettingError,
-    HookTypeError,
-    ScopeSyntaxError,
     TargetTypeError,
     TimestampError,
 )
@@ -79,10 +89,12 @@ from safeconsumer.holds.hold import (
     checked_reason,
 )
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import ALL, Everything, Partition, Scope, Target, Topic
+from safeconsumer.holds.scope import ALL, Everything, Scope, Target
 
 if TYPE_CHECKING:
     from safeconsumer.audit.writer import JournalWriter
+    from safeconsumer.group.member import GroupControl
+    from safeconsumer.group.settings import Control
 
 _held_numbers = itertools.count(1)
 
@@ -104,18 +116,14 @@ class SafeConsumer(UpstreamConsumer):
 
     A *hold* is one owner's wish that a scope be quiet: a partition, a topic, a pattern
     over topics, or the whole consumer. It ends when its owner lifts it, when it expires,
-    or with its lifetime: a plain ``pause`` of partitions when a join leaves its
-    partition out; every other hold survives rebalances, lost membership and changed
-    subscriptions. A partition flows when no hold covers it.
+    or with its lifetime (:meth:`pause`). A partition flows when no hold covers it.
 
     Args:
         topics: the topics to subscribe to; as for kafka-python.
         start_paused: place a hold on the whole consumer before the first poll; lift
             it with :meth:`resume_all`.
         default_lifetime: the lifetime of holds that are placed without one. With None
-            a plain ``pause`` lasts until a join leaves its partition out, and a plain
-            pause of all that :meth:`assignment` returned of a topic until the next
-            ``resume``; all other holds until they are resumed.
+            plain pauses end as :meth:`pause` says, other holds when they are resumed.
             ``Lifetime.UNTIL_RESUMED`` makes every pause last until it is resumed;
             with ``Lifetime.WHILE_ASSIGNED`` it ends when its partition is really
             revoked or lost, as in kafka-python.
@@ -133,10 +141,9 @@ class SafeConsumer(UpstreamConsumer):
         pause_handover: whether a partition that is paused here stays paused at its next
             owner (KAFKA-13463): ``assignor`` tells the group of it at each join,
             ``off`` hands nothing over. A pause of all that is assigned does not travel.
-        journal: a folder in which this consumer keeps a journal of what it does, for
-            ``safeconsumer audit``, or a ``safeconsumer.audit.writer.JournalWriter``
-            that is used for this consumer only. With None nothing is written and the
-            journal's modules are not imported.
+        journal: a folder for a journal of what this consumer does, for ``safeconsumer
+            audit``, or a ``safeconsumer.audit.writer.JournalWriter`` that is used for
+            this consumer only. With None nothing is written.
         hooks: functions that take every event (``safeconsumer.events``), in addition to
             the log. They must be quick and may be called on any thread. A hook that
             raises an ``Exception`` is counted in :attr:`hook_failures` and breaks
@@ -161,9 +168,8 @@ class SafeConsumer(UpstreamConsumer):
             holds.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
-    ``paused``, ``holds``, ``explain`` and ``assignment`` on any thread, in a rebalance
-    listener and in a signal handler; ``wakeup``, too. ``poll`` and iteration on one
-    thread at a time.
+    ``paused``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any thread, in a
+    rebalance listener and in a signal handler; ``poll`` and iteration on one thread.
     """
 
     _iterator: Iterator[ConsumerRecord] | None  # upstream's
@@ -177,7 +183,7 @@ class SafeConsumer(UpstreamConsumer):
         strict_pause: bool = False,
         parked_max_bytes: int = DEFAULT_PARKED_MAX_BYTES,
         decoder: str = "auto",
-        control: "Attachable | None" = None,
+        control: "Control | None" = None,
         pause_handover: str = "off",
         journal: "str | os.PathLike[str] | JournalWriter | None" = None,
         hooks: Iterable[Hook] = (),
@@ -185,27 +191,25 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
+        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
+        check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
+        check_parked_max_bytes(parked_max_bytes)
+        check_handover(pause_handover, settings["group_id"])
+        check_reset(settings["auto_offset_reset"])
+        check_control(control)
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
-        self._safe_lifetime = default_lifetime
-        _check_flags(start_paused=start_paused, strict_pause=strict_pause, log=log)
-        self._safe_strict = strict_pause
-        _check_parked_max_bytes(parked_max_bytes)
-        _check_handover(pause_handover, configs.get("group_id"))
         chosen = choose(decoder)
-        settings = {**self.DEFAULT_CONFIG, **configs}  # as upstream will complete them
-        _check_reset(settings["auto_offset_reset"])
-        if control is not None:
-            _check_control(control)
-        hooks = (*([log_event] if log else ()), *_checked_hooks(hooks))
-        self._safe_is_logged = log
-        self._safe_early: dict[HoldKey, None] = {}  # not checked yet
+        hooks = (*([log_event] if log else ()), *checked_hooks(hooks))
+        self._safe_lifetime = default_lifetime
+        self._safe_strict, self._safe_is_logged = strict_pause, log
         self._safe_edition = Edition({})
         self._safe_interrupted: Callable[[], None] | None = None
-        self._safe_control: Attached | None = None
+        self._safe_control: GroupControl | None = None
         with ExitStack() as undo:
-            journaling = None if journal is None else _journaling(journal, settings)
-            if journaling is not None:
+            journaling = None
+            if journal is not None:
+                journaling = _journaling(journal, settings)
                 undo.callback(journaling.undo)
                 hooks = (*hooks, journaling.hook)
             self._safe_ledger = PauseLedger(
@@ -214,29 +218,37 @@ class SafeConsumer(UpstreamConsumer):
             with ended_if_unmade(self):
                 super().__init__(**configs)
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
-            adopt(
-                self,
-                self._safe_ledger,
-                parked_max_bytes,
-                chosen.records,
-                hands_over=pause_handover != "off",
-            )
-            self._safe_consumed = Consumed(self)
-            Figures(self).report()
-            self._safe_iteration = Iteration(self)
-            self._safe_decoder = chosen.name
-            log_once(chosen)
+            self._safe_adopt(parked_max_bytes, chosen, pause_handover != "off")
             if journaling is not None:
                 journaling.begin(self)
             if control is not None:
-                self._safe_ledger.membership = self._coordinator.membership
-                self._safe_control = control.attach(self._safe_ledger, self.config)
-                undo.callback(self._safe_control.close)
+                undo.callback(self._safe_attach(control).close)
+            # Not a subclass's override: it is not set up yet.
             if start_paused:
                 SafeConsumer.pause_all(self, reason="start_paused")
-            if topics:  # not a subclass's override: it is not set up yet
+            if topics:
                 SafeConsumer.subscribe(self, topics=topics)
             undo.pop_all()
+
+    def _safe_attach(self, control: "Control") -> "GroupControl":
+        self._safe_ledger.membership = self._coordinator.membership
+        self._safe_control = control.attach(self._safe_ledger, self.config)
+        return self._safe_control
+
+    def _safe_adopt(
+        self,
+        parked_max_bytes: int,
+        chosen: DecoderChoice,
+        hands_over: bool,  # noqa: FBT001 - its only call is above
+    ) -> None:
+        ledger = self._safe_ledger
+        adopt(self, ledger, parked_max_bytes, chosen.records, hands_over=hands_over)
+        self._safe_consumed = Consumed(self)
+        self._safe_early = EarlyHolds(ledger)
+        self._safe_iteration = Iteration(self)
+        self._safe_decoder = chosen.name
+        Figures(self).report()
+        log_once(chosen)
 
     @cached_property  # a subclass may set it, unlike a property
     def decoder(self) -> str:
@@ -362,8 +374,13 @@ class SafeConsumer(UpstreamConsumer):
         refuse_in_listener(self, "next")
         step: Callable[[], ConsumerRecord] = self._safe_step
         if is_wrapped:
-            step = super().__next__
-        return self._safe_iteration.alone(step, goes_on=is_wrapped)
+            # A lambda would cost each record a tenth of its time: self in a cell.
+            step = partial(self._safe_iteration.foreign_step, super().__next__)
+        try:
+            return self._safe_iteration.alone(step, goes_on=is_wrapped)
+        except StopIteration:
+            self._fetcher.wakeup.is_asked = False  # it has stopped for it
+            raise
 
     def _safe_step(self) -> ConsumerRecord:
         # As upstream's, which calls next(): a signal handler that raises right after
@@ -372,7 +389,7 @@ class SafeConsumer(UpstreamConsumer):
             raise StopIteration
         self._set_consumer_timeout()
         while time.monotonic() < self._consumer_timeout:
-            self._iterator = records = self._message_generator_v2()
+            self._iterator = records = self._safe_records()
             for record in records:
                 return record
             self._iterator = None
@@ -383,11 +400,14 @@ class SafeConsumer(UpstreamConsumer):
         super()._set_consumer_timeout()
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
-        wakeup = self._fetcher.wakeup
-        if wakeup.is_asked:
-            wakeup.is_asked = False
+        # Upstream's step calls it.
+        return self._safe_iteration.noted(self._safe_records())
+
+    def _safe_records(self) -> Generator[ConsumerRecord, None, None]:
+        if self._fetcher.wakeup.is_asked:
             self._consumer_timeout = -math.inf  # for this step
-            return _no_records()
+            nothing: tuple[ConsumerRecord, ...] = ()
+            return (record for record in nothing)
         return self._safe_iteration.records()
 
     def wakeup(self) -> None:
@@ -422,15 +442,18 @@ class SafeConsumer(UpstreamConsumer):
 
         Takes effect wholly or not at all. Targets need not be assigned yet: the hold
         bites at assignment, before the first fetch. Without targets it does nothing,
-        as upstream's, so that ``pause(*assignment())`` is safe while nothing is
-        assigned. A hold placed again unchanged stays as it is; one placed again with
-        another reason, lifetime or duration replaces the old one; a plain pause changes
-        a strict hold only where it lasts longer.
+        as upstream's. A hold placed again with another reason, lifetime or duration
+        replaces the old one; a plain pause changes a strict hold only where it lasts
+        longer.
 
         Partitions of ``app`` without ``lifetime`` are a plain pause: it ends when a
         join, or ``assign``, leaves its partition out. If they are all that one call of
         :meth:`assignment` returned of a topic, what is gained of the topic is paused,
-        too, until the next ``resume``.
+        too, until the next ``resume``. Every other hold survives rebalances, lost
+        membership and changed subscriptions, until it is resumed.
+
+        On a closed consumer it checks its arguments and changes nothing, so that a
+        thread that pauses while another closes needs no care.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
@@ -457,7 +480,7 @@ class SafeConsumer(UpstreamConsumer):
         After an exception nothing has changed.
         """
         self._safe_place(
-            dict(zip(map(_scope, targets), targets, strict=True)),
+            dict(zip(map(scope_of, targets), targets, strict=True)),
             owner=owner,
             reason=reason,
             for_=for_,
@@ -473,12 +496,10 @@ class SafeConsumer(UpstreamConsumer):
         assigned, and plain pauses of what is not assigned. Lifting what is not held
         is no error. Data kept for a partition that flows now comes with the next
         ``poll``, or ends the wait of one under way on another thread.
-        ``resume(hold.scope, owner=hold.owner)`` lifts any hold that :meth:`holds`
-        lists, but for an operator's or a group's.
 
         Args:
-            targets: as they were paused, or as :meth:`pause` takes them.
-            owner: whose holds are lifted.
+            targets: as :meth:`pause` takes them, scopes of :meth:`holds` too.
+            owner: whose holds are lifted; not an operator's or a group's.
 
         Returns:
             The holds that still cover the targets or parts of them; empty if no hold
@@ -492,7 +513,7 @@ class SafeConsumer(UpstreamConsumer):
             HoldSettingError: the owner is not acceptable, or is of holds from outside.
         """
         checked_owner(owner)
-        keys = [(_scope(target), owner) for target in targets]
+        keys = [(scope_of(target), owner) for target in targets]
         return self._safe_lift(keys, owner=owner, by_application=owner == APP)
 
     def pause_all(
@@ -542,9 +563,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
-        The hold lasts for the whole block, whatever rebalances meanwhile and whatever
-        ``default_lifetime`` is, and is lifted however the block ends. Args and errors
-        as :meth:`pause`.
+        The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
+        however the block ends. Args and errors as :meth:`pause`.
 
         Raises:
             HoldSettingError: no targets: the block would run with nothing held.
@@ -563,7 +583,9 @@ class SafeConsumer(UpstreamConsumer):
             yield
         finally:
             if owner == APP:  # its whole pauses go on
-                self._safe_lift([(_scope(one), owner) for one in targets], owner=owner)
+                self._safe_lift(
+                    [(scope_of(one), owner) for one in targets], owner=owner
+                )
             else:
                 self.resume(*targets, owner=owner)
 
@@ -616,9 +638,8 @@ class SafeConsumer(UpstreamConsumer):
 
     def paused(self) -> set[TopicPartition]:
         """
-        Return the assigned partitions that a hold or a closed gate covers.
+        Return the assigned partitions that a hold or a closed gate covers, and no others.
 
-        Partitions that merely wait for a position, or are being revoked, are not in it.
         After ``resume(*paused())`` no plain pause of the application is left that could
         take effect later.
         """
@@ -632,11 +653,12 @@ class SafeConsumer(UpstreamConsumer):
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Say who keeps a partition quiet: one line per hold, and no line if it flows.
+        Say why a partition is quiet: one line per hold, and no line if it flows.
 
-        A line names scope, owner, reason, since when and until when (UTC).
+        A line names scope, owner, reason, since when and until when (UTC); or it says
+        that the partition is not assigned here.
         """
-        scope = _scope(tp)
+        scope = scope_of(tp)
         if not isinstance(scope, scopes.Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
             raise TargetTypeError(message)
@@ -663,10 +685,10 @@ class SafeConsumer(UpstreamConsumer):
             self.unsubscribe()
             return
         for one in partitions:
-            _check_assignable(one)
+            check_assignable(one)
         partitions = [TopicPartition(one.topic, one.partition) for one in partitions]
-        fits = _fits_assignment(set(partitions))
-        with self._safe_checking_early(fits, "assign()"):
+        fits = fits_assignment(set(partitions))
+        with self._safe_early.checked(fits, "assign()"):
             self._safe_surely(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
@@ -688,8 +710,8 @@ class SafeConsumer(UpstreamConsumer):
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a topic that is not among these.
         """
-        fits = _fits_subscription(topics, pattern)
-        with self._safe_checking_early(fits, "subscribe()"):
+        fits = fits_subscription(topics, pattern)
+        with self._safe_early.checked(fits, "subscribe()"):
             self._safe_surely(lambda: self._safe_subscribe(topics, pattern, listener))
 
     def _safe_subscribe(
@@ -896,21 +918,6 @@ class SafeConsumer(UpstreamConsumer):
             raise
         self._safe_interrupted = None
 
-    @contextmanager
-    def _safe_checking_early(self, fits: "Fits", call: str) -> Iterator[None]:
-        # Holds that were placed while nothing was consumed; each is checked once.
-        keys, holds = tuple(self._safe_early), self._safe_ledger.view().holds
-        for key in keys:
-            hold = holds.get(key)
-            if hold is not None and not fits(hold.scope):
-                self._safe_consumed.refuse_early_hold(hold, call)
-        yield
-        self._safe_forget_early(keys)  # not if upstream refused
-
-    def _safe_forget_early(self, keys: Iterable[HoldKey]) -> None:
-        for key in keys:
-            self._safe_early.pop(key, None)
-
     def _safe_position(self, tp: TopicPartition) -> int | None:
         # Records that a poll under way has taken, and not returned yet, do not count.
         position = self._subscription.delivered_position(tp)
@@ -947,7 +954,7 @@ class SafeConsumer(UpstreamConsumer):
         seconds = checked_duration(for_)
         lifetime = self._safe_lifetime_of(owner, lifetime)
         is_plain = lifetime is Lifetime.PLAIN
-        if not found:
+        if not found or self._closed:
             return
         named = {
             scope: target.edition
@@ -967,7 +974,7 @@ class SafeConsumer(UpstreamConsumer):
             named=list(named.items()) if is_plain else (),
         )
         if not self._safe_consumed.has_any():
-            self._safe_early.update(((scope, owner), None) for scope in found)
+            self._safe_early.note((scope, owner) for scope in found)
 
     def _safe_lifetime_of(self, owner: str, lifetime: Lifetime | None) -> Lifetime:
         if lifetime is not None:
@@ -985,9 +992,10 @@ class SafeConsumer(UpstreamConsumer):
         all_of_owner: bool = False,
     ) -> tuple[Hold, ...]:
         # First: a hold placed meanwhile is noted again after it.
-        self._safe_forget_early(keys)
+        self._safe_early.forget(keys)
         if all_of_owner:
-            return self._safe_ledger.remove_owner(owner)
+            self._safe_ledger.remove_owner(owner)
+            return ()
         return self._safe_ledger.remove(keys, by_application=by_application)
 
     def _safe_check_assigned(self, found: Iterable[Scope]) -> None:
@@ -997,15 +1005,11 @@ class SafeConsumer(UpstreamConsumer):
             if is_empty and not isinstance(scope, Everything):
                 self._safe_consumed.refuse_unassigned(scope)
 
-    def _safe_need_control(self, call: str) -> "Attached":
+    def _safe_need_control(self, call: str) -> "GroupControl":
         if self._safe_control is None:
             message = f"{call}() needs SafeConsumer(..., control=Control())"
             raise ControlSettingError(message)
         return self._safe_control
-
-
-def _no_records() -> Iterator[ConsumerRecord]:
-    yield from ()
 
 
 class _WokenUpError(Exception):
@@ -1016,157 +1020,11 @@ KafkaConsumer = SafeConsumer
 """The same class under upstream's name, so that one import line changes."""
 
 
-class Attached(Protocol):
-    """The running group control of one consumer."""
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether the control topics are read to their end."""
-
-    def pause(
-        self,
-        targets: Iterable[object],
-        *,
-        owner: str,
-        reason: str | None,
-        for_: object,
-    ) -> None:
-        """Hold the targets for the whole group."""
-
-    def resume(self, targets: Iterable[object], *, owner: str) -> tuple[Hold, ...]:
-        """Lift group holds; return what still covers the targets."""
-
-    def close(self, seconds: float | None = None) -> None:
-        """End it within so many seconds; None: within the usual limit."""
-
-
-class Attachable(Protocol):
-    """Settings that can begin to control a consumer; :class:`safeconsumer.Control` is it."""
-
-    def attach(self, ledger: PauseLedger, configs: Mapping[str, Any]) -> Attached:
-        """Begin, before anything is assigned."""
-
-
 def _journaling(
     journal: "str | os.PathLike[str] | JournalWriter", settings: dict[str, Any]
 ) -> Any:  # noqa: ANN401 - a higher layer, imported only on demand
     module = import_module("safeconsumer.audit.journaling")
     return module.Journaling(journal, settings["client_id"], settings["group_id"])
-
-
-def _check_flags(**flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):  # "false", out of a file, would be true
-            message = f"{name} must be True or False, not {value!r}"
-            raise HoldSettingError(message)
-
-
-def _check_handover(value: object, group_id: object) -> None:
-    if value not in {"off", "assignor"}:
-        message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
-        raise HoldSettingError(message)
-    if value == "assignor" and not group_id:
-        message = "pause_handover needs a group_id: only a group has a next owner"
-        raise HoldSettingError(message)
-
-
-def _check_parked_max_bytes(value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        message = (
-            f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
-        )
-        raise HoldSettingError(message)
-
-
-# The last two are kafka-python's old names of the first two.
-_RESETS = frozenset({"earliest", "latest", "none", "smallest", "largest"})
-
-
-def _check_reset(value: object) -> None:
-    # Upstream takes every other value for "none", and says so in a warning.
-    if str(value).lower() not in _RESETS:
-        message = (
-            f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {value!r}"
-        )
-        raise KafkaConfigurationError(message)
-
-
-def _check_assignable(one: object) -> None:
-    is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
-    if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
-        message = (
-            "assign() takes a list of TopicPartitions, each of a topic's name and a "
-            f"whole number, not {one!r}"
-        )
-        raise TargetTypeError(message)
-
-
-def _checked_hooks(hooks: object) -> tuple[Hook, ...]:
-    if callable(hooks) or not isinstance(hooks, Iterable):
-        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
-        raise HookTypeError(message)
-    return tuple(hooks)
-
-
-def _check_control(control: object) -> None:
-    if isinstance(control, type) or not hasattr(control, "attach"):
-        message = f"control takes a Control(), not {control!r}"
-        raise ControlSettingError(message)
-
-
-def _scope(target: object) -> Scope:
-    if isinstance(target, AssignedPartition) and target.scope is not None:
-        return target.scope  # checked when it was assigned
-    if isinstance(target, Hold):
-        message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
-        raise TargetTypeError(message)
-    if isinstance(target, list | set | frozenset):
-        message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
-        raise TargetTypeError(message)
-    if type(target) is tuple:  # kafka-python takes no plain tuple either
-        message = (
-            f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
-        )
-        raise TargetTypeError(message)
-    try:
-        return scopes.of(target)
-    except ScopeSyntaxError as error:
-        is_pattern = hasattr(target, "pattern") or (
-            isinstance(target, str) and scopes.expression_of(target) is not None
-        )
-        if is_pattern or isinstance(error, IllegalTargetError):
-            raise
-        raise IllegalTargetError(*error.args) from error
-
-
-Fits = Callable[[Scope], bool]
-
-
-def _fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    # The rule of assign(): a held partition, or one of a held topic, is assigned.
-    def fits(scope: Scope) -> bool:
-        if not isinstance(scope, Partition | Topic):
-            return True
-        return any(scope.covers(tp) for tp in partitions)
-
-    return fits
-
-
-def _fits_subscription(topics: object, pattern: str | None) -> Fits:
-    # The rule of subscribe(): the topic is named, or the pattern finds it. Every hold
-    # fits a subscription that upstream will refuse: its error says more.
-    is_legal = bool(pattern) != bool(topics) and (
-        bool(pattern) or (isinstance(topics, Sequence) and not isinstance(topics, str))
-    )
-
-    def fits(scope: Scope) -> bool:
-        if not is_legal or not isinstance(scope, Partition | Topic):
-            return True
-        if pattern:
-            return re.match(pattern, scope.topic) is not None
-        return isinstance(topics, Sequence) and scope.topic in topics
-
-    return fits
 
 
 def _by_scope_and_owner(hold: Hold) -> tuple[str, str]:

@@ -39,9 +39,7 @@ def adopt(
     consumer._subscription.__class__ = LedgerSubscription
     consumer._subscription.ledger = ledger
     consumer._fetcher.__class__ = PauseSafeFetcher
-    consumer._fetcher.prepare(
-        parked_max_bytes, reports_delivery=type(consumer) is not KafkaConsumer
-    )
+    consumer._fetcher.prepare(parked_max_bytes, reports_delivery=True)
     consumer._fetcher.PartitionRecords = records
     coordinator = consumer._coordinator
     coordinator.__class__ = PauseSafeCoordinator

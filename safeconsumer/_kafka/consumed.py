@@ -1,6 +1,8 @@
 """Tells what a consumer consumes, and refuses what can never belong to it."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from kafka import KafkaConsumer
@@ -8,8 +10,11 @@ from kafka.consumer.subscription_state import SubscriptionType
 from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.errors import NotConsumedError
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import HoldKey
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope, Topic
+
+Fits = Callable[[Scope], bool]
 
 
 class Consumed:
@@ -61,14 +66,6 @@ class Consumed:
     def refuse_unassigned(self, scope: Scope) -> NoReturn:
         """Raise because a target is not assigned and ``strict_pause`` demands that it is."""
         message = f"{scope} covers nothing assigned now, and strict_pause is on"
-        raise NotConsumedError(message)
-
-    def refuse_early_hold(self, hold: Hold, call: str) -> NoReturn:
-        """Raise because a hold, placed before anything was consumed, is of something else."""
-        message = (
-            f"{hold.scope} was paused before {call}, which does not include it: either "
-            f"lift it with {hold.lifted_by()} or include it; nothing was changed"
-        )
         raise NotConsumedError(message)
 
     def may_have(self, topic: str) -> bool:
@@ -135,3 +132,77 @@ class Consumed:
             )
             message = f"{scope} is not consumed here: {verb} its topic first"
             raise NotConsumedError(message)
+
+
+class EarlyHolds:
+    """
+    Holds that were placed while nothing was consumed.
+
+    Each is checked once: by the next ``subscribe`` or ``assign``, which must include it.
+
+    Thread rules: any thread and a signal handler; it takes no lock.
+    """
+
+    def __init__(self, ledger: PauseLedger) -> None:
+        self._ledger = ledger
+        self._keys: dict[HoldKey, None] = {}
+
+    def note(self, keys: Iterable[HoldKey]) -> None:
+        """Have these checked."""
+        self._keys.update(dict.fromkeys(keys))
+
+    def forget(self, keys: Iterable[HoldKey]) -> None:
+        """Have these checked no more."""
+        for key in keys:
+            self._keys.pop(key, None)
+
+    @contextmanager
+    def checked(self, fits: Fits, call: str) -> Iterator[None]:
+        """
+        Check what was noted, before the block chooses what is consumed.
+
+        Raises:
+            NotConsumedError: a hold does not fit; all of them will be checked again, as
+                they will if the block raises.
+        """
+        keys, holds = tuple(self._keys), self._ledger.view().holds
+        for key in keys:
+            hold = holds.get(key)
+            if hold is not None and not fits(hold.scope):
+                message = (
+                    f"{hold.scope} was paused before {call}, which does not include it: "
+                    f"either lift it with {hold.lifted_by()} or include it; nothing was "
+                    "changed"
+                )
+                raise NotConsumedError(message)
+        yield
+        self.forget(keys)
+
+
+def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
+    """Return the rule of ``assign``: of what is held by name something is assigned."""
+
+    def fits(scope: Scope) -> bool:
+        if not isinstance(scope, Partition | Topic):
+            return True
+        return any(scope.covers(tp) for tp in partitions)
+
+    return fits
+
+
+def fits_subscription(topics: object, pattern: str | None) -> Fits:
+    """
+    Return the rule of ``subscribe``: what is held by name is named, or the pattern finds it.
+
+    Every hold fits a subscription that upstream will refuse: its error says more.
+    """
+    is_list = isinstance(topics, Sequence) and not isinstance(topics, str)
+
+    def fits(scope: Scope) -> bool:
+        if not isinstance(scope, Partition | Topic):
+            return True
+        if pattern:
+            return bool(topics) or re.match(pattern, scope.topic) is not None
+        return not (topics and is_list) or scope.topic in topics  # type: ignore[operator]  # it is a list
+
+    return fits

@@ -46,6 +46,7 @@ from safeconsumer.events.consumer import (
     PositionOutOfRange,
     RebalanceCompleted,
     StaleJoinDropped,
+    StillHeld,
     UnreadRecordsDeleted,
     sorted_partitions,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "RecordExhausted",
     "RecordRetried",
     "StaleJoinDropped",
+    "StillHeld",
     "TopicsNotConsumed",
     "UnreadRecordsDeleted",
     "WorkDrained",

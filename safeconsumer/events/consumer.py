@@ -156,12 +156,15 @@ class PatternFailed(Event):
 @event
 class HoldsRemoved(Event):
     """
-    One call lifted holds, or tried to, and others cover its targets.
+    One call lifted holds.
 
     Attributes:
-        holds: the holds that were lifted; empty if there were none to lift.
+        holds: the holds that were lifted.
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
+        besides: pauses of all that was assigned of a topic, which the call ended
+            though it named nothing of the topic, or though more of it flows than it
+            named.
     """
 
     __match_args__ = ("holds", "flowing")
@@ -170,16 +173,49 @@ class HoldsRemoved(Event):
     holds: tuple[Hold, ...]
     flowing: Partitions = ()
     remaining: tuple[Hold, ...] = ()
+    besides: tuple[Hold, ...] = ()
 
     @property
     def severity(self) -> str:
         """
         The level of its log line; debug for the application's own holds.
 
-        If other holds still cover what was to flow, the level is that of the class.
+        If other holds still cover what was to flow, or more ended than was named, the
+        level is that of the class.
         """
-        is_told = not _is_own(self.holds) or self.remaining
+        is_told = not _is_own(self.holds) or self.remaining or self.besides
         return super().severity if is_told else "debug"
+
+    @property
+    def advice(self) -> str | None:
+        """How to lift what is left, or to keep what ended besides."""
+        if self.remaining or not self.besides:
+            return _how_to_lift(self.remaining, self.group_id)
+        scope = str(self.besides[0].scope)
+        return (
+            "any resume() ends pause(*assignment()), of every topic; "
+            f"pause({scope!r}) lasts until resume({scope!r})"
+        )
+
+
+@event
+class StillHeld(Event):
+    """
+    A call lifted nothing, and its targets are held.
+
+    Attributes:
+        holds: the holds that cover them, by others or of wider scopes.
+    """
+
+    __match_args__ = ("holds",)
+    name: ClassVar[str] = "still_held"
+
+    holds: tuple[Hold, ...]
+
+    @property
+    def advice(self) -> str | None:
+        """How to lift the holds."""
+        return _how_to_lift(self.holds, self.group_id)
 
 
 @event
@@ -205,6 +241,7 @@ class HoldsEnded(Event):
     Attributes:
         holds: the holds that ended.
         departed: the partitions that left; empty if a whole pause expired.
+        flowing: partitions that stay assigned and flow again.
         handed_over: those of them that stay paused at their next owner.
         is_called: whether a call of the application ended them: ``assign``,
             ``unsubscribe`` or ``close``.
@@ -215,6 +252,7 @@ class HoldsEnded(Event):
 
     holds: tuple[Hold, ...]
     departed: Partitions
+    flowing: Partitions = ()
     handed_over: Partitions = ()
     is_called: bool = False
 
@@ -242,8 +280,9 @@ class HoldsBit(Event):
     Holds from before took effect on partitions that were gained.
 
     They left quiet and are back, or they came under a pause of all that was assigned of
-    their topic. Of those alone the level is info; but a warning, where no partition is
-    left that the application paused by name.
+    their topic. If plain pauses alone keep them quiet, as each eager rebalance gives
+    them back, the level is info; but a warning, where no partition is left that the
+    application paused by name.
 
     Attributes:
         holds: the holds that keep them quiet.
@@ -264,8 +303,13 @@ class HoldsBit(Event):
     @property
     def severity(self) -> str:
         """The level of its log line."""
-        is_whole = bool(self.holds) and all(one.owner == WHOLE for one in self.holds)
-        return "info" if is_whole and not self.is_left_alone else super().severity
+        level, holds = super().severity, self.holds
+        is_asked_for = (
+            bool(holds)
+            and not self.is_left_alone
+            and all(one.lifetime is Lifetime.PLAIN or one.is_routine for one in holds)
+        )
+        return "info" if is_asked_for and level == self.level else level
 
     @property
     def advice(self) -> str | None:
@@ -276,19 +320,17 @@ class HoldsBit(Event):
 @event
 class GatesChanged(Event):
     """
-    The consumer itself, and not a hold, made partitions quiet or let them flow.
+    Partitions flow that no hold kept quiet, but the consumer itself.
 
     Attributes:
-        quiet: partitions that became quiet.
         flowing: partitions that flow again.
         reason: why, as text for people.
     """
 
-    __match_args__ = ("quiet", "flowing")
+    __match_args__ = ("flowing",)
     name: ClassVar[str] = "gate_changed"
     level: ClassVar[str] = "debug"
 
-    quiet: Partitions
     flowing: Partitions
     reason: str
 
@@ -355,6 +397,11 @@ class FetchesPurged(Event):
     bytes: int
     fetches: int
     records: int | None
+
+    @property
+    def severity(self) -> str:
+        """The level of its log line; debug if nothing was in the data."""
+        return super().severity if self.bytes else "debug"
 
 
 @event
@@ -423,6 +470,7 @@ class PositionOutOfRange(Event):
         partition: the partition.
         position: where it would have gone on.
         offset: where it goes on.
+        skipped: how many offsets it passes over, deleted or not; 0 beyond the end.
     """
 
     __match_args__ = ("partition", "position", "offset")
@@ -432,6 +480,20 @@ class PositionOutOfRange(Event):
     partition: TopicPartition
     position: int
     offset: int
+    skipped: int
+
+    @property
+    def advice(self) -> str:
+        """What to do about what is passed over, or comes again."""
+        if self.skipped:
+            return (
+                "seek_to_beginning() reads what is left of the records passed over; "
+                "auto_offset_reset='earliest' would have gone on there"
+            )
+        return (
+            "the log ends before the position: it was cut off or made anew, and what "
+            "is written from here on has offsets that were read before"
+        )
 
 
 def sorted_partitions(partitions: Iterable[TopicPartition]) -> Partitions:

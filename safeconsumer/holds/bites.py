@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from attrs import field, frozen
 
-from safeconsumer.holds.hold import APP, WHOLE, Hold
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.holds.scope import Partition, Topic, TopicPartition
 from safeconsumer.holds.view import Assigned, Holds
@@ -14,28 +15,6 @@ from safeconsumer.holds.view import Assigned, Holds
 # The most partitions that are remembered to have left quiet: under a hold of everything,
 # topics with ever new names would fill the memory. A page of a million bytes.
 MOST_LEFT = 10_000
-
-
-@frozen
-class Bite:
-    """
-    What holds bit on, as an assignment changed.
-
-    Attributes:
-        partitions: what is quiet by it, with the holds of each.
-        is_left_alone: whether, of a topic that was paused as a whole, nothing is left
-            that was paused by name.
-    """
-
-    partitions: Mapping[TopicPartition, tuple[Hold, ...]] = field(factory=dict)
-    is_left_alone: bool = False
-
-    def holds(self) -> tuple[Hold, ...]:
-        """Return the holds, each once."""
-        found = {
-            one.key: one for several in self.partitions.values() for one in several
-        }
-        return tuple(found.values())
 
 
 @frozen
@@ -64,16 +43,12 @@ class Bites:
         *,
         left: Iterable[TopicPartition],
         is_passing: bool,
-    ) -> tuple[Bites, Bite]:
+    ) -> tuple[Bites, dict[str, Any]]:
         """
-        Move to a new assignment.
+        Move to a new assignment, of which ``left`` departs and was quiet.
 
-        Args:
-            what: what it changes.
-            holds: what is held from now on.
-            assigned: what is assigned from now on.
-            left: what departs and was quiet.
-            is_passing: whether no completed join has decided it.
+        Returns:
+            What is known then; and, if holds bite, the fields of a ``HoldsBit``.
         """
         left_quiet = {**self.left_quiet, **dict.fromkeys(left)}
         alone = self.alone if is_passing else self._alone(holds, assigned)
@@ -81,15 +56,23 @@ class Bites:
             topic for topic, one in alone.items() if self.alone.get(topic) is not one
         }
         looked_at = [*what.gained, *(tp for topic in news for tp in assigned[topic])]
-        bit: dict[TopicPartition, tuple[Hold, ...]] = {}
+        bit: list[TopicPartition] = []
+        biting: dict[HoldKey, Hold] = {}
         for tp in sorted(set(looked_at)):
             covering = holds.covering(tp)
             is_whole = any(hold.owner == WHOLE for hold in covering)
             if covering and (is_whole or tp in left_quiet):
-                bit[tp] = covering
+                bit.append(tp)
+                biting.update((hold.key, hold) for hold in covering)
         gained = what.gained
         still = [tp for tp in left_quiet if tp not in gained and holds.covers(tp)]
-        return Bites(dict.fromkeys(still[-MOST_LEFT:]), alone), Bite(bit, bool(news))
+        bites = Bites(dict.fromkeys(still[-MOST_LEFT:]), alone)
+        told = {
+            "partitions": tuple(bit),
+            "holds": tuple(biting.values()),
+            "is_left_alone": bool(news),
+        }
+        return bites, told if bit else {}
 
     def _alone(self, holds: Holds, assigned: Assigned) -> dict[str, Hold]:
         # Whole pauses of topics of which something is here, and nothing by name. One with

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
 # datetime ends with the year 9999; one day less keeps clear of time zones.
@@ -14,11 +14,13 @@ def explain_lines(view: View, tp: TopicPartition) -> tuple[str, ...]:
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A closed gate is not a hold but has a line too.
+    A closed gate has a line too, and what nothing covers, but is not assigned here.
     """
     lines = [hold_line(hold) for hold in view.holds.covering(tp)]
     if tp in view.gates:
         lines.append(f"gate: {view.gates[tp]}")
+    if not lines and not view.owns(tp):
+        lines.append(f"{Partition(*tp)} is not assigned to this consumer")
     return tuple(lines)
 
 

@@ -71,6 +71,16 @@ class Gates:
         """Note the end of a call: its gates open, and nothing is gated from now on."""
         return Gates(self.control, _NONE, False, self.began, self.standing)  # noqa: FBT003 - positions are faster
 
+    def chosen_anew(self, owned: Collection[TopicPartition]) -> Gates:
+        """Note that something else is consumed: with nothing owned no hold counts."""
+        if owned or self.in_call:
+            return self
+        return evolve(self, began=None, standing=None)
+
+    def read(self, partitions: Collection[TopicPartition]) -> Gates:
+        """Open those of partitions whose control topics are read."""
+        return evolve(self, control=self.control.difference(partitions))
+
     def reassigned(
         self,
         gained: Collection[TopicPartition],
@@ -99,10 +109,8 @@ class Gates:
         """
         Note that owners lifted holds, or that these expired.
 
-        Args:
-            keys: the keys that were named, whether a hold existed or not.
-            assigned: the partitions assigned now.
-            all_of: owners of whom nothing counts any more, by name or not.
+        Keys count that were named, whether a hold existed or not; of the owners in
+        ``all_of`` nothing counts any more.
         """
         if self.began is None:
             return self
@@ -113,13 +121,13 @@ class Gates:
             standing = frozenset(
                 hold.key for tp in view.partitions() for hold in view.holds.covering(tp)
             )
-        standing = frozenset(
-            key for key in standing.difference(keys) if key[1] not in all_of
-        )
+        standing = standing.difference(keys)
+        if all_of:
+            standing = frozenset(key for key in standing if key[1] not in all_of)
         if not standing:
             return Gates(self.control, _NONE, self.in_call)
-        call, owners = self.call, {owner for _, owner in standing}
-        if call and len(owners) == 1:
+        call = self.call
+        if call and len(owners := {owner for _, owner in standing}) == 1:
             # An owner who lifts its own holds opens only the partitions that it named.
             for scope, owner in keys:
                 if owner in owners:

@@ -4,12 +4,13 @@ import enum
 import math
 import re
 import shlex
+from collections.abc import Iterable
 from datetime import timedelta
 
 from attrs import field, frozen
 
 from safeconsumer.errors import HoldSettingError
-from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.scope import Partition, Scope
 
 # Long enough for a sentence and a link, short enough for a log line.
 MAX_REASON_BYTES = 1024
@@ -117,7 +118,7 @@ class Hold:
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
-            return "resume()"
+            return "resume(*assignment())"
         if self.owner.startswith(GROUP):
             call, owner = "resume_group", self.owner.removeprefix(GROUP)
         else:
@@ -149,6 +150,36 @@ class Hold:
             "expires_at": self.expires_at,
             "lifetime": self.lifetime.value,
         }
+
+
+def made(  # noqa: PLR0913 - a hold has that many properties
+    scopes: Iterable[Scope],
+    *,
+    owner: str,
+    reason: str | None,
+    times: tuple[float, float],
+    for_: float | None = None,
+    lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
+) -> tuple[Hold, ...]:
+    """
+    Make one hold per scope; only one of a single partition is a plain pause.
+
+    ``times`` is the time now, on the monotonic clock and since the epoch.
+    """
+    now, at = times
+    strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
+    return tuple(
+        Hold(
+            scope=scope,
+            owner=owner,
+            reason=reason,
+            placed_at=at,
+            expires_at=None if for_ is None else at + for_,
+            lifetime=lifetime if isinstance(scope, Partition) else strict,
+            deadline=None if for_ is None else now + for_,
+        )
+        for scope in scopes
+    )
 
 
 _KINDS = ((OPERATOR, "operator"), (GROUP, "group"), (WORKER, "worker"))

@@ -10,18 +10,16 @@ expressions. design/0013 has the rules.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.bites import Bite, Bites
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.hold import (
     APP,
@@ -29,27 +27,27 @@ from safeconsumer.holds.hold import (
     Hold,
     HoldKey,
     Lifetime,
-    is_routine,
+    made,
 )
-from safeconsumer.holds.ownership import Cause, Ownership, Reassignment, reassign
+from safeconsumer.holds.ownership import Cause, Ownership, Reassignment
 from safeconsumer.holds.plain import (
     Edition,
     Named,
-    bared,
-    end_of,
-    ended_by_assignment,
-    ended_by_expiry,
-    ended_by_resume,
 )
-from safeconsumer.holds.scope import Partition, Pattern, Scope, Topic, TopicPartition
-from safeconsumer.holds.view import Assigned, Holds, View, affected_by
+from safeconsumer.holds.scope import (
+    Partition,
+    Pattern,
+    Scope,
+    TopicPartition,
+    matched,
+)
+from safeconsumer.holds.state import NEVER, State, Step, by_topic
+from safeconsumer.holds.view import View
 
 Watcher = Callable[[Mapping[TopicPartition, int]], object]
 """
 It is called with the gained partitions, already behind a gate, and their epochs.
 """
-
-_NEVER = math.inf
 
 # A change that raises so often is given up: every look would raise. Signal handlers that
 # interrupt it so often in a row are none.
@@ -90,8 +88,7 @@ class PauseLedger:
         self.dispatcher = Dispatcher((self.counts, *hooks))
         # Called when partitions become quiet or flow; lock-free.
         self.wakers: list[Callable[[], None]] = []
-        # Called at each change, before the call that made it goes on; under none of our
-        # locks.
+        # Called at each change, before its call goes on; under none of our locks.
         self.lookers: list[Callable[[], None]] = []
         # Returns the partitions of which a worker's handlers have something in hand.
         self.busy: Callable[[], Collection[TopicPartition]] = frozenset
@@ -99,14 +96,19 @@ class PauseLedger:
         self.membership: Callable[[], tuple[str, int]] = _no_member
         # Called after each completed join; it must be quick, upstream's locks are held.
         self.on_joined: Callable[[], object] = _no_member
-        # Whether the application's pause of a partition is handed over to its next
-        # owner.
+        # Whether the application's pause of a partition goes to its next owner.
         self.is_carried: Callable[[TopicPartition], bool] | None = None
         # Called at each change of the assignment, as a watcher is.
         self.on_reassigned: Callable[[Reassignment], object] | None = None
+        self._watcher: Watcher | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._clock = clock or time.monotonic
         self._wall = wall or time.time
+        self._polled_at: float | None = None
+        self._outbox = Outbox(self.dispatcher)
+        self._begin()
+
+    def _begin(self) -> None:
         # Re-entrant for signal handlers: whether they interrupted a change is told by
         # _changer, the thread that changes something.
         self._lock = threading.RLock()
@@ -118,25 +120,13 @@ class PauseLedger:
         self._is_behind = False
         self._version = 0  # of everything that is looked at
         self._moves = 0  # how often partitions became quiet or began to flow
-        self._outbox = Outbox(self.dispatcher)
-        self._holds = Holds()
-        self._due = _NEVER
-        self._ownership = Ownership()
-        self._assigned: Assigned = {}
-        self._gates = Gates()
+        self._state = State()
         self._view = View()
         self._is_stale = False  # the view is older than the holds
         self._named = Named()
-        self._bites = Bites()
-        # What has left, while no completed join says whether it is given back.
-        self._undecided: frozenset[TopicPartition] = frozenset()
         # What was quiet, by the number of moves at which it was so no longer, until
         # a broker has its position.
         self._unconfirmed: dict[TopicPartition, int] = {}
-        # In which ownership the application last spoke of a partition by itself.
-        self._spoken: dict[TopicPartition, int] = {}
-        self._watcher: Watcher | None = None
-        self._polled_at: float | None = None
 
     # ------------------------------------------------------------ reading
 
@@ -146,31 +136,21 @@ class PauseLedger:
 
         The set never changes; call this again at the moment of use.
         """
-        due = self._due
+        due = self._state.due
         # Each step of an iteration asks; if nothing expires, no clock is needed.
-        if self._is_stale or self._queue or (due != _NEVER and self._clock() >= due):
+        if self._is_stale or self._queue or (due != NEVER and self._clock() >= due):
             return self.view().quiet
         return self._view.quiet
 
     def view(self) -> View:
         """Return the holds and the quiet partitions of this moment, together."""
-        if self._is_stale or self._queue or self._clock() >= self._due:
+        if self._is_stale or self._queue or self._clock() >= self._state.due:
             self._settle(shows=True)
         return self._view
 
     def peek(self) -> View:
-        """
-        Return what was applied last; it takes no lock, and lets nothing expire.
-
-        For who only counts: while another thread changes something, holds and gates may
-        be of before and after.
-        """
-        holds, closed, assigned = self._holds, self._gates.closed(), self._assigned
-        quiet = holds.covered(assigned) if holds else set()
-        if closed:
-            for partitions in assigned.values():
-                quiet.update(filter(closed.__contains__, partitions))
-        return View(holds, assigned, closed, frozenset(quiet))
+        """Return what was applied last; it takes no lock, and lets nothing expire."""
+        return self._state.view()
 
     def wake(self) -> None:
         """Wake the threads that wait for a change of the quiet partitions."""
@@ -179,7 +159,7 @@ class PauseLedger:
 
     def seconds_to_next_expiry(self) -> float:
         """Return the seconds until the next hold expires; infinite if none expires."""
-        return self._due - self._clock()
+        return self._state.due - self._clock()
 
     def now(self) -> tuple[float, float]:
         """Return the time now in seconds, on the monotonic clock and since the epoch."""
@@ -234,8 +214,8 @@ class PauseLedger:
             owner: whose holds they are.
             reason: text for people.
             for_: seconds until they expire; None for no limit.
-            lifetime: what else ends them; ``PLAIN`` is that of single partitions only,
-                others are held until they are resumed then.
+            lifetime: ``PLAIN`` is that of single partitions only: others are held until
+                they are resumed then.
             known_topics: returns topic names, so that the caller learns which a pattern
                 covers; called only if there is a pattern.
             named: partitions among them that were named as ``assignment()`` returned
@@ -244,22 +224,18 @@ class PauseLedger:
         Raises:
             Exception: what an expression raised; nothing was placed then.
         """
-        scopes = tuple(scopes)
-        patterns = [scope for scope in scopes if isinstance(scope, Pattern)]
+        scopes, named = tuple(scopes), tuple(named)
         topics, idle = None, frozenset[Scope]()
-        if patterns:
-            names = sorted({*known_topics(), *self._assigned})
-            matched = {
-                one: [name for name in names if one.ask(name)] for one in patterns
-            }
-            idle = frozenset(one for one in patterns if not matched[one])
-            found = {name for several in matched.values() for name in several}
-            found.update(
-                one.topic for one in scopes if isinstance(one, Partition | Topic)
-            )
-            topics = tuple(sorted(found))
-        holds = self._made(scopes, owner, reason, for_, lifetime)
-        named = tuple(named)
+        if any(isinstance(scope, Pattern) for scope in scopes):
+            topics, idle = matched(scopes, {*known_topics(), *self._state.assigned})
+        holds = made(
+            scopes,
+            owner=owner,
+            reason=reason,
+            for_=for_,
+            lifetime=lifetime,
+            times=self.now(),
+        )
         self._change(
             lambda it: self._place(it, holds, topics=topics, idle=idle, named=named)
         )
@@ -269,16 +245,11 @@ class PauseLedger:
         """
         Place the application's pauses that previous owners of partitions left.
 
-        Nothing is placed on a partition that the application itself has paused or
-        resumed in this ownership: its last call counts.
-
-        Args:
-            epochs: the partitions, with the ownerships that the pauses were left to;
-                nothing is placed where the ownership is another by now.
-            reason: text for people.
+        ``epochs`` has the ownerships that they were left to: nothing is placed where
+        it is another by now, or where the application has a pause of its own.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in epochs]
-        holds = self._made(scopes, APP, reason, None, Lifetime.UNTIL_RESUMED)
+        holds = made(scopes, owner=APP, reason=reason, times=self.now())
         if holds:
             self._change(lambda it: self._place(it, holds, left_to=epochs))
             self.deliver()
@@ -289,10 +260,8 @@ class PauseLedger:
         """
         Lift the named holds, all at once; those that are not there are no error.
 
-        Args:
-            keys: the holds' scopes and owners.
-            by_application: whether this is a ``resume`` of the application, which ends
-                whole pauses too, and plain pauses of what is not assigned.
+        A ``resume`` of the application (``by_application``) ends whole pauses too, and
+        plain pauses of what is not assigned.
 
         Returns:
             The holds that still cover the same scopes, as far as is known.
@@ -301,23 +270,15 @@ class PauseLedger:
         by_application = by_application or any(owner == WHOLE for _, owner in keys)
         self._change(lambda it: self._remove(it, keys, by_application=by_application))
         self.deliver()
-        scopes = [] if _is_routine(keys) else [one for one, _ in keys]
-        return _overlapping(self._holds, scopes)
+        return self._state.remaining(keys)
 
-    def remove_owner(self, owner: str) -> tuple[Hold, ...]:
-        """
-        Lift every hold of an owner, all at once.
-
-        Returns:
-            The holds of others that still cover the same scopes, as far as is known.
-        """
-        scopes = [hold.scope for hold in self._holds if hold.owner == owner]
+    def remove_owner(self, owner: str) -> None:
+        """Lift every hold of an owner, all at once."""
         is_app = owner == APP
         self._change(
             lambda it: self._remove(it, (), by_application=is_app, all_of=owner)
         )
         self.deliver()
-        return _overlapping(self._holds, scopes)
 
     def follow(self, place: Iterable[Hold], remove: Iterable[HoldKey]) -> None:
         """
@@ -325,10 +286,6 @@ class PauseLedger:
 
         Holds are placed first, since readers see the state between the two. Events wait
         for :meth:`deliver`.
-
-        Args:
-            place: whole holds, with their deadlines.
-            remove: keys of holds to lift; those that are not there are no error.
         """
         holds = tuple(place)
         new = {hold.key for hold in holds}
@@ -342,18 +299,16 @@ class PauseLedger:
         """
         Give holds new deadlines, when their expiry is known better than before.
 
-        Args:
-            holds: the holds with their new deadlines; those that do not exist, or were
-                placed again meanwhile, are left alone.
+        Those that do not exist, or were placed again meanwhile, are left alone.
         """
         moved = tuple(holds)
-        self._change(lambda it: self._move(it, moved))
+        self._change(lambda it: self._commit(it, self._state.moved(moved)))
 
     # ------------------------------------------------------------ the assignment
 
     def ownership(self) -> Ownership:
         """Return the owned partitions with their epochs."""
-        return self._ownership
+        return self._state.ownership
 
     def assign(
         self, assignment: Iterable[TopicPartition], cause: Cause = Cause.JOINED
@@ -361,12 +316,8 @@ class PauseLedger:
         """
         Take over a new assignment; held partitions are quiet from this instant.
 
-        May be called under upstream's subscription lock: events wait for
-        :meth:`deliver`.
-
-        Args:
-            assignment: what is owned from now on.
-            cause: decides which pauses end.
+        The cause decides which pauses end. It may be called under upstream's
+        subscription lock: events wait for :meth:`deliver`.
 
         Returns:
             What it changed. In a signal handler that interrupted another change it is
@@ -401,7 +352,7 @@ class PauseLedger:
         self._polled_at = self._clock()
         self._named = Named()
         self._gate(self._begun)
-        return self._gates.is_gating
+        return self._state.gates.is_gating
 
     def goes_on(self) -> None:
         """Note that a ``poll`` still waits: its member has just served the group again."""
@@ -430,27 +381,26 @@ class PauseLedger:
         With nothing assigned, the earlier holds no longer keep gained partitions gated:
         they belonged to the previous choice.
         """
-        self._gate(self._chosen_anew)
+        self._gate(lambda gates: gates.chosen_anew(self._state.ownership.epochs))
 
     def watch(self, watcher: Watcher) -> None:
         """
         Close a gate on every partition gained from now on, until :meth:`open_gates`.
 
-        Args:
-            watcher: called on the thread that assigns, under upstream's locks but not
-                under ours: it must be quick, block on nothing and raise nothing.
+        The watcher is called on the thread that assigns, under upstream's locks but not
+        under ours: it must be quick, block on nothing and raise nothing.
         """
         self._watcher = watcher
 
     def open_gates(self, epochs: Mapping[TopicPartition, int]) -> None:
         """Open the gates of the partitions whose ownership has still the same epoch."""
         why = "the control topics are read"
-        self._gate(lambda gates: self._read(gates, epochs), why)
+        self._gate(lambda gates: gates.read(self._state.ownership.still(epochs)), why)
         self.deliver()
 
     def control_gates(self) -> frozenset[TopicPartition]:
         """Return the partitions that wait for the control topics."""
-        return self._gates.control
+        return self._state.gates.control
 
     # ------------------------------------------------------------ events
 
@@ -541,8 +491,10 @@ class PauseLedger:
 
     def _apply_all(self) -> None:
         while True:
-            if self._clock() >= self._due:  # first: what is over counts for no change
-                self._expire()
+            if (
+                self._clock() >= self._state.due
+            ):  # first: what is over counts for no change
+                self._commit(_Change(_nothing), self._state.expired(self._clock()))
             if not self._queue:
                 return
             change = self._queue[0]
@@ -574,45 +526,20 @@ class PauseLedger:
 
     # ------------------------------------------------------------ under the lock
 
-    def _commit(  # noqa: PLR0913 - whatever a change may change
-        self,
-        change: _Change,
-        told: Iterable[events.Event] = (),
-        *,
-        holds: Holds | None = None,
-        due: float | None = None,
-        gates: Gates | None = None,
-        ownership: Ownership | None = None,
-        assigned: Assigned | None = None,
-        bites: Bites | None = None,
-        undecided: frozenset[TopicPartition] | None = None,
-        is_moved: bool = False,
-        is_seen: bool = True,
-    ) -> None:
-        told = tuple(told)
+    def _commit(self, change: _Change, step: Step) -> None:
+        told = [self._event(kind, **fields) for kind, fields in step.told]
         for event in told:
             self._was_quiet(getattr(event, "flowing", ()))
+        if step.left:
+            self._was_quiet(step.left)
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
-        if holds is not None:
-            self._holds = holds
-        if due is not None:
-            self._due = due
-        if gates is not None:
-            self._gates = gates
-        if ownership is not None:
-            self._ownership = ownership
-        if assigned is not None:
-            self._assigned = assigned
-        if bites is not None:
-            self._bites = bites
-        if undecided is not None:
-            self._undecided = undecided
-        if is_seen:
+        self._state = step.state
+        if step.is_seen:
             self._is_stale = True
-        self._version += is_seen
-        self._moves += is_moved
+        self._version += step.is_seen
+        self._moves += step.is_moved
         change.is_applied = True
         put(told)
 
@@ -624,48 +551,12 @@ class PauseLedger:
         self, change: _Change, valid: Collection[TopicPartition], moves: int
     ) -> None:
         for tp in valid:
-            if self._unconfirmed.get(tp, _NEVER) <= moves:  # else quiet meanwhile
+            if self._unconfirmed.get(tp, NEVER) <= moves:  # else quiet meanwhile
                 del self._unconfirmed[tp]
         change.is_applied = True
 
     def _show(self) -> None:
         self._view, self._is_stale = self.peek(), False
-
-    def _is_quiet(self, tp: TopicPartition) -> bool:
-        return (
-            tp in self._gates.call
-            or tp in self._gates.control
-            or self._holds.covers(tp)
-        )
-
-    def _affected(self, scopes: Iterable[Scope]) -> dict[TopicPartition, None]:
-        assigned = self._assigned
-        return dict.fromkeys(tp for one in scopes for tp in affected_by(assigned, one))
-
-    def _made(
-        self,
-        scopes: Iterable[Scope],
-        owner: str,
-        reason: str | None,
-        for_: float | None,
-        lifetime: Lifetime,
-    ) -> tuple[Hold, ...]:
-        now, at = self.now()
-        until = None if for_ is None else at + for_
-        deadline = None if for_ is None else now + for_
-        strict = Lifetime.UNTIL_RESUMED if lifetime is Lifetime.PLAIN else lifetime
-        return tuple(
-            Hold(
-                scope=scope,
-                owner=owner,
-                reason=reason,
-                placed_at=at,
-                expires_at=until,
-                lifetime=lifetime if isinstance(scope, Partition) else strict,
-                deadline=deadline,
-            )
-            for scope in scopes
-        )
 
     # ------------------------------------------------------------ changes of holds
 
@@ -680,71 +571,28 @@ class PauseLedger:
         left_to: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         if left_to is not None:
-            wanted = tuple(one for one in wanted if self._is_left(one, left_to))
-        else:
-            self._note_spoken(hold.key for hold in wanted)
+            wanted = self._state.left_to(left_to, wanted)
         if named:
-            plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
-            made = self._named.whole(named, plain, self._clock())
-            wanted = (
-                *wanted,
-                *(
-                    whole
-                    for whole, is_of_one_call in made
-                    if is_of_one_call or self._holds.get(whole.key) is None
-                ),
-            )
-        placed = tuple(hold for one in wanted if (hold := self._news(one)) is not None)
-        if not placed:
-            change.is_applied = True
-            return
-        for hold in placed:
+            wanted += self._whole(named, wanted)
+        for hold in wanted:
             if isinstance(hold.scope, Pattern):
-                self._ask(hold.scope, self._assigned)
-        affected = self._affected(hold.scope for hold in placed)
-        quieted = tuple(tp for tp in affected if not self._is_quiet(tp))
-        holds = self._holds.including(placed)
-        told = [
-            self._event(
-                events.HoldsPlaced,
-                holds=placed,
-                quiet=quieted,
-                topics=topics,
-                is_taken_over=left_to is not None,
-            )
-        ]
-        nothing = tuple(hold for hold in placed if hold.scope in idle)
-        if nothing:
-            told.append(self._event(events.PatternCoversNothing, holds=nothing))
-        due = min(self._due, _soonest(placed))
-        self._commit(change, told, holds=holds, due=due, is_moved=bool(quieted))
+                self._ask(hold.scope, self._state.assigned)
+        is_taken_over = left_to is not None
+        step = self._state.placed(
+            wanted, topics=topics, idle=idle, is_taken_over=is_taken_over
+        )
+        self._commit(change, step)
 
-    def _news(self, hold: Hold) -> Hold | None:
-        # The hold as it is to be placed; None if that would change nothing.
-        known = self._holds.get(hold.key)
-        if known is None:
-            return hold
-        if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
-            # A plain pause never weakens what was asked for by name, which may end
-            # before it.
-            is_longer = end_of(hold) > end_of(known)
-            if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends it
-                return hold if is_longer else evolve(known, lifetime=hold.lifetime)
-            return evolve(hold, beneath=known) if is_longer else None
-        if hold.asks_the_same_as(known):
-            return None
-        is_over = hold.lifetime is Lifetime.PLAIN and known.beneath is not None
-        return evolve(hold, beneath=known.beneath) if is_over else hold
-
-    def _is_left(self, hold: Hold, left_to: Mapping[TopicPartition, int]) -> bool:
-        # By the previous owner, to this ownership, of which the application said nothing.
-        scope = hold.scope
-        assert isinstance(scope, Partition)  # noqa: S101 - nothing else travels
-        tp = scope.topic, scope.partition
-        epoch = left_to[tp]
-        if self._holds.get(hold.key) is not None:
-            return False  # its own pause, which a lost membership has not ended
-        return self._ownership.epochs.get(tp) == epoch and self._spoken.get(tp) != epoch
+    def _whole(
+        self, named: Collection[tuple[Scope, Edition]], wanted: Iterable[Hold]
+    ) -> tuple[Hold, ...]:
+        plain = next(one for one in wanted if one.lifetime is Lifetime.PLAIN)
+        made = self._named.whole(named, plain, self._clock())
+        return tuple(
+            whole
+            for whole, is_of_one_call in made
+            if is_of_one_call or self._state.holds.get(whole.key) is None
+        )
 
     def _remove(
         self,
@@ -755,238 +603,48 @@ class PauseLedger:
         all_of: str | None = None,
     ) -> None:
         if all_of is not None:
-            keys = tuple(hold.key for hold in self._holds if hold.owner == all_of)
-            if all_of == APP:
-                self._note_spoken(
-                    (Partition(tp[0], tp[1]), APP) for tp in self._ownership.epochs
-                )
-        self._note_spoken(keys)
-        ending = dict.fromkeys(keys)
-        back: tuple[Hold, ...] = ()
+            keys = tuple(one.key for one in self._state.holds if one.owner == all_of)
         if by_application:
             self._named.take_back(keys)
-            owned = self._ownership.epochs
-            aside = ended_by_resume(self._holds, owned)
-            back = self._bared(hold for hold in aside if hold.key not in ending)
-            ending.update((hold.key, None) for hold in aside)
-        removed = tuple(
-            hold for key in ending if (hold := self._holds.get(key)) is not None
+        step = self._state.removed(
+            keys,
+            self._clock(),
+            by_application=by_application,
+            is_all=all_of is not None,
         )
-        # With nothing assigned a resume can name nothing of what was paused.
-        is_app = by_application and not self._ownership.epochs
-        lifted_by = {APP, WHOLE} if is_app else frozenset[str]()
-        gates = self._gates.lifted(ending, self._assigned, all_of=lifted_by)
-        has_opened = gates.call is not self._gates.call
-        scopes = [scope for scope, _ in keys]
-        is_silent = not keys or _is_routine(keys)
-        holds = self._less(ending, back) if removed else self._holds
-        remaining = () if is_silent else _overlapping(holds, scopes)
-        flowing = self._flowing((hold.scope for hold in removed), holds, gates)
-        told = []
-        if removed or remaining:
-            told.append(
-                self._event(
-                    events.HoldsRemoved,
-                    holds=removed,
-                    flowing=flowing,
-                    remaining=remaining,
-                )
-            )
-        told += self._placed_back(back)
-        told += self._opened(gates, holds, "resumed", besides=flowing)
-        self._commit(
-            change,
-            told,
-            holds=holds,
-            due=min(self._due, _soonest(back)),
-            gates=gates,
-            is_moved=bool(flowing) or has_opened,
-            is_seen=bool(removed) or has_opened,
-        )
-
-    def _move(self, change: _Change, wanted: tuple[Hold, ...]) -> None:
-        moved = [
-            evolve(known, deadline=hold.deadline)
-            for hold in wanted
-            if (known := self._holds.get(hold.key)) is not None and known == hold
-        ]
-        due = min(self._due, _soonest(moved))
-        self._commit(change, holds=self._holds.including(moved), due=due)
-
-    def _expire(self) -> None:
-        now = self._clock()
-        expired = tuple(one for one in self._holds if end_of(one) <= now)
-        keys = [hold.key for hold in expired]
-        holds = self._holds.without(keys)
-        here = self._ownership.epochs.keys() | self._undecided
-        ended = ended_by_expiry(holds, here, expired)
-        back = self._bared((*expired, *ended))
-        holds = self._less([*keys, *(hold.key for hold in ended)], back)
-        gates = self._gates.lifted(keys, self._assigned)
-        flowing = self._flowing((hold.scope for hold in expired), holds, gates)
-        told = []
-        if expired:
-            told.append(
-                self._event(events.HoldsExpired, holds=expired, flowing=flowing)
-            )
-        if ended:
-            told.append(self._event(events.HoldsEnded, holds=ended, departed=()))
-        told += self._placed_back(back)
-        told += self._opened(gates, holds, "a hold has expired", besides=flowing)
-        self._commit(
-            _Change(_nothing),
-            told,
-            holds=holds,
-            due=_soonest(holds),
-            gates=gates,
-            is_moved=bool(flowing) or gates.call is not self._gates.call,
-        )
-
-    def _bared(self, ended: Iterable[Hold]) -> tuple[Hold, ...]:
-        return bared(ended, self._clock())
-
-    def _less(self, ended: Iterable[HoldKey], back: tuple[Hold, ...]) -> Holds:
-        holds = self._holds.without(ended)
-        return holds.including(back) if back else holds
-
-    def _placed_back(self, back: tuple[Hold, ...]) -> list[events.Event]:
-        # What was beneath pauses that have ended; no partition becomes quiet by it.
-        return [self._event(events.HoldsPlaced, holds=back)] if back else []
-
-    def _flowing(
-        self, scopes: Iterable[Scope], holds: Holds, gates: Gates
-    ) -> tuple[TopicPartition, ...]:
-        # What was quiet by these scopes, and flows once the holds are as they will be.
-        return tuple(
-            tp
-            for tp in self._affected(scopes)
-            if not holds.covers(tp) and tp not in gates.call and tp not in gates.control
-        )
-
-    def _note_spoken(self, keys: Iterable[HoldKey]) -> None:
-        if self.is_carried is None:
-            return
-        owned = self._ownership.epochs
-        for scope, owner in keys:
-            if owner == APP and isinstance(scope, Partition):
-                tp = scope.topic, scope.partition
-                if tp in owned:
-                    self._spoken[tp] = owned[tp]
+        self._commit(change, step)
 
     # ------------------------------------------------------------ gates
 
     def _gate(self, change: Callable[[Gates], Gates], why: str = "") -> None:
-        self._change(lambda it: self._set_gates(it, change(self._gates), why))
-
-    def _set_gates(self, change: _Change, gates: Gates, why: str) -> None:
-        known = self._gates
-        is_seen = (gates.call, gates.control) != (known.call, known.control)
-        told = self._opened(gates, self._holds, why)
-        self._commit(change, told, gates=gates, is_moved=bool(told), is_seen=is_seen)
+        self._change(
+            lambda it: self._commit(
+                it, self._state.gated(change(self._state.gates), why)
+            )
+        )
 
     def _begun(self, gates: Gates) -> Gates:
         if self._is_stale:
             self._show()
         return gates.begun(self._view)
 
-    def _chosen_anew(self, gates: Gates) -> Gates:
-        if self._ownership.epochs or gates.in_call:
-            return gates
-        return evolve(gates, began=None, standing=None)
-
-    def _read(self, gates: Gates, epochs: Mapping[TopicPartition, int]) -> Gates:
-        owned = self._ownership.epochs
-        read = {tp for tp, epoch in epochs.items() if owned.get(tp) == epoch}
-        return evolve(gates, control=gates.control - read)
-
-    def _opened(
-        self,
-        gates: Gates,
-        holds: Holds,
-        reason: str,
-        besides: Collection[TopicPartition] = (),
-    ) -> list[events.Event]:
-        # What flows because gates open; it is in no other event.
-        if gates.call is self._gates.call and gates.control is self._gates.control:
-            return []
-        before, after = self._gates.closed(), gates.closed()
-        flowing = tuple(
-            tp
-            for tp in before
-            if tp not in after and tp not in besides and not holds.covers(tp)
-        )
-        if not flowing:
-            return []
-        return [
-            self._event(events.GatesChanged, quiet=(), flowing=flowing, reason=reason)
-        ]
-
     # ------------------------------------------------------------ a new assignment
 
     def _reassign(
         self, change: _Change, wanted: tuple[TopicPartition, ...], cause: Cause
     ) -> None:
-        ownership, what = reassign(self._ownership, wanted)
-        ended = ended_by_assignment(
-            self._holds,
+        # Patterns are asked first: what they raise is reported once.
+        for pattern in self._state.holds.patterns():
+            self._ask(pattern, by_topic(wanted))
+        change.what, step = self._state.reassigned(
+            wanted,
             cause,
-            owned=ownership.epochs,
-            departed=what.departed,
-            undecided=self._undecided,
-            travels=self._travels,
+            self._clock(),
+            is_carried=self.is_carried,
+            is_watched=self._watcher is not None,
         )
-        is_passing = cause is Cause.PASSING
-        undecided = self._undecided.union(what.departed) if is_passing else frozenset()
-        if not (what.gained or what.departed or ended or undecided != self._undecided):
-            change.what, change.epochs = what, ownership.epochs
-            change.is_applied = True
-            return
-        back = () if cause is Cause.CLOSED else self._bared(ended)
-        holds = self._less((hold.key for hold in ended), back)
-        assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
-        for tp in wanted:
-            assigned.setdefault(tp[0], {})[tp] = tp
-        for pattern in holds.patterns():
-            self._ask(pattern, assigned)
-        is_watched = self._watcher is not None
-        gates = self._gates.reassigned(
-            what.gained, what.departed, is_watched=is_watched
-        )
-        left = tuple(filter(self._is_quiet, what.departed))
-        self._was_quiet(left)
-        bites, bite = self._bites.after(
-            what, holds, assigned, left=left, is_passing=is_passing
-        )
-        told = [
-            *self._departure_told(what, ended, cause),
-            *self._placed_back(back),
-            *self._bite_told(bite),
-            *self._freed_told(what, ended, holds, gates),
-        ]
-        for tp in what.departed:
-            self._spoken.pop(tp, None)
-        change.what, change.epochs = what, ownership.epochs
-        self._commit(
-            change,
-            told,
-            holds=holds,
-            due=min(self._due, _soonest(back)),
-            gates=gates,
-            ownership=ownership,
-            assigned=assigned,
-            bites=bites,
-            undecided=undecided,
-            is_moved=True,
-        )
-
-    def _travels(self, hold: Hold, tp: TopicPartition) -> bool:
-        return (
-            self.is_carried is not None
-            and hold.owner == APP
-            and hold.lifetime is not Lifetime.WHILE_ASSIGNED
-            and hold.expires_at is None
-            and self.is_carried(tp)
-        )
+        change.epochs = step.state.ownership.epochs
+        self._commit(change, step)
 
     def _ask(self, pattern: Pattern, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -1000,72 +658,10 @@ class PauseLedger:
                     error=repr(error),
                 )
 
-    def _departure_told(
-        self, what: Reassignment, ended: tuple[Hold, ...], cause: Cause
-    ) -> list[events.Event]:
-        if not ended:
-            return []
-        named = {
-            (hold.scope.topic, hold.scope.partition): hold
-            for hold in ended
-            if isinstance(hold.scope, Partition)
-        }
-        travelled = {tp for tp, hold in named.items() if self._travels(hold, tp)}
-        return [
-            self._event(
-                events.HoldsEnded,
-                holds=ended,
-                departed=events.sorted_partitions(what.departed),
-                handed_over=events.sorted_partitions(travelled),
-                is_called=cause.is_called,
-            )
-        ]
-
-    def _bite_told(self, bite: Bite) -> list[events.Event]:
-        if not bite.partitions:
-            return []
-        return [
-            self._event(
-                events.HoldsBit,
-                partitions=tuple(bite.partitions),
-                holds=bite.holds(),
-                is_left_alone=bite.is_left_alone,
-            )
-        ]
-
-    def _freed_told(
-        self, what: Reassignment, ended: tuple[Hold, ...], holds: Holds, gates: Gates
-    ) -> list[events.Event]:
-        # What stays, and flows because holds ended with what left.
-        freed = tuple(
-            tp
-            for tp in self._flowing((one.scope for one in ended), holds, gates)
-            if tp in what.kept and self._is_quiet(tp)
-        )
-        if not freed:
-            return []
-        why = "holds ended with the assignment"
-        return [self._event(events.GatesChanged, quiet=(), flowing=freed, reason=why)]
-
     def _event(self, kind: type[events.Event], **fields: object) -> events.Event:
         # mypy cannot check the fields of a class that is only known as a type; each
         # call is covered by a test of the event that it makes.
         return kind(at=self._wall(), **self._ids, **fields)  # type: ignore[arg-type]  # the reason stands above
-
-
-def _soonest(holds: Iterable[Hold]) -> float:
-    return min(map(end_of, holds), default=_NEVER)
-
-
-def _overlapping(holds: Holds, scopes: Iterable[Scope]) -> tuple[Hold, ...]:
-    # Those that still cover what was to be lifted, as far as is known.
-    found = {hold.key: hold for one in scopes for hold in holds.overlapping(one)}
-    return tuple(found.values())
-
-
-def _is_routine(keys: Collection[HoldKey]) -> bool:
-    # A worker lifts its own holds many times a second and does not use the answer.
-    return bool(keys) and all(is_routine(owner) for _, owner in keys)
 
 
 def _no_member() -> tuple[str, int]:

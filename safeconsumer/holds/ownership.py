@@ -7,8 +7,6 @@ from attrs import field, frozen
 
 from safeconsumer.holds.scope import TopicPartition
 
-PartitionsOf = frozenset[TopicPartition]
-
 
 class Cause(Enum):
     """Says why an assignment changes."""
@@ -49,6 +47,10 @@ class Ownership:
     epochs: Mapping[TopicPartition, int] = field(factory=dict)
     next_epoch: int = 1
 
+    def still(self, epochs: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """Return what is owned still, without a gap since it had these epochs."""
+        return {tp for tp, epoch in epochs.items() if self.epochs.get(tp) == epoch}
+
 
 @frozen
 class Reassignment:
@@ -61,9 +63,9 @@ class Reassignment:
         departed: no longer owned.
     """
 
-    kept: PartitionsOf = frozenset()
-    gained: PartitionsOf = frozenset()
-    departed: PartitionsOf = frozenset()
+    kept: frozenset[TopicPartition] = frozenset()
+    gained: frozenset[TopicPartition] = frozenset()
+    departed: frozenset[TopicPartition] = frozenset()
 
 
 def reassign(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from attrs import define, evolve, field
 
-from safeconsumer.holds.hold import WHOLE, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
 from safeconsumer.holds.ownership import Cause
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import Holds
@@ -114,6 +114,28 @@ def end_of(hold: Hold) -> float:
     return math.inf if hold.deadline is None else hold.deadline
 
 
+def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
+    """
+    Return a hold as it is to be placed over one of its scope and owner.
+
+    A plain pause never weakens what was asked for by name, which may end before it.
+
+    Returns:
+        The hold; None if that would change nothing.
+    """
+    if known is None:
+        return hold
+    if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
+        is_longer = end_of(hold) > end_of(known)
+        if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends it
+            return hold if is_longer else evolve(known, lifetime=hold.lifetime)
+        return evolve(hold, beneath=known) if is_longer else None
+    if hold.asks_the_same_as(known):
+        return None
+    is_over = hold.lifetime is Lifetime.PLAIN and known.beneath is not None
+    return evolve(hold, beneath=known.beneath) if is_over else hold
+
+
 def bared(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
     """Return the strict holds that were beneath pauses which have ended by themselves."""
     found = (hold.beneath for hold in ended)
@@ -121,10 +143,38 @@ def bared(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
 
 
 def ended_by_resume(
-    holds: Holds, owned: Collection[TopicPartition]
+    holds: Iterable[Hold], owned: Collection[TopicPartition]
 ) -> tuple[Hold, ...]:
     """Return what any resume of the application ends, whatever it names."""
     return tuple(hold for hold in holds if hold.owner == WHOLE or _is_away(hold, owned))
+
+
+def ended_besides(
+    ended: Iterable[Hold],
+    keys: Collection[HoldKey],
+    flowing: Collection[TopicPartition],
+) -> tuple[Hold, ...]:
+    """
+    Return the whole pauses that a resume ends, though it is one of something else.
+
+    It names nothing of their topic, or more of that flows than it names. A resume that
+    names nothing at all means all of them.
+    """
+    names = {
+        (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
+    }
+    wide = [one for one, _ in keys if not isinstance(one, Partition)]
+    topics = {topic for topic, _ in names}
+    more = {tp[0] for tp in flowing if tp not in names}
+    return tuple(
+        hold
+        for hold in ended
+        if hold.owner == WHOLE
+        and isinstance(hold.scope, Topic)
+        and keys
+        and (hold.scope.topic not in topics or hold.scope.topic in more)
+        and not any(one.covers((hold.scope.topic, 0)) for one in wide)
+    )
 
 
 def ended_by_expiry(
@@ -133,12 +183,8 @@ def ended_by_expiry(
     """
     Return the pauses by name that end because a whole pause of their topic has expired.
 
-    They outlived the absence of their partitions under it only.
-
-    Args:
-        holds: all there are.
-        here: what is assigned, or may be given back by the next join.
-        expired: the holds that have just expired.
+    They outlived the absence of their partitions under it only. What may be given back
+    by the next join is ``here`` as well.
     """
     over = {_topic_of(hold) for hold in expired if hold.owner == WHOLE}
     return tuple(
@@ -153,18 +199,13 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
     owned: Collection[TopicPartition],
     departed: Collection[TopicPartition],
     undecided: Collection[TopicPartition],
-    travels: Callable[[Hold, TopicPartition], bool],
+    is_carried: Callable[[TopicPartition], bool] | None,
 ) -> tuple[Hold, ...]:
     """
     Return the holds that end as an assignment changes.
 
-    Args:
-        holds: all there are.
-        cause: why it changes.
-        owned: what is assigned from now on.
-        departed: what is not any more.
-        undecided: what departed before, while no join was completed.
-        travels: whether a hold of a departed partition goes to the next owner.
+    ``undecided`` has departed before, while no join was completed; ``is_carried`` tells
+    whether the application's pause of a partition goes to its next owner.
     """
     if cause is Cause.CLOSED:
         return tuple(hold for hold in holds if not hold.is_remote)
@@ -177,7 +218,7 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
             return False
         if cause is Cause.PASSING:
             return False
-        if (tp in departed or tp in undecided) and travels(hold, tp):
+        if (tp in departed or tp in undecided) and travels(hold, scope, is_carried):
             return True
         if hold.lifetime is not Lifetime.PLAIN:
             return False
@@ -195,6 +236,21 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         return isinstance(scope, Partition) and ends_by_name(hold, scope)
 
     return tuple(filter(ends, holds))
+
+
+def travels(
+    hold: Hold,
+    scope: Partition,
+    is_carried: Callable[[TopicPartition], bool] | None,
+) -> bool:
+    """Tell whether a hold of a departed partition goes to the next owner."""
+    return (
+        is_carried is not None
+        and hold.owner == APP
+        and hold.lifetime is not Lifetime.WHILE_ASSIGNED
+        and hold.expires_at is None
+        and is_carried((scope.topic, scope.partition))
+    )
 
 
 def _topic_of(hold: Hold) -> str | None:

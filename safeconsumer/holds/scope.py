@@ -8,6 +8,8 @@ pattern would match nothing, for no topic's name has a colon.
 """
 
 import re
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from operator import index
 from typing import Any, Protocol
 
@@ -119,17 +121,12 @@ class Pattern:
         try:
             self.ask(topic)
         except Exception as error:
-            if self._answers_now(topic):
+            with suppress(Exception):  # whatever it raises
+                self.ask(topic)
+            if topic in self._answers:
                 raise
             return error
         return None
-
-    def _answers_now(self, topic: str) -> bool:
-        try:
-            self.ask(topic)
-        except Exception:  # noqa: BLE001 - whatever it raises
-            return False
-        return True
 
     def ask(self, topic: str) -> bool:
         """
@@ -286,6 +283,27 @@ def parse(text: str) -> Scope:
         message = f"{text[:300]!r} is not a partition: write it as topic:number"
         raise ScopeSyntaxError(message)
     return partition(name, int(number))
+
+
+def matched(
+    scopes: Iterable[Scope], names: Collection[str]
+) -> tuple[tuple[str, ...], frozenset[Scope]]:
+    """
+    Return the topics that scopes cover, and the patterns among them that cover none.
+
+    Raises:
+        Exception: what an expression raised.
+    """
+    found, idle = set[str](), set[Scope]()
+    for scope in scopes:
+        if isinstance(scope, Pattern):
+            covered = [name for name in sorted(names) if scope.ask(name)]
+            found.update(covered)
+            if not covered:
+                idle.add(scope)
+        elif isinstance(scope, Partition | Topic):
+            found.add(scope.topic)
+    return tuple(sorted(found)), frozenset(idle)
 
 
 def expression_of(text: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from attrs import field, frozen
 
@@ -28,12 +29,13 @@ class Holds:
     They never change; any thread reads them.
     """
 
-    __slots__ = ("_others", "_partitions", "_topics")
+    __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        self._partitions: dict[TopicPartition, ByOwner] = {}
-        self._topics: dict[str, ByOwner] = {}
-        self._others: dict[Scope, ByOwner] = {}
+        # Of partitions, by topic and number, and of topics, by name.
+        self._narrow: dict[TopicPartition | str, ByOwner] = {}
+        # Of patterns and of everything: each is asked.
+        self._wide: dict[Scope, ByOwner] = {}
         for hold in holds:
             self._put(hold)
 
@@ -41,32 +43,33 @@ class Holds:
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether any hold covers the partition."""
+        narrow = self._narrow
         return (
-            tp in self._partitions
-            or tp[0] in self._topics
-            or (bool(self._others) and any(one.covers(tp) for one in self._others))
+            tp in narrow
+            or tp[0] in narrow
+            or (bool(self._wide) and any(one.covers(tp) for one in self._wide))
         )
 
     def covered(self, assigned: Assigned) -> set[TopicPartition]:
         """Return those of the assigned partitions that a hold covers."""
-        single, topics, others = self._partitions, self._topics, self._others
+        narrow, wide = self._narrow, self._wide
         found: set[TopicPartition] = set()
         for topic, partitions in assigned.items():
-            if topic in topics or any(one.covers((topic, 0)) for one in others):
+            if topic in narrow or any(one.covers((topic, 0)) for one in wide):
                 found.update(partitions)
             else:
-                found.update(filter(single.__contains__, partitions))
+                found.update(filter(narrow.__contains__, partitions))
         return found
 
     def covering(self, tp: TopicPartition) -> tuple[Hold, ...]:
         """Return the holds that cover the partition, narrowest first."""
         found = (
-            *self._partitions.get(tp, _NONE).values(),
-            *self._topics.get(tp[0], _NONE).values(),
+            *self._narrow.get(tp, _NONE).values(),
+            *self._narrow.get(tp[0], _NONE).values(),
         )
-        if not self._others:
+        if not self._wide:
             return found
-        wide = sorted(self._others.items(), key=_is_everything)
+        wide = sorted(self._wide.items(), key=_is_everything)
         more = (one for scope, by in wide if scope.covers(tp) for one in by.values())
         return (*found, *more)
 
@@ -79,113 +82,82 @@ class Holds:
         scope, owner = key
         return self._by_owner(scope).get(owner)
 
-    def overlapping(self, scope: Scope) -> Iterator[Hold]:
+    def overlapping(self, scope: Scope) -> tuple[Hold, ...]:
         """
-        Yield the holds that cover something of the scope, as far as is known.
+        Return the holds that cover something of the scope, as far as is known.
 
         Holds of parts of the scope are among them: after the hold of a topic is lifted,
         one of its partitions may still be held. Two patterns overlap if their texts are
         equal: whether any name matches both cannot be computed.
         """
-        match scope:
-            case Partition():
-                yield from self.covering((scope.topic, scope.partition))
-            case Topic():
-                yield from self._within(scope)
-                for wide, by in tuple(self._others.items()):
-                    if wide.covers((scope.topic, 0)):
-                        yield from by.values()
-            case Pattern():
-                yield from self._within(scope)
-                yield from self.of(scope)
-                yield from self.of(Everything())
-            case Everything():
-                yield from self
+        if isinstance(scope, Partition):
+            return self.covering((scope.topic, scope.partition))
+        return tuple(hold for hold in self if _overlap(scope, hold.scope))
 
     def patterns(self) -> list[Pattern]:
         """Return the patterns among the scopes."""
-        return [one for one in tuple(self._others) if isinstance(one, Pattern)]
-
-    def _within(self, scope: Topic | Pattern) -> Iterator[Hold]:
-        for tp, by in tuple(self._partitions.items()):
-            if scope.covers(tp):
-                yield from by.values()
-        for topic, by in tuple(self._topics.items()):
-            if scope.covers((topic, 0)):
-                yield from by.values()
+        return [one for one in tuple(self._wide) if isinstance(one, Pattern)]
 
     def __iter__(self) -> Iterator[Hold]:
-        index: Mapping[object, ByOwner]
-        for index in (self._partitions, self._topics, self._others):  # type: ignore[assignment]  # keys of any kind
-            for by in tuple(index.values()):
-                yield from by.values()
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+        for by in (*self._narrow.values(), *self._wide.values()):
+            yield from by.values()
 
     def __bool__(self) -> bool:
-        return bool(self._partitions or self._topics or self._others)
+        return bool(self._narrow or self._wide)
 
     def _by_owner(self, scope: Scope) -> ByOwner:
+        index, at = self._place_of(scope)
+        return index.get(at, _NONE)
+
+    def _place_of(self, scope: Scope) -> tuple[dict[Any, ByOwner], Any]:
         match scope:
             case Partition():
-                return self._partitions.get((scope.topic, scope.partition), _NONE)
+                return self._narrow, (scope.topic, scope.partition)
             case Topic():
-                return self._topics.get(scope.topic, _NONE)
-        return self._others.get(scope, _NONE)
+                return self._narrow, scope.topic
+        return self._wide, scope
 
     # ------------------------------------------------------------ others
 
     def including(self, holds: Iterable[Hold]) -> Holds:
         """Return these and others, which replace those of their scope and owner."""
-        made = self._copy()
-        for hold in holds:
-            made._put(hold)  # noqa: SLF001 - of this class
-        return made
+        return self.without((), holds)
 
-    def without(self, keys: Iterable[HoldKey]) -> Holds:
-        """Return what is left without some; those that are not there are no error."""
-        made = self._copy()
-        for key in keys:
-            made._drop(key)  # noqa: SLF001 - of this class
-        return made
+    def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
+        """
+        Return what is left without some; those that are not there are no error.
 
-    def _copy(self) -> Holds:
+        Args:
+            keys: of those that go.
+            instead: holds that come after that.
+        """
         made = Holds()
-        made._partitions = dict(self._partitions)
-        made._topics, made._others = dict(self._topics), dict(self._others)
+        made._narrow, made._wide = dict(self._narrow), dict(self._wide)
+        for scope, owner in keys:
+            index, at = made._place_of(scope)
+            left = {**index.get(at, _NONE)}
+            left.pop(owner, None)
+            if left:
+                index[at] = left
+            else:
+                index.pop(at, None)
+        for hold in instead:
+            made._put(hold)
         return made
 
     def _put(self, hold: Hold) -> None:
-        scope, owner = hold.scope, hold.owner
-        match scope:
-            case Partition():
-                tp = scope.topic, scope.partition
-                self._partitions[tp] = {**self._partitions.get(tp, _NONE), owner: hold}
-            case Topic():
-                at = scope.topic
-                self._topics[at] = {**self._topics.get(at, _NONE), owner: hold}
-            case _:
-                known = self._others.get(scope, _NONE)
-                self._others[scope] = {**known, owner: hold}
+        index, at = self._place_of(hold.scope)
+        index[at] = {**index.get(at, _NONE), hold.owner: hold}
 
-    def _drop(self, key: HoldKey) -> None:
-        scope, owner = key
-        left = {
-            name: one for name, one in self._by_owner(scope).items() if name != owner
-        }
-        index: dict[object, ByOwner]
-        match scope:
-            case Partition():
-                index, at = self._partitions, (scope.topic, scope.partition)  # type: ignore[assignment]  # one of three
-            case Topic():
-                index, at = self._topics, scope.topic  # type: ignore[assignment]  # as above
-            case _:
-                index, at = self._others, scope  # type: ignore[assignment]  # as above
-        if left:
-            index[at] = left
-        else:
-            index.pop(at, None)
+
+def _overlap(asked: Scope, held: Scope) -> bool:
+    match held:
+        case Partition() | Topic():
+            return asked.covers((held.topic, 0))
+        case Pattern():
+            is_named = isinstance(asked, Topic) and held.matches(asked.topic)
+            return is_named or asked == held or isinstance(asked, Everything)
+    return True
 
 
 def _is_everything(item: tuple[Scope, ByOwner]) -> bool:

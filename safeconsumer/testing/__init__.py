@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     )
     from safeconsumer.testing.existing import ExistingCluster, broker_of
     from safeconsumer.testing.ghost import Ghost
-    from safeconsumer.testing.leaks import Leak, LeakError, NoLeak
+    from safeconsumer.testing.leaks import (
+        Leak,
+        LeakError,
+        NoLeak,
+        NothingToCheckError,
+    )
     from safeconsumer.testing.polling import PollTimeoutError, poll_until
     from safeconsumer.testing.workers import (
         Call,
@@ -39,6 +44,7 @@ __all__ = [
     "Leak",
     "LeakError",
     "NoLeak",
+    "NothingToCheckError",
     "PollTimeoutError",
     "Request",
     "RetriedRecord",
@@ -63,6 +69,7 @@ _WHERE = {
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",
+    "NothingToCheckError": "leaks",
     "PollTimeoutError": "polling",
     "Request": "_connections",
     "RetriedRecord": "workers",

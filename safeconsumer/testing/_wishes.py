@@ -40,11 +40,15 @@ class Intent:
         holds: returns the client's holds; used only for holds that may end by
             themselves, plain pauses too.
 
+    Attributes:
+        is_any: whether anything was to be silent at any time.
+
     Thread rules: any thread; a call changes single entries of one dictionary.
     """
 
     _holds: Callable[[], Iterable[Hold]]
     _wishes: Wishes = field(factory=dict, init=False)
+    is_any: bool = field(default=False, init=False)
 
     def add(
         self,
@@ -69,6 +73,7 @@ class Intent:
         start = time.monotonic() if since is None else since
         bound = {one.key for one in self._holds() if _may_end(one)}
         for scope in map(_scope, targets):
+            self.is_any = True
             self._wishes[scope, owner] = Wish(
                 until=None if seconds is None else start + seconds,
                 is_bound=(scope, owner) in bound,
@@ -78,6 +83,7 @@ class Intent:
         """Note the client's present holds, also those that cover nothing assigned."""
         for hold in self._holds():
             bound = _may_end(hold)
+            self.is_any = True
             self._wishes[hold.key] = Wish(until=hold.deadline, is_bound=bound)
 
     def lift(self, targets: Iterable[Any], *, owner: str = APP) -> Wishes:

@@ -17,6 +17,10 @@ class LeakError(AssertionError):
     """Records of paused partitions were delivered; the message lists them."""
 
 
+class NothingToCheckError(AssertionError):
+    """In a block of :class:`NoLeak` nothing was paused, or nothing was polled."""
+
+
 @frozen(kw_only=True)
 class Leak:
     """One record that was handed out although its partition was paused."""
@@ -37,7 +41,9 @@ class NoLeak:
     partitions paused and holds in force on entry, ``targets``, and every ``pause()``
     and ``pause_all()`` inside, until its owner's ``resume()`` of the same target or
     until its ``for_`` is over. For a hold that may end by itself, a plain pause too, the
-    client is asked whether it has ended. On exit it raises :class:`LeakError`.
+    client is asked whether it has ended. On exit it raises :class:`LeakError`; or
+    :class:`NothingToCheckError`, if nothing was ever to be silent, or nobody polled:
+    such a test proves nothing.
 
     Args:
         consumer: the consumer to check; it gets a subclass of its class meanwhile.
@@ -57,6 +63,7 @@ class NoLeak:
         self._intent.add(targets)
         self._opened = time.monotonic()
         self._inside = threading.local()
+        self._is_polled = False
         self.leaks: list[Leak] = []
 
     def check(self) -> None:
@@ -77,11 +84,28 @@ class NoLeak:
         self._consumer.__class__ = self._class
         if error is None:
             self.check()
+            self._check_that_it_could_fail()
+
+    def _check_that_it_could_fail(self) -> None:
+        name = _name_of(self._consumer)
+        if not self._intent.is_any:
+            message = (
+                f"nothing was paused, so nothing of {name} could leak: call pause() "
+                "before the block or in it, or name targets that are to be silent"
+            )
+            raise NothingToCheckError(message)
+        if not self._is_polled:
+            message = (
+                f"{name} was not polled in the block, so nothing could leak: poll it, "
+                "or iterate over it"
+            )
+            raise NothingToCheckError(message)
 
     # Called by the watched consumer
 
     def poll(self, poll: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Poll, and check the records."""
+        self._is_polled = True
         records = poll(*args, **kwargs)
         if not getattr(self._inside, "iteration", False):
             for batch in records.values():
@@ -93,7 +117,7 @@ class NoLeak:
         """Take one step of an iteration, and check the record."""
         # Iteration polls too, and then drops what was paused since: only what it
         # hands out in the end has been delivered.
-        self._inside.iteration = True
+        self._inside.iteration = self._is_polled = True
         try:
             record = step()
         finally:
@@ -160,10 +184,13 @@ def _watching(cls: type[Any], watch: NoLeak) -> type[Any]:
 
 
 def _message(leaks: list[Leak], consumer: Any) -> str:  # noqa: ANN401
-    name = f"{type(consumer).__module__}.{type(consumer).__qualname__}"
     count = f"{len(leaks)} record{'s' * (len(leaks) > 1)}"
-    head = f"{count} of paused partitions delivered by {name}:"
+    head = f"{count} of paused partitions delivered by {_name_of(consumer)}:"
     return "\n".join([head, *_lines(leaks)])
+
+
+def _name_of(consumer: Any) -> str:  # noqa: ANN401
+    return f"{type(consumer).__module__}.{type(consumer).__qualname__}"
 
 
 def _lines(leaks: list[Leak]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
@@ -20,6 +20,16 @@ def elsewhere(act: Callable[[], object]) -> None:
     thread = threading.Thread(target=act)
     thread.start()
     thread.join()
+
+
+def trace(patch: pytest.MonkeyPatch) -> None:
+    """Wrap the method that gives each record of an iteration, as tracing does."""
+    upstream = KafkaConsumer.__next__
+
+    def traced(self: KafkaConsumer) -> object:
+        return upstream(self)
+
+    patch.setattr(KafkaConsumer, "__next__", traced)
 
 
 class Meddler(Deserializer):  # type: ignore[misc]  # upstream is untyped

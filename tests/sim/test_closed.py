@@ -8,7 +8,13 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import ConsumerClosedError, SafeConsumer, SafeConsumerError
+from safeconsumer import (
+    ConsumerClosedError,
+    HoldSettingError,
+    Lifetime,
+    SafeConsumer,
+    SafeConsumerError,
+)
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
@@ -65,3 +71,23 @@ def test_a_closed_consumer_says_so(
         reader.consumer.poll(10)
     for call in ANSWERED.values():
         call(reader.consumer)
+
+
+@simulated(seeds=1)
+def test_a_closed_consumer_holds_nothing_more(lab: Lab) -> None:
+    """P3: ``pause`` checks what it is given, and changes nothing."""
+    lab.topic("t", 1, records=3)
+    told: list[object] = []
+    reader = Reader(lab, SafeConsumer, tps=[P0], hooks=[told.append])
+    consumer = reader.consumer
+    consumer.close()
+    told.clear()
+    consumer.pause(P0)
+    consumer.pause("t", owner="ops", lifetime=Lifetime.UNTIL_RESUMED)
+    consumer.pause_all()
+    with consumer.held("t"):
+        assert consumer.holds() == ()
+    assert (consumer.resume(P0), consumer.paused()) == ((), set())
+    assert told == []
+    with pytest.raises(HoldSettingError):
+        consumer.pause(P0, for_=-1)

@@ -15,7 +15,7 @@ from safeconsumer import Lifetime, SafeConsumer
 from tests.harness.signals import Interrupts, TimeLimitError
 from tests.sim import meddling
 from tests.sim.lab import Lab
-from tests.sim.meddling import Meddler, both_decoders
+from tests.sim.meddling import Meddler, both_decoders, trace
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE, Reader, both_protocols, both_ways
 from tests.sim.world import World
@@ -105,6 +105,21 @@ def test_at_every_place_of_a_read(lab: Lab, how: str, decoder: str) -> None:
     settings = {"tps": written.tps, "how": how, "decoder": decoder}
     reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
     assert read_everywhere(written, reader, interrupting()) > 100
+
+
+@pytest.mark.contract("P18", "P8")
+@everywhere
+def test_at_every_place_of_a_traced_step(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P18: in upstream's half of it, in the tracing, and behind both."""
+    trace(monkeypatch)
+    written = Written(lab)
+    settings = {"tps": written.tps, "how": "iterate"}
+    reader = Reader(lab, SafeConsumer, max_poll_records=3, **settings)
+    group = str(Path(THEIRS) / "consumer" / "group.py")
+    interrupts = interrupting(OURS, group, meddling.__file__)
+    assert read_everywhere(written, reader, interrupts) > 100
 
 
 @pytest.mark.nightly

@@ -1,11 +1,15 @@
 """Pauses of a member outlive what happens to its group; stock's do not."""
 
+import logging
+from typing import Any
+
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from safeconsumer import SafeConsumer
+from safeconsumer import SafeConsumer, events
 from tests.sim.lab import Lab, Member
 from tests.sim.playing import simulated
+from tests.sim.reading import both_protocols
 
 
 def leaks(stock: int) -> pytest.MarkDecorator:
@@ -254,4 +258,30 @@ def test_a_member_that_was_killed_leaves_its_partitions_to_the_others(
     lab.until(lambda: all(a.consumer.position(tp) == 15 for tp in lost))
     assert all(a.values(tp) == [10, 11, 12, 13, 14] for tp in lost)
     assert a.consumer.paused() == set(kept)
+    a.stop()
+
+
+@pytest.mark.contract("P6", "P14")
+@both_protocols
+@simulated()
+def test_what_a_program_that_does_nothing_wrong_is_told(
+    lab: Lab, caplog: pytest.LogCaptureFixture, assignor: type
+) -> None:
+    """P6: a pause that rebalances keep, with what comes under it, is no warning."""
+    lab.topic("t", 4, records=30)
+    told: list[events.Event] = []
+    settings: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
+    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
+        a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
+        a.owns(4)
+        quiet(a)
+        b = lab.member(KafkaConsumer, "t", name="b", **settings)
+        b.owns(2)
+        a.owns(2)
+        b.stop()
+        a.owns(4)
+    bit = [one for one in told if isinstance(one, events.HoldsBit)]
+    assert {one.severity for one in bit} == {"info"}
+    assert [one for one in told if one.severity in {"warning", "error"}] == []
+    assert [one for one in caplog.records if one.name == "safeconsumer"] == []
     a.stop()

@@ -85,6 +85,11 @@ class Late(Reader):
 
     def of_resets(self) -> list[tuple[int, int]]:
         """Return what was told of other resets: old and new position."""
+        assert all(
+            one.skipped == max(0, one.offset - one.position)
+            for one in self.told
+            if isinstance(one, PositionOutOfRange)
+        )
         return [
             (one.position, one.offset)
             for one in self.told
@@ -613,6 +618,43 @@ def test_an_answer_that_is_throttled_proves_no_position(
             reply(self, exchange, session, told)
 
     monkeypatch.setattr(_fetching.Fetches, "_reply", throttled)
+    reader.consumer.resume(reader.tp)
+    reader.goes_on_at(START)
+    assert left == []
+    assert reader.of_gone() == [GONE]
+
+
+@pytest.mark.contract("P16")
+@pytest.mark.parametrize(
+    "instead",
+    [
+        {"preferred_read_replica": 0},
+        {"diverging_epoch": {"epoch": 0, "end_offset": END}},
+    ],
+    ids=["preferred", "diverging"],
+)
+@simulated(seeds=1)
+def test_an_answer_that_read_nothing_proves_no_position(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, instead: dict[str, Any]
+) -> None:
+    """A leader that names a replica to read from, or another log, looks at no offset."""
+    reader = Late(lab)
+    at = OffsetAndMetadata(POSITION, "", 0)
+    reader.consumer._subscription.seek(reader.tp, at)
+    reader.consumer.pause(reader.tp)
+    reader.poll(2)
+    reader.loses()
+    reply, left = _fetching.Fetches._reply, [1]
+
+    def elsewhere(self: Any, exchange: Any, session: Any, told: Any) -> None:  # noqa: ANN401 - the kit's
+        if told and left:
+            left.pop()
+            told = {
+                key: {**one, "error_code": 0, **instead} for key, one in told.items()
+            }
+        reply(self, exchange, session, told)
+
+    monkeypatch.setattr(_fetching.Fetches, "_reply", elsewhere)
     reader.consumer.resume(reader.tp)
     reader.goes_on_at(START)
     assert left == []

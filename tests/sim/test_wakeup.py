@@ -10,6 +10,7 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer import SafeConsumer
 from tests.harness.signals import handled_by, send
 from tests.sim.lab import Lab
+from tests.sim.meddling import trace
 from tests.sim.playing import simulated
 from tests.sim.reading import Listener, Reader, both_protocols, both_ways
 from tests.sim.test_threads import AN_HOUR, in_flight, parked
@@ -80,6 +81,36 @@ def test_with_nobody_waiting_it_ends_the_next_poll(lab: Lab, how: str) -> None:
     assert 5 <= lab.now - began < 5.1
     lab.append(tp, 1)
     reader.reads(tp, [3])
+
+
+@pytest.mark.contract("P19")
+@pytest.mark.parametrize("is_traced", [False, True])
+@simulated(seeds=1)
+def test_where_its_time_is_over_an_iteration_stops_once(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, *, is_traced: bool
+) -> None:
+    """P19: woken in its last moment, it has stopped for that; the next one waits."""
+    if is_traced:
+        trace(monkeypatch)
+    (tp,) = lab.topic("t", records=1)
+    reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
+    reader.take(1)
+    fetcher = reader.consumer._fetcher
+    fetch_records = fetcher.fetch_records
+
+    def late(*given: Any, **more: Any) -> Any:  # noqa: ANN401 - the fetcher's own
+        found = fetch_records(*given, **more)
+        if lab.now >= end:
+            fetcher.fetch_records = fetch_records
+            reader.consumer.wakeup()
+        return found
+
+    fetcher.fetch_records, end = late, lab.now + 1
+    assert reader.poll(1) == []
+    assert fetcher.fetch_records == fetch_records
+    began = lab.now
+    assert reader.poll(2) == []
+    assert lab.now - began >= 2
 
 
 @pytest.mark.contract("P19")

@@ -16,7 +16,6 @@ from safeconsumer._kafka.fixes.unclosed import (
 from safeconsumer._kafka.network import KafkaTCPTransport
 
 log = logging.getLogger(KafkaTCPTransport.__module__)
-ours = logging.getLogger("safeconsumer")
 
 
 class ReceivingTransport(ClosingTransport):

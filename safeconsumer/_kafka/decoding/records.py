@@ -17,8 +17,7 @@ from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_of_handler
-from safeconsumer._kafka.decoding.deserializing import deserialized
-from safeconsumer._kafka.decoding.sought import FromFetchOffset
+from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
 try:
@@ -40,15 +39,13 @@ _new = tuple.__new__
 _STOPPED = "StopIteration raised unpacking messageset"
 
 
-class CompiledRecords(Fetcher.PartitionRecords):
+class CompiledRecords(PythonRecords):
     """
     Replaces upstream's ``PartitionRecords``: the same arguments and results.
 
     ``take`` makes records out of one batch, from where it stopped; the next batch is
     uncompressed when that one is used up.
     """
-
-    _deserialize = staticmethod(deserialized)
 
     def __init__(
         self,
@@ -185,8 +182,6 @@ class CompiledRecords(Fetcher.PartitionRecords):
                 batch._buffer = b""  # upstream's decoder is not needed: data is enough
                 return
         # Upstream's generator, for this batch alone. It keeps its state on this object.
-        if self._deserializes():
-            batch = FromFetchOffset(batch, self)
         records = self._unpack_records(
             self.topic_partition, _OneBatch(batch), self._keys, self._values
         )

@@ -7,6 +7,8 @@ from typing import Any
 from kafka.consumer.fetcher import CompletedFetch, ConsumerRecord
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+
 # Layout of a record batch, https://kafka.apache.org/documentation/#recordbatch:
 # base offset int64, length int32, leader epoch int32, magic int8 at 16, ...,
 # record count int32 at 57. The length counts from behind itself, 12 bytes in.
@@ -16,34 +18,42 @@ _BATCH_HEAD = 61
 _COUNTED_MAGIC = 2
 
 
-# The stamp of requests from before their partition was gained: never current.
-NO_EPOCH = -1
-
-
-class StampedOffset(int):
+class Stamped(int):
     """
-    A fetch offset that remembers in which ownership it was asked for.
+    A number that remembers for which ownership, and reset, a broker was asked.
 
-    It is a plain int to upstream, which carries it from the request through the answer
-    into the parsed records; so every fetch can be distinguished from one of an earlier
-    ownership, also when both were made at the same offset.
+    It is a plain int to upstream, which carries it from the request to the answer: the
+    offset of a fetch, through the answer into the parsed records, or the strategy of a
+    reset. Upstream makes a new state for every ownership; so what was asked in an
+    earlier one is recognized, also if both were at the same offset.
+
+    Attributes:
+        state: upstream's state of the partition; None if it was not assigned any more.
+        reset: the number of its last reset.
     """
 
-    epoch: int
+    state: OwnedPartitionState | None
+    reset: int
 
     @classmethod
-    def of(cls, offset: int, epoch: int) -> "StampedOffset":
-        """Stamp an offset."""
-        stamped = cls(offset)
-        stamped.epoch = epoch
+    def of(cls, number: int, state: OwnedPartitionState | None) -> "Stamped":
+        """Stamp a number with a state as it is now."""
+        stamped = cls(number)
+        stamped.state = state
+        stamped.reset = 0 if state is None else state.reset_number
         return stamped
 
 
-class StampedOffsets(dict[tuple[str, int], int]):
+def is_of(number: int, state: OwnedPartitionState | None) -> bool:
+    """Tell whether it was asked in this ownership; one without a stamp was."""
+    return getattr(number, "state", state) is state
+
+
+class StampedOffsets(dict[TopicPartition, int]):
     """
     The offsets of one request, stamped when the answer is matched with them.
 
-    Most partitions of a request are not in its answer; they cost nothing here.
+    Most partitions of a request are not in its answer; they cost little here.
 
     Attributes:
         moves: how often partitions had become quiet, or begun to flow, before it.
@@ -51,21 +61,16 @@ class StampedOffsets(dict[tuple[str, int], int]):
 
     def __init__(
         self,
-        offsets: Mapping[Any, int],
-        epochs: Mapping[tuple[str, int], int],
+        offsets: Mapping[TopicPartition, int],
+        states: Mapping[TopicPartition, OwnedPartitionState],
         moves: int,
     ) -> None:
         super().__init__(offsets)
-        self._epochs = epochs
+        self._states = {tp: states[tp] for tp in offsets}
         self.moves = moves
 
-    def __getitem__(self, tp: tuple[str, int]) -> StampedOffset:
-        return StampedOffset.of(super().__getitem__(tp), self._epochs.get(tp, NO_EPOCH))
-
-
-def epoch_of(offset: int) -> int | None:
-    """Return the epoch an offset was stamped with, None if it never was."""
-    return getattr(offset, "epoch", None)
+    def __getitem__(self, tp: TopicPartition) -> Stamped:
+        return Stamped.of(super().__getitem__(tp), self._states[tp])
 
 
 def count_records(data: bytes | memoryview | None) -> int | None:
@@ -124,14 +129,13 @@ class ParkedData:
     ) -> None:
         self.max_bytes = max_bytes
         self._parts, self._answers = parts, answers
-        self._part_bytes: dict[TopicPartition, int] = {}
         self._bytes: dict[TopicPartition, int] = {}  # oldest first
         self._reported: dict[TopicPartition, int] = {}
 
-    def keep_part(self, part: Any, size: int) -> None:  # noqa: ANN401 - either class
+    def keep_part(self, part: Any) -> None:  # noqa: ANN401 - either class
         """Keep a batch; its partition becomes the newest."""
         tp = part.topic_partition
-        self._parts[tp], self._part_bytes[tp] = part, size
+        self._parts[tp] = part
         self._bytes.pop(tp, None)
         self._count(tp)
 
@@ -155,14 +159,12 @@ class ParkedData:
         return answer
 
     def _count(self, tp: TopicPartition) -> None:
-        if tp not in self._parts:
-            self._part_bytes.pop(tp, None)
-        if tp not in self._parts and tp not in self._answers:
+        part, answer = self._parts.get(tp), self._answers.get(tp)
+        if part is None and answer is None:
             self._bytes.pop(tp, None)
             return
-        answer = self._answers.get(tp)
         raw = 0 if answer is None else len(answer.partition_data.records or b"")
-        self._bytes[tp] = self._part_bytes.get(tp, 0) + raw
+        self._bytes[tp] = size_of(part) + raw
 
     def parts(self) -> list[TopicPartition]:
         """Return the partitions with a batch that is kept."""
@@ -206,7 +208,6 @@ class ParkedData:
 
     def clear(self) -> None:
         """Forget everything; upstream has thrown it away."""
-        self._part_bytes.clear()
         self._bytes.clear()
 
 
@@ -264,15 +265,6 @@ class ReturnedRecords:
             return self._offset
         return int(self.rest.next_fetch_offset)
 
-    def records_left(self, total: int | None) -> int | None:
-        """Return how many records are here; ``total`` is the count of the whole batch."""
-        rest = records_left(self.rest, total)
-        return None if rest is None else len(self) + rest
-
-    def payload_bytes(self) -> int:
-        """Return the bytes of keys and values of the records here, without the rest."""
-        return sum(map(_size, self.unread()))
-
     def take(self, n: int) -> list[ConsumerRecord]:
         """
         Take up to ``n`` records, out of the rest of the batch too.
@@ -310,13 +302,29 @@ class ReturnedRecords:
             self.rest.drain()
 
 
-def records_left(part: Any, total: int | None) -> int | None:  # noqa: ANN401 - either class, or None
+def records_left(part: Any) -> int | None:  # noqa: ANN401 - either class, or None
     """Return how many records a half-read batch still has; None if that is not known."""
     if not part:
         return 0
     if isinstance(part, ReturnedRecords):
-        return part.records_left(total)
-    return None if total is None else max(0, total - int(part.records_read))
+        rest = records_left(part.rest)
+        return None if rest is None else len(part) + rest
+    count = getattr(part, "count", None)  # the fetcher's note
+    return None if count is None else max(0, count - int(part.records_read))
+
+
+def size_of(part: Any) -> int:  # noqa: ANN401 - either class, or None
+    """
+    Return how many bytes a half-read batch has, as they came from the broker.
+
+    The whole batch counts, as long as one record of it is to be read. Records that were
+    put back count with their keys and values.
+    """
+    if not part:
+        return 0
+    if isinstance(part, ReturnedRecords):
+        return sum(map(_size, part.unread())) + size_of(part.rest)
+    return getattr(part, "size", 0)  # the fetcher's note
 
 
 def _size(record: ConsumerRecord) -> int:

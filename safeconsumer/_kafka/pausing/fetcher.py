@@ -1,9 +1,6 @@
 """Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
 
-import contextlib
-import functools
 import math
-import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -15,8 +12,6 @@ from kafka.consumer.fetcher import (
     ExceptionMetadata,
     Fetcher,
 )
-from kafka.consumer.subscription_state import TopicPartitionState
-from kafka.future import Future
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -25,16 +20,17 @@ from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     Purged,
     ReturnedRecords,
-    StampedOffset,
+    Stamped,
     StampedOffsets,
     count_records,
     drop_answer,
-    epoch_of,
+    is_of,
     records_left,
+    size_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.waking import Wakeup, end, end_soon
-from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
+from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
 from safeconsumer.holds.ownership import Ownership
 
 # Bytes; a little more than one full answer of the default fetch_max_bytes (50 MiB).
@@ -64,8 +60,8 @@ class PauseSafeFetcher(Fetcher):
 
     - Half-read data of a resumed partition is read on whatever was read meanwhile;
     upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with the ownership epoch it was made in; answers and buffers
-    of another epoch are dropped, those in flight too.
+    - Each fetch is stamped with the ownership it was made in; answers and buffers of
+    another one are dropped, those in flight too.
     - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
@@ -77,6 +73,8 @@ class PauseSafeFetcher(Fetcher):
     Thread rules: the polling thread; :meth:`wake` on any, and
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
     """
+
+    _subscriptions: LedgerSubscription  # upstream's name of it
 
     def __init__(
         self, client: object, subscriptions: object, **configs: object
@@ -98,13 +96,10 @@ class PauseSafeFetcher(Fetcher):
             reports_delivery: whether the polling code calls :meth:`delivered` at the
                 end; otherwise what a drain returns counts as delivered.
         """
-        self._ours: LedgerSubscription = self._subscriptions
         self._purged_for: Ownership | None = None
         self._is_closed = False
         self._next_partition_records: Any  # upstream's, and its class or ours
         self._next_in_line_exception_metadata: Any  # upstream's
-        # of the batch each partition's buffered records came in: bytes, records
-        self._sizes: dict[TopicPartition, tuple[int, int | None]] = {}
         self.parked = ParkedData(
             self._paused_partition_records,
             self._paused_completed_fetches,
@@ -113,16 +108,13 @@ class PauseSafeFetcher(Fetcher):
         self._reports_delivery = reports_delivery
         # of what an iteration takes: whose it is, and where that stood
         self.drained_from: dict[
-            TopicPartition, tuple[TopicPartitionState, OffsetAndMetadata]
+            TopicPartition, tuple[OwnedPartitionState, OffsetAndMetadata]
         ] = {}
         self._held_back: frozenset[TopicPartition] = frozenset()
         # of the question for offsets that begins: what no leader is known of
         self._leaderless: set[TopicPartition] = set()
         self.journal: FetchJournal | None = None
-        # Not an Event: an interrupt that leaves one would leave its lock taken.
-        self._was_lifted = False
-        self._alarm: threading.Lock | None = None
-        self._waker: Future | None = None
+        self.wait = FetchWait(self._manager)
         self.wakeup = Wakeup(self._net)
 
     # ------------------------------------------------------------ polling
@@ -139,7 +131,7 @@ class PauseSafeFetcher(Fetcher):
         It is like upstream's method of this name, but a hold that is lifted or expires
         ends the wait, also if no answer is awaited.
         """
-        self._was_lifted = self.wakeup.is_asked
+        self.wait.begin(is_over=self.wakeup.is_asked)
         records, partial = self.fetched_records(max_records, update_offsets)
         if not partial:
             self.send_fetches()
@@ -150,9 +142,13 @@ class PauseSafeFetcher(Fetcher):
             waited_on.append(self._reset_task)
         timeout_ms = self._until_expiry(timeout_ms)
         if waited_on:
-            self._wait_for_any(waited_on, timeout_ms)
-        elif not self._wait_for_lift(timeout_ms):
-            return records, not timeout_ms
+            self.wait.for_any(waited_on, timeout_ms)
+        else:
+            # Upstream sleeps one backoff and checks again, and notices no resume.
+            timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
+            if not timeout_ms:
+                return records, True
+            self.wait.for_nothing(timeout_ms)
         records, _ = self.fetched_records(max_records, update_offsets)
         return records, False
 
@@ -162,60 +158,14 @@ class PauseSafeFetcher(Fetcher):
 
         Thread rules: any thread, and a signal handler; takes no lock.
         """
-        self._was_lifted = True
-        alarm = self._alarm
-        if alarm is not None:
-            with contextlib.suppress(RuntimeError):  # another thread was quicker
-                alarm.release()
-        wait = self._waker
-        if wait is not None:
-            end_soon(self._net, wait)
-
-    def _wait_for_any(
-        self, futures: Iterable[Future], timeout_ms: float | None
-    ) -> None:
-        self._waker = wait = Future()
-        try:
-            if not self._was_lifted:
-                futures = tuple(futures)
-                if any(one.is_done for one in futures):
-                    end(wait)
-                ended = functools.partial(self._until_any, futures)
-                self._net.run(ended, wait, timeout_ms)
-        finally:
-            self._waker = None
-
-    async def _until_any(
-        self, futures: Iterable[Future], wait: Future, timeout_ms: float | None
-    ) -> None:
-        # On the IO thread, where no signal handler runs. One that raised in the middle
-        # of upstream's add_both() would leave the lock of that future taken, for which
-        # the IO thread then waits for ever; and a timeout can only be the wait's own.
-        for future in futures:
-            future.add_both(lambda _: end(wait))
-        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
-            await self._manager.wait_for(wait, timeout_ms)
-
-    def _wait_for_lift(self, timeout_ms: float | None) -> bool:
-        # Nothing is in flight: upstream sleeps one backoff and checks again, without
-        # noticing a resume from another thread. This waits as long, but can be woken.
-        backoff_ms = self.config["retry_backoff_ms"]
-        wait_ms = backoff_ms if timeout_ms is None else min(timeout_ms, backoff_ms)
-        self._alarm = alarm = threading.Lock()
-        alarm.acquire()
-        try:
-            if not self._was_lifted:
-                alarm.acquire(timeout=wait_ms / 1000)
-        finally:
-            self._alarm = None
-        return bool(wait_ms > 0)
+        self.wait.end()
 
     def _until_expiry(self, timeout_ms: float | None) -> float | None:
-        left = self._ours.ledger.seconds_to_next_expiry()
+        left = self._subscriptions.ledger.seconds_to_next_expiry()
         if left == math.inf:
             return timeout_ms
         left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
-        return left_ms if timeout_ms is None else min(left_ms, timeout_ms)
+        return _least(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
 
@@ -237,11 +187,11 @@ class PauseSafeFetcher(Fetcher):
         self._purge()
         self.recover_undelivered()
         try:
-            self._ours.pin()
+            self._subscriptions.pin()
             self._raise_pending()
             drained = self._drain(max_records, update_offsets)
         finally:
-            self._ours.unpin()
+            self._subscriptions.unpin()
         if not self._reports_delivery:
             self.delivered()
         # This is before the next fetches are sent. A poll ends what an iteration held
@@ -258,7 +208,7 @@ class PauseSafeFetcher(Fetcher):
         uses the positions from before the drain; if it is not called, because the
         ``poll`` raised, the next drain starts at those positions again.
         """
-        self._ours.undelivered.are_returned = True
+        self._subscriptions.undelivered.are_returned = True
 
     def recover_undelivered(self) -> None:
         """
@@ -268,8 +218,8 @@ class PauseSafeFetcher(Fetcher):
         and is dropped, so all of it is fetched again. Call it before anything else in a
         ``poll``: one that does not come to drain returns, too.
         """
-        with self._ours._lock:
-            self._ours.undelivered.settle()
+        with self._subscriptions._lock:
+            self._subscriptions.undelivered.settle()
 
     def _raise_pending(self) -> None:
         pending, self._next_in_line_exception_metadata = (
@@ -323,7 +273,7 @@ class PauseSafeFetcher(Fetcher):
             self._next_partition_records = part
             if part is None or not self._subscriptions.is_paused(part.topic_partition):
                 return part
-            self.parked.keep_part(part, self._sizes_of(part)[0])
+            self.parked.keep_part(part)
             self._next_partition_records = None
 
     def _unparked(self) -> Any:  # noqa: ANN401 - upstream's or ours, same shape
@@ -354,13 +304,14 @@ class PauseSafeFetcher(Fetcher):
         return None
 
     def _parse_fetched_data(self, completed_fetch: CompletedFetch) -> Any:  # noqa: ANN401 - upstream's class
-        data = completed_fetch.partition_data.records
-        tp = completed_fetch.topic_partition
-        self._sizes[tp] = len(data or b""), count_records(data)
         # Upstream looks twice at the assignment and the position. In between another
         # thread could remove them: a KeyError out of poll. Nothing is decoded here.
         with self._subscriptions._lock:
-            return super()._parse_fetched_data(completed_fetch)
+            part = super()._parse_fetched_data(completed_fetch)
+        if part is not None:
+            data = completed_fetch.partition_data.records
+            part.size, part.count = len(data or b""), count_records(data)
+        return part
 
     def _append(
         self,
@@ -396,7 +347,8 @@ class PauseSafeFetcher(Fetcher):
                 part.drain()
                 return 0
             if records:
-                self._note_taken(part, state)
+                self.drained_from[tp] = state, position
+                self._subscriptions.undelivered.note(tp, state)
                 drained[tp].extend(records)
             if update_offsets or not records:
                 state.position = (
@@ -405,19 +357,10 @@ class PauseSafeFetcher(Fetcher):
         self._record_lag(state, end)
         return len(records)
 
-    def _note_taken(
-        self,
-        part: Any,  # noqa: ANN401 - upstream's or ours, same shape
-        state: TopicPartitionState,
-    ) -> None:
-        tp = part.topic_partition
-        self.drained_from[tp] = state, state.position
-        self._ours.undelivered.note(tp, state, epoch_of(part.fetch_offset))
-
     def _next_in_line(
         self,
         part: Any,  # noqa: ANN401 - upstream's or ours, same shape
-    ) -> tuple[TopicPartitionState | None, OffsetAndMetadata | None]:
+    ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None]:
         # None if the partition may not be read or its position differs by now.
         tp = part.topic_partition
         with self._subscriptions._lock:
@@ -425,11 +368,12 @@ class PauseSafeFetcher(Fetcher):
                 return None, None
             state = self._subscriptions.assignment[tp]
             position = state.position
-        if position.offset != part.next_fetch_offset:
+        is_next = position.offset == part.next_fetch_offset
+        if not is_next or self._is_stale(tp, part.fetch_offset):
             return None, None
         return state, position
 
-    def _record_lag(self, state: TopicPartitionState, end: OffsetAndMetadata) -> None:
+    def _record_lag(self, state: OwnedPartitionState, end: OffsetAndMetadata) -> None:
         if self._sensors and state.highwater is not None:
             self._sensors.records_fetch_lag.record(state.highwater - end.offset)
 
@@ -445,26 +389,29 @@ class PauseSafeFetcher(Fetcher):
         """
         if not records:
             return records
-        quiet = self._ours.quiet()
-        with self._ours._lock:
-            taken = self._ours.undelivered.epochs()
-        for tp, epoch in taken.items():
+        subscription = self._subscriptions
+        quiet = subscription.quiet()
+        with subscription._lock:
+            taken = dict(subscription.undelivered.taken)
+        for tp, state in taken.items():
             if tp not in records:
                 continue
-            if self._epochs().get(tp) != epoch:  # the IO thread took it away
-                del records[tp]
+            if subscription.assignment.get(tp) is not state:
+                del records[tp]  # the IO thread took it away
             elif tp in quiet:
-                self._take_back(tp, records.pop(tp), self._ours)
+                self._take_back(tp, records.pop(tp), state)
         return records
 
     def _take_back(
         self,
         tp: TopicPartition,
         records: Sequence[ConsumerRecord],
-        ours: LedgerSubscription,
+        state: OwnedPartitionState,
     ) -> None:
-        with ours._lock:
-            position = ours.undelivered.move_back(tp, ours.assignment)
+        with self._subscriptions._lock:
+            if self._subscriptions.assignment.get(tp) is not state:
+                return
+            position = state.move_back()
             if position is not None:
                 # After a seek between two batches, only the records after it belong to
                 # the new position.
@@ -498,16 +445,17 @@ class PauseSafeFetcher(Fetcher):
         records: Sequence[ConsumerRecord],
         position: OffsetAndMetadata,
     ) -> None:
-        fetch_offset = StampedOffset.of(position.offset, self._epochs().get(tp, -1))
+        state = self._subscriptions.assignment[tp]
+        fetch_offset = Stamped.of(position.offset, state)
         rest = self.parked.pop_part(tp)
         slot = self._next_partition_records
         if slot and slot.topic_partition == tp:
             rest, self._next_partition_records = slot, None
         if isinstance(rest, ReturnedRecords):  # one list, however often it goes back
             records, rest = (*records, *rest.unread()), rest.rest
-        part = ReturnedRecords(tp, records, position, fetch_offset, rest or None)
-        behind = self._sizes_of(part)[0] if rest else 0
-        self.parked.keep_part(part, part.payload_bytes() + behind)
+        self.parked.keep_part(
+            ReturnedRecords(tp, records, position, fetch_offset, rest or None)
+        )
 
     def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
         """
@@ -558,7 +506,6 @@ class PauseSafeFetcher(Fetcher):
         self._completed_fetches.clear()
         self._next_partition_records = None
         self.parked.clear()
-        self._sizes.clear()
         self._held_back = frozenset()
 
     # ------------------------------------------------------------ asked positions
@@ -575,7 +522,7 @@ class PauseSafeFetcher(Fetcher):
         # again.
         assignment = self._subscriptions.assignment
         stamped = {
-            tp: (_AskedFor.of(strategy, assignment.get(tp)), epoch)
+            tp: (Stamped.of(strategy, assignment.get(tp)), epoch)
             for tp, (strategy, epoch) in timestamps_and_epochs.items()
         }
         await super()._reset_offsets_for_node(node_id, stamped, partitions)
@@ -607,26 +554,20 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         with self._subscriptions._lock:  # one step with respect to a seek
             state = self._subscriptions.assignment.get(partition)
-            asked, reset = getattr(timestamp, "reset", None), None
-            if state is not None:
-                reset = getattr(state, "reset_number", None)
-            if asked != reset:
+            if state is None or not is_of(timestamp, state):
                 return
-            if getattr(state, "out_of_range", None) is None:
+            if getattr(timestamp, "reset", state.reset_number) != state.reset_number:
+                return
+            if state.out_of_range is None:
                 super()._reset_offset_if_needed(partition, timestamp, offset)
             else:
-                self._ours.answer_out_of_range(partition, offset)
+                self._subscriptions.answer_out_of_range(partition, offset)
 
     # ------------------------------------------------------------ ownership
 
-    def _epochs(self) -> Mapping[TopicPartition, int]:
-        return self._ours.ledger.ownership().epochs
-
     def _is_stale(self, tp: TopicPartition, offset: int) -> bool:
-        if self._is_closed:
-            return True
-        epoch = epoch_of(offset)
-        return epoch is not None and epoch != self._epochs().get(tp)
+        state = self._subscriptions.assignment.get(tp)
+        return self._is_closed or not is_of(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
         # Upstream marks a broker as asked, and then asks it. What raises there has no
@@ -641,17 +582,16 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # Epochs first: what is gained while the request is built is not in it. So is
-        # the number of moves: what is paused meanwhile counts as held after it.
-        epochs = self._epochs()
-        moves = self._ours.ledger.moves
+        # The number of moves first: what is paused meanwhile counts as held after it.
+        moves = self._subscriptions.ledger.moves
         requests: dict[int, tuple[object, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
             requests = super()._create_fetch_requests()
-        return {
-            node: (request, StampedOffsets(offsets, epochs, moves))
-            for node, (request, offsets) in requests.items()
-        }
+            states = self._subscriptions.assignment
+            return {
+                node: (request, StampedOffsets(offsets, states, moves))
+                for node, (request, offsets) in requests.items()
+            }
 
     def _handle_fetch_response(
         self,
@@ -662,37 +602,39 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._confirm(self._ours.ledger, fetch_offsets, response)
+            self._confirm(fetch_offsets, response)
 
-    def _confirm(
-        self,
-        ledger: PauseLedger,
-        asked: StampedOffsets,
-        response: Any,  # noqa: ANN401 - upstream's
-    ) -> None:
+    def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+        ledger = self._subscriptions.ledger
         waiting = ledger.unconfirmed(asked.moves)
         # One that is throttled leaves everything out, whatever the broker has of it.
         if waiting and not response.error_code and not response.throttle_time_ms:
             # What an answer leaves out is valid: the broker has nothing new of it.
-            refused = {
+            unread = {
                 (topic.topic, one.partition_index)
                 for topic in response.responses
                 for one in topic.partitions
-                if one.error_code
+                if not _is_read(one)
             }
-            valid = {tp for tp in waiting if tp in asked and tp not in refused}
+            valid = {tp for tp in waiting if tp in asked and tp not in unread}
             ledger.confirm(valid, asked.moves)
 
     def _purge(self) -> None:
-        """Throw away the data of ownerships that have ended."""
-        ownership = self._ours.ledger.ownership()
+        """
+        Throw away the buffered data of ownerships that have ended.
+
+        What is in flight is thrown away when it comes: a request carries the states of
+        its partitions (:class:`StampedOffsets`), and :meth:`_next_completion` drops an
+        answer for another state than the present one.
+        """
+        ownership = self._subscriptions.ledger.ownership()
         if ownership is self._purged_for:
             return
         self._report_purged([*self._purged_parts(), *self._purged_completions()])
-        for tp in self._sizes.keys() - ownership.epochs.keys():
-            del self._sizes[tp]
         pending = self._next_in_line_exception_metadata
-        if pending is not None and pending.partition not in ownership.epochs:
+        if pending is not None and not self._subscriptions.is_assigned(
+            pending.partition
+        ):
             self._next_in_line_exception_metadata = None
         self._purged_for = ownership  # when it is done: it may be interrupted
 
@@ -718,13 +660,9 @@ class PauseSafeFetcher(Fetcher):
                 self._completed_fetches.append(completion)
 
     def _drop_part(self, part: Any) -> Purged:  # noqa: ANN401 - either class
-        size, total = self._sizes_of(part)
-        left = records_left(part, total)
+        purged = part.topic_partition, records_left(part), size_of(part)
         part.drain()
-        return part.topic_partition, left, size
-
-    def _sizes_of(self, part: Any) -> tuple[int, int | None]:  # noqa: ANN401 - either
-        return self._sizes.get(part.topic_partition, (0, None))
+        return purged
 
     def _report_purged(self, purged: Sequence[Purged]) -> None:
         if not purged:
@@ -743,20 +681,11 @@ class PauseSafeFetcher(Fetcher):
                 self.journal.purged(tp, count, _ENDED)
 
     def _emit(self, kind: type[events.Event], **fields: object) -> None:
-        self._ours.ledger.emit(kind, **fields)
+        self._subscriptions.ledger.emit(kind, **fields)
 
 
-class _AskedFor(int):
-    # A reset strategy that remembers for which reset a broker is asked. It is a plain
-    # int to upstream, which carries it from the request to the answer.
-
-    reset: int | None
-
-    @classmethod
-    def of(cls, strategy: int, state: object) -> "_AskedFor":
-        asked = cls(strategy)
-        asked.reset = getattr(state, "reset_number", None)
-        return asked
+def _least(timeout_ms: float | None, limit_ms: float) -> float:
+    return limit_ms if timeout_ms is None else min(timeout_ms, limit_ms)
 
 
 def _taken(part: Any, most: int) -> list[ConsumerRecord]:  # noqa: ANN401 - upstream's or ours, same shape
@@ -770,3 +699,12 @@ def _taken(part: Any, most: int) -> list[ConsumerRecord]:  # noqa: ANN401 - upst
 def _resets(answer: CompletedFetch) -> bool:
     code = answer.partition_data.error_code
     return bool(code == kafka_errors.OffsetOutOfRangeError.errno)
+
+
+def _is_read(answer: Any) -> bool:  # noqa: ANN401 - upstream's
+    # A leader that names a replica to read from, or that has had another log, has not
+    # looked whether the offset is in its range.
+    replica, other_log = answer.preferred_read_replica, answer.diverging_epoch
+    is_elsewhere = replica is not None and replica >= 0
+    is_another = other_log is not None and other_log.end_offset >= 0
+    return not (answer.error_code or is_elsewhere or is_another)

@@ -58,6 +58,10 @@ class Iteration:
         # The thread whose step of an iteration polls now, and so has the guard already.
         self._stepping: int | None = None
         self._polls_in_step = False
+        # Of a traced step: the record that it has taken and not returned yet.
+        self._taken_record: ConsumerRecord | None = None
+        # The partition that records are yielded of, its state, and how often it was moved.
+        self._yielding: tuple[TopicPartition, OwnedPartitionState, int] | None = None
 
     def is_stepping(self) -> bool:
         """Tell whether the poll under way on this thread belongs to a step of iteration."""
@@ -166,6 +170,7 @@ class Iteration:
             while waiting:
                 tp, records, state, position = waiting[-1]
                 at, checked, moves = 0, None, state.moves
+                self._yielding = tp, state, moves
                 for record in records:
                     # Read at each record; lookups of one record use the same set.
                     if (snapshot := quiet()) is not checked:
@@ -198,6 +203,41 @@ class Iteration:
                 self._put_back(tp, records[at:], state, position)
             for unread in waiting:
                 self._put_back(*unread)
+
+    def noted(
+        self, records: Generator[ConsumerRecord, None, None]
+    ) -> Generator[ConsumerRecord, None, None]:
+        """Yield the records of :meth:`records`, for :meth:`foreign_step`."""
+        try:
+            for record in records:
+                self._taken_record = record
+                yield record
+        finally:
+            records.close()
+
+    def foreign_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
+        """
+        Take a record by upstream's step, which calls ``next()``, and which others wrap.
+
+        A signal handler may raise after any of that. The position moves back then, and
+        the record is fetched again.
+        """
+        self._taken_record = None
+        try:
+            return step()
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _take_back(self) -> None:
+        record = self._taken_record
+        if record is None or self._yielding is None:
+            return
+        tp, state, moves = self._yielding
+        subscription = self._consumer._subscription
+        with subscription._lock:
+            if subscription.assignment.get(tp) is state and state.moves == moves:
+                state.position = OffsetAndMetadata(record.offset, "", -1)
 
     def _taken(self, batches: Drained) -> Iterator[_Taken]:
         # States and positions as they were in the drain: a later seek is not undone. An

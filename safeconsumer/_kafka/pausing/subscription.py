@@ -318,6 +318,7 @@ class LedgerSubscription(SubscriptionState):
                 partition=partition,
                 position=position,
                 offset=offset,
+                skipped=max(0, offset - position),
             )
         else:
             super().request_offset_reset(partition)

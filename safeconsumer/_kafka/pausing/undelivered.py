@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
 
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
-
-_resets = itertools.count(1)
 
 
 class OwnedPartitionState(TopicPartitionState):
@@ -43,7 +38,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_number: int = 0
     """
-    The number of its last reset, among all resets of this process.
+    The number of its last reset; it is the same while the answer to that is awaited.
     """
 
     out_of_range: int | None = None
@@ -69,14 +64,10 @@ class OwnedPartitionState(TopicPartitionState):
             self.out_of_range = None
 
     def reset(self, strategy: int) -> None:
-        """
-        Drop the position until a broker has answered where to begin; as upstream's.
-
-        Asking for the same reset again while its answer is awaited is the same reset.
-        """
+        """Drop the position until a broker has answered where to begin; as upstream's."""
         with self.lock:
             if self.reset_strategy != strategy:
-                self.reset_number = next(_resets)
+                self.reset_number += 1
             self.moves += 1
             super().reset(strategy)
             self.moved_to = self.before = self.out_of_range = None
@@ -117,6 +108,7 @@ class Undelivered:
     before the position moves, and forgotten after it has moved back.
 
     Attributes:
+        taken: their states.
         are_returned: whether the poll has returned them. It is set without a call, as
             the last thing that the poll does: what a signal handler raises comes
             before it, and the records come again, or after the poll has returned.
@@ -124,36 +116,17 @@ class Undelivered:
 
     def __init__(self) -> None:
         self.are_returned = False
-        self._taken: dict[TopicPartition, tuple[OwnedPartitionState, int | None]] = {}
+        self.taken: dict[TopicPartition, OwnedPartitionState] = {}
 
-    def note(
-        self, tp: TopicPartition, state: OwnedPartitionState, epoch: int | None
-    ) -> None:
+    def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
         """Remember the present position, unless an earlier one of this poll still counts."""
-        self._taken[tp] = state, epoch
+        self.taken[tp] = state
         if state.before is None:
             state.before = state.position
 
-    def epochs(self) -> dict[TopicPartition, int | None]:
-        """Return the partitions with the ownership epochs in which records were taken."""
-        return {tp: epoch for tp, (_, epoch) in self._taken.items()}
-
-    def move_back(
-        self, tp: TopicPartition, assignment: Mapping[TopicPartition, Any]
-    ) -> OffsetAndMetadata | None:
-        """
-        Set one partition's position to what it was before the drain.
-
-        Returns:
-            That position; None, and nothing was done, if it was moved since or the
-            ownership has ended.
-        """
-        state, _ = self._taken[tp]
-        return state.move_back() if assignment.get(tp) is state else None
-
     def position(self, state: OwnedPartitionState) -> OffsetAndMetadata | None:
         """Return the position up to which polls have returned records; None if unknown."""
-        before = None if self.are_returned else getattr(state, "before", None)
+        before = None if self.are_returned else state.before
         position: OffsetAndMetadata | None = state.position
         return position if before is None else before
 
@@ -164,10 +137,10 @@ class Undelivered:
         If it has not returned them, because it raised, their positions move back. It
         may be interrupted, and done again.
         """
-        for state, _ in self._taken.values():
+        for state in self.taken.values():
             if self.are_returned:
                 state.before = None
             else:
                 state.move_back()
-        self._taken.clear()
+        self.taken.clear()
         self.are_returned = False

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
@@ -23,7 +23,7 @@ class Wakeup:
     Is asked for on any thread, and ends the waits of the poll under way, or the next.
 
     A poll waits in four places: for the coordinator, a join and committed offsets, which
-    are coroutines on the IO thread, and for a fetch, which is the fetcher's own wait.
+    are coroutines on the IO thread, and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the waits that are registered.
     2. A wait registers itself, and then looks at ``is_asked``. So one of the two sees
@@ -64,6 +64,74 @@ class Wakeup:
             yield
         finally:
             self._waits.remove(wait)
+
+
+class FetchWait:
+    """
+    A poll's wait for an answer to a fetch, which a lifted hold ends, too.
+
+    Thread rules: the polling thread; :meth:`end` on any, and in a signal handler.
+
+    Args:
+        manager: upstream's.
+    """
+
+    def __init__(self, manager: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+        self._manager = manager
+        self._net = manager._net
+        self._is_over = False
+        self._for_any: Future | None = None
+        # Not an Event: an interrupt that leaves one would leave its lock taken.
+        self._for_nothing: threading.Lock | None = None
+
+    def begin(self, *, is_over: bool) -> None:
+        """Have :meth:`end` count from now on; ``is_over``: as if it was called already."""
+        self._is_over = is_over
+
+    def end(self) -> None:
+        """End the wait under way, or the next since :meth:`begin`; takes no lock."""
+        self._is_over = True
+        lock = self._for_nothing
+        if lock is not None:
+            with contextlib.suppress(RuntimeError):  # another thread was quicker
+                lock.release()
+        wait = self._for_any
+        if wait is not None:
+            end_soon(self._net, wait)
+
+    def for_any(self, futures: Iterable[Future], timeout_ms: float | None) -> None:
+        """Wait until one of them is done."""
+        self._for_any = wait = Future()
+        try:
+            if not self._is_over:
+                futures = tuple(futures)
+                if any(one.is_done for one in futures):
+                    end(wait)
+                ended = functools.partial(self._until_any, futures)
+                self._net.run(ended, wait, timeout_ms)
+        finally:
+            self._for_any = None
+
+    async def _until_any(
+        self, futures: Iterable[Future], wait: Future, timeout_ms: float | None
+    ) -> None:
+        # On the IO thread, where no signal handler runs. One that raised in the middle
+        # of upstream's add_both() would leave the lock of that future taken, for which
+        # the IO thread then waits for ever; and a timeout can only be the wait's own.
+        for future in futures:
+            future.add_both(lambda _: end(wait))
+        with contextlib.suppress(kafka_errors.KafkaTimeoutError):
+            await self._manager.wait_for(wait, timeout_ms)
+
+    def for_nothing(self, timeout_ms: float) -> None:
+        """Wait while nothing is in flight."""
+        self._for_nothing = lock = threading.Lock()
+        lock.acquire()
+        try:
+            if not self._is_over:
+                lock.acquire(timeout=timeout_ms / 1000)
+        finally:
+            self._for_nothing = None
 
 
 class WakingManager:
@@ -153,11 +221,7 @@ class InterruptibleFuture(Future):
     ) -> "InterruptibleFuture":
         """Call a function with the value, now or when it is there."""
         call = functools.partial(f, *args, **kwargs)
-        with self._lock:
-            is_done = self.is_done
-            if not is_done:
-                self._callbacks.append(call)
-        if is_done and self.exception is None:
+        if not self._waits(call, self._callbacks) and self.exception is None:
             _call(call, self.value)
         return self
 
@@ -169,13 +233,17 @@ class InterruptibleFuture(Future):
     ) -> "InterruptibleFuture":
         """Call a function with the exception, now or when it is there."""
         call = functools.partial(f, *args, **kwargs)
-        with self._lock:
-            is_done = self.is_done
-            if not is_done:
-                self._errbacks.append(call)
-        if is_done and self.exception is not None:
+        if not self._waits(call, self._errbacks) and self.exception is not None:
             _call(call, self.exception)
         return self
+
+    def _waits(
+        self, call: Callable[[Any], object], waiting: list[Callable[[Any], object]]
+    ) -> bool:
+        with self._lock:
+            if not self.is_done:
+                waiting.append(call)
+            return not self.is_done
 
 
 def _call(callback: Callable[[Any], object], value: object) -> None:

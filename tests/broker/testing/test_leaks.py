@@ -10,6 +10,7 @@ from safeconsumer.testing import (
     Ghost,
     LeakError,
     NoLeak,
+    NothingToCheckError,
     PollTimeoutError,
     poll_until,
 )
@@ -234,3 +235,39 @@ def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
         ghost.join()
     assert len(broker.members("g")) == 2  # it is a member for all that
+
+
+def test_a_block_in_which_nothing_is_paused_fails(
+    consumer: KafkaConsumer, safe: SafeConsumer
+) -> None:
+    """A test that forgot to pause cannot leak, and proves nothing."""
+    for one in (consumer, safe):
+        with (
+            pytest.raises(NothingToCheckError, match="nothing was paused"),
+            NoLeak(one),
+        ):
+            read(one, 1)
+    assert type(consumer) is KafkaConsumer
+    consumer.pause(*consumer.assignment())
+    consumer.resume(*consumer.assignment())  # before the block
+    with pytest.raises(NothingToCheckError, match="pause"), NoLeak(consumer):
+        read(consumer, 1)
+    safe.pause()  # of no target
+    with pytest.raises(NothingToCheckError), NoLeak(safe):
+        read(safe, 1)
+
+
+def test_a_block_in_which_nothing_is_polled_fails(consumer: KafkaConsumer) -> None:
+    """What is never asked for cannot leak either."""
+    consumer.pause(*consumer.assignment())
+    with pytest.raises(NothingToCheckError, match="was not polled"), NoLeak(consumer):
+        consumer.assignment()
+
+
+def test_an_error_inside_is_not_hidden_by_nothing_paused(
+    consumer: KafkaConsumer,
+) -> None:
+    """The first thing that went wrong is what the test reports."""
+    msg = "inside"
+    with pytest.raises(RuntimeError, match=msg), NoLeak(consumer):
+        raise RuntimeError(msg)

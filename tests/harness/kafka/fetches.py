@@ -8,7 +8,8 @@ from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from safeconsumer._kafka.pausing.buffers import StampedOffset
+from safeconsumer._kafka.pausing.buffers import Stamped
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -42,8 +43,9 @@ def answer(
 ) -> None:
     """Put an answer to a fetch of this moment's ownership into the buffer."""
     fetcher = consumer._fetcher
-    epoch = getattr(fetcher, "_epochs", dict)().get(tp)
-    asked = offset if epoch is None else StampedOffset.of(offset, epoch)
+    state = consumer._subscription.assignment.get(tp)
+    is_ours = isinstance(state, OwnedPartitionState)
+    asked = Stamped.of(offset, state) if is_ours else offset
     fetcher._completed_fetches.append(
         CompletedFetch(
             tp,

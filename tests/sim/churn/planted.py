@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer._kafka.pausing.undelivered import Undelivered
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.holds.gates import Gates
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import partition
@@ -22,18 +22,10 @@ Partitions = Iterable[TopicPartition]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class _SameEpoch(dict[Any, int]):
-    """Gives every partition one epoch, owned or not."""
-
-    def get(self, *_: object) -> int:
-        return 0
-
-
 def nothing_is_purged(patch: pytest.MonkeyPatch) -> None:
     """P9: what was fetched in an ownership that has ended stays."""
     patch.setattr(PauseSafeFetcher, "_purge", lambda _: None)
     patch.setattr(PauseSafeFetcher, "_is_stale", lambda *_: False)
-    patch.setattr(PauseSafeFetcher, "_epochs", lambda _: _SameEpoch())
 
 
 def pauses_end_with_their_partition(patch: pytest.MonkeyPatch) -> None:
@@ -112,9 +104,12 @@ def wide_holds_cover_no_gained_partition(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_late_hold_takes_back_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """P8: records that were taken when a hold came are not put back."""
-    patch.setattr(PauseSafeFetcher, "_put_in_front", lambda *_: None)
-    patch.setattr(Undelivered, "move_back", lambda *_: None)
+    """P8: records that were taken when a hold came are not put back, nor fetched again."""
+
+    def forget(_: object, __: object, ___: object, state: OwnedPartitionState) -> None:
+        state.before = None
+
+    patch.setattr(PauseSafeFetcher, "_take_back", forget)
 
 
 def holds_expire_early(patch: pytest.MonkeyPatch) -> None:

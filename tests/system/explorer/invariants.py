@@ -74,13 +74,10 @@ def _events(stage: Stage) -> Iterator[str]:
             case "hold_placed":
                 held |= {_key(hold) for hold in event.holds}
                 quiet |= set(event.quiet)
-            case "hold_removed" | "hold_expired":
+            case "hold_removed" | "hold_expired" | "hold_ended":
                 held -= {_key(hold) for hold in event.holds}
                 quiet -= set(event.flowing)
-            case "hold_ended":
-                held -= {_key(hold) for hold in event.holds}
             case "gate_changed":
-                quiet |= set(event.quiet)
                 quiet -= set(event.flowing)
     names = [one.name for one in stage.events]
     is_held = {_key(hold) for hold in stage.consumer.holds()}

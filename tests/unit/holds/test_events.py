@@ -140,3 +140,43 @@ def test_events_are_equal_if_they_are_of_one_kind_and_say_the_same() -> None:
     assert pickle.loads(pickle.dumps(told)) == told  # noqa: S301 - our own
     with pytest.raises(FrozenInstanceError):
         told.holds = 3  # type: ignore[misc]
+
+
+def test_what_a_resume_leaves_held_says_how_to_lift_it() -> None:
+    """In both events that tell it."""
+    expected = "lift with resume('orders', owner='ops')"
+    mine = Hold(scope=scopes.topic("orders"))
+    removed = events.HoldsRemoved(holds=(mine,), remaining=(HOLD,))
+    assert (removed.severity, removed.advice) == ("info", expected)
+    assert events.StillHeld(holds=(HOLD,)).advice == expected
+    assert events.HoldsRemoved(holds=(mine,)).advice is None
+
+
+def test_a_whole_pause_is_lifted_as_it_was_placed() -> None:
+    """A bare ``resume()`` looks as if it did nothing, as in kafka-python."""
+    whole = Hold(scope=scopes.topic("orders"), owner="app (all)")
+    bit = events.HoldsBit(holds=(whole,), partitions=TPS)
+    assert bit.advice == "lift with resume(*assignment())"
+
+
+@each(("size", "level"), [(0, "debug"), (1, "info")])
+def test_a_purge_of_nothing_is_no_news(size: int, level: str) -> None:
+    """An answer without records is thrown away at nearly every rebalance."""
+    purged = events.FetchesPurged(
+        partitions=TPS, bytes=size, fetches=1, records=bool(size)
+    )
+    assert purged.severity == level
+
+
+@each(
+    ("position", "offset", "skipped", "advice"),
+    [(10, 100, 90, "seek_to_beginning"), (500, 100, 0, "read before")],
+)
+def test_a_position_out_of_range_says_what_to_do(
+    position: int, offset: int, skipped: int, advice: str
+) -> None:
+    """Below the start offsets are passed over; beyond the end the log was cut off."""
+    told = events.PositionOutOfRange(
+        partition=("orders", 0), position=position, offset=offset, skipped=skipped
+    )
+    assert advice in (told.advice or "")

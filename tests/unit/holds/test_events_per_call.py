@@ -1,4 +1,6 @@
 import re
+import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -57,9 +59,42 @@ def test_lifting_what_is_not_held_changes_nothing() -> None:
     assert lab.ledger.view() is view
     lab.hold(ALL, owner="ops")
     lab.lift(ORDERS)
-    (told,) = lab.told.of(events.HoldsRemoved)
-    assert (told.holds, told.flowing) == ((), ())
-    assert [hold.owner for hold in told.remaining] == ["ops"]
+    assert lab.told.of(events.HoldsRemoved) == []
+    (told,) = lab.told.of(events.StillHeld)
+    assert [hold.owner for hold in told.holds] == ["ops"]
+    assert (told.severity, told.advice) == (
+        "info",
+        "lift with resume('@all', owner='ops')",
+    )
+
+
+def test_partitions_are_told_in_the_order_people_expect() -> None:
+    """By topic and number, in every event."""
+    many = [("orders", number) for number in (11, 3, 7, 0)]
+    lab = LedgerLab(owns=[*many, C])
+    lab.hold(ORDERS, AUDIT)
+    lab.lift(ORDERS, AUDIT)
+    lab.hold(ALL, for_=5.0)
+    lab.clock.now = 2000.0
+    lab.ledger.view()
+    lab.ledger.deliver()
+    expected = tuple(sorted([*many, C]))
+    (placed, again), (removed,) = (
+        lab.told.of(events.HoldsPlaced),
+        lab.told.of(events.HoldsRemoved),
+    )
+    (expired,) = lab.told.of(events.HoldsExpired)
+    for told in (placed.quiet, again.quiet, removed.flowing, expired.flowing):
+        assert told == expected
+
+
+def test_what_a_gate_lets_flow_is_told_in_order() -> None:
+    """As in every event."""
+    lab = LedgerLab(owns=[C])
+    lab.hold(AUDIT)
+    lab.poll([C, ("orders", 11), ("orders", 3), ("orders", 7), ("orders", 0)])
+    (opened,) = lab.told.of(events.GatesChanged)
+    assert opened.flowing == tuple(sorted(opened.flowing))
 
 
 def test_a_surviving_hold_is_told_when_its_partition_returns() -> None:
@@ -130,3 +165,38 @@ def test_a_call_makes_no_view() -> None:
     lab.ledger.remove_owner("app")
     assert lab.ledger._view is made
     assert lab.quiet() == set()
+
+
+def _steps(call: Callable[[], object]) -> int:
+    """Count the functions that a call calls, and the turns of its loops over holds."""
+    count = 0
+
+    def step(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(step)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def _loop(held: int) -> list[int]:
+    tps = [("orders", number) for number in range(held)]
+    lab = LedgerLab(owns=tps)
+    edition = lab.assignment()
+    singles = [scopes.partition(*tp) for tp in tps]
+    lab.pause(*singles, edition=edition)
+    lab.poll()  # so that a gate stands for the holds
+    steps = [_steps(lambda one=one: lab.resume(one)) for one in singles[:10]]  # type: ignore[misc]  # of this turn
+    lab.poll()
+    steps += [_steps(lambda one=one: lab.pause(one)) for one in singles[:10]]  # type: ignore[misc]  # likewise
+    assert len(lab.quiet()) == held
+    return steps[1:]  # the first resume ends the whole pause
+
+
+def test_what_a_call_costs_does_not_grow_with_what_is_held() -> None:
+    """A loop that resumes or pauses five thousand partitions one by one is linear."""
+    assert _loop(held=20) == _loop(held=400)

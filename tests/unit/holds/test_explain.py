@@ -75,3 +75,14 @@ def test_a_closed_gate_has_a_line() -> None:
     lab.ledger.assign([A, C])
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line.startswith("gate: ")
+
+
+def test_what_is_not_assigned_has_a_line() -> None:
+    """It does not flow; a hold of it is the better answer."""
+    lab = LedgerLab(owns=[A])
+    (line,) = explain_lines(lab.ledger.view(), C)
+    assert line == "audit:0 is not assigned to this consumer"
+    assert explain_lines(lab.ledger.view(), A) == ()
+    lab.hold(ALL)
+    (line,) = explain_lines(lab.ledger.view(), C)
+    assert line.startswith("@all held by app")

@@ -297,7 +297,7 @@ class World:
         assert self.gated == set(lab.ledger.control_gates())
         assert self.woken or view.quiet == self.quiet
         holds = {(hold.key, hold.lifetime) for hold in view.holds}
-        gates = lab.ledger._gates
+        gates = lab.ledger._state.gates
         held = frozenset(lab.ledger.unconfirmed(lab.ledger.moves))
         return holds, view.quiet, gates.is_gating, set(lab.told.events), held
 

@@ -85,7 +85,7 @@ def test_what_the_application_pauses_itself_is_no_news(
         log_event(events.HoldsPlaced(holds=(other,)))
         log_event(events.HoldsRemoved(holds=(other,)))
         log_event(events.HoldsRemoved(holds=(own,), remaining=(other,)))
-        log_event(events.HoldsRemoved(holds=(), remaining=(other,)))
+        log_event(events.StillHeld(holds=(other,)))
         log_event(events.HoldsExpired(holds=(own,)))
         log_event(events.HoldsBit(partitions=(("orders", 0),), holds=(own,)))
     levels = [record.levelno for record in caplog.records]
@@ -131,7 +131,7 @@ from safeconsumer.events.log import log_event
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
 dispatcher = Dispatcher([log_event])
-quiet_one = GatesChanged(quiet=(("orders", 0),), flowing=(), reason="")
+quiet_one = GatesChanged(flowing=(("orders", 0),), reason="")
 dispatcher.dispatch(quiet_one)
 assert "structlog" not in sys.modules, "imported for a line that nobody sees"
 dispatcher.dispatch(HoldsBit(partitions=(), holds=()))

@@ -1,6 +1,4 @@
-"""Pauses that previous owners left: what the application says itself goes before them."""
-
-from collections.abc import Callable
+"""Pauses that previous owners left, and were handed over."""
 
 import pytest
 
@@ -35,44 +33,10 @@ def test_they_are_the_applications_own(ledger: PauseLedger) -> None:
     assert set(ledger.quiet()) == {B}
 
 
-@pytest.mark.parametrize(
-    ("say", "there"),
-    [
-        (lambda it: it.remove([(A_SCOPE, APP)]), {"orders:1": LEFT}),
-        (lambda it: it.remove_owner(APP), {}),
-        (
-            lambda it: it.place([A_SCOPE], owner=APP, reason="own"),
-            {"orders:0": "own", "orders:1": LEFT},
-        ),
-        # Of others, and of wider scopes: it says nothing of the partition itself.
-        (
-            lambda it: it.remove([(A_SCOPE, "other")]),
-            {"orders:0": LEFT, "orders:1": LEFT},
-        ),
-        (
-            lambda it: it.remove([(scopes.topic("orders"), APP)]),
-            {"orders:0": LEFT, "orders:1": LEFT},
-        ),
-        (lambda it: it.remove_owner("other"), {"orders:0": LEFT, "orders:1": LEFT}),
-    ],
-    ids=["resume", "resume_all", "pause", "another's", "the topic's", "all another's"],
-)
-def test_what_was_said_since_the_assignment_goes_before_them(
-    ledger: PauseLedger, say: Callable[[PauseLedger], object], there: dict[str, str]
-) -> None:
-    """A pause keeps its reason, a resume leaves the partition flowing."""
-    say(ledger)
-    assert taken(ledger) == there
-
-
-def test_what_was_said_in_an_earlier_ownership_does_not_count(
-    ledger: PauseLedger,
-) -> None:
-    """Somebody else may have paused it since."""
-    ledger.remove([(A_SCOPE, APP)])
-    ledger.assign([B])
-    ledger.assign([A, B])
-    assert taken(ledger) == {"orders:0": LEFT, "orders:1": LEFT}
+def test_a_pause_of_the_applications_own_stays(ledger: PauseLedger) -> None:
+    """With its reason: it is what the application has asked for here."""
+    ledger.place([A_SCOPE], owner=APP, reason="own")
+    assert taken(ledger) == {"orders:0": "own", "orders:1": LEFT}
 
 
 def test_an_ownership_that_has_ended_takes_nothing_over(ledger: PauseLedger) -> None:

@@ -298,7 +298,7 @@ def test_a_whole_pause_is_a_hold_of_its_own() -> None:
     wholes = [hold for hold in lab.ledger.view().holds if hold.owner == WHOLE]
     assert {hold.scope for hold in wholes} == {ORDERS, AUDIT}
     assert {(hold.reason, hold.deadline) for hold in wholes} == {("full", 1005.0)}
-    assert wholes[0].lifted_by() == "resume()"
+    assert wholes[0].lifted_by() == "resume(*assignment())"
 
 
 def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
@@ -353,6 +353,16 @@ def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
     lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
     end[how]()
     assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
+
+
+def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end() -> None:
+    """``assign`` ends it; what was gained under it is kept, and was never named."""
+    lab = LedgerLab()
+    _play(lab, [join(A), EVERYTHING, join(A, B)])
+    (ended,) = _told(lab, [("assign", A, B)])
+    assert isinstance(ended, events.HoldsEnded)
+    assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
+    assert lab.quiet() == {A}
 
 
 def test_what_goes_to_the_next_owner_is_told_as_that() -> None:
@@ -410,7 +420,7 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
     assert list(bites.left_quiet) == left[1:]
     back = Reassignment(gained=frozenset(left[:2]))
     _, bite = bites.after(back, holds, {}, left=(), is_passing=False)
-    assert list(bite.partitions) == [left[1]]
+    assert bite["partitions"] == (left[1],)
 
 
 def test_what_a_resume_ends_besides_is_told_with_it() -> None:
@@ -470,3 +480,61 @@ def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
     assert [one.is_left_alone for one in told if isinstance(one, events.HoldsBit)] == [
         False
     ]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [join(A, B), EVERYTHING, LOST, join(A, B)],
+        [join(A, B), EVERYTHING, LOST, join(A, B, D)],
+        [join(A, B), pause(A), LOST, join(A, B)],
+    ],
+    ids=["everything", "everything, and a gain", "one"],
+)
+def test_a_plain_pause_that_a_rebalance_keeps_is_told_as_information(
+    steps: list[Step],
+) -> None:
+    """It is what was asked for, at each eager rebalance: no warning, and no alarm."""
+    lab = LedgerLab()
+    told = _told(lab, steps)
+    (bit,) = [one for one in told if isinstance(one, events.HoldsBit)]
+    assert (bit.severity, bit.is_left_alone) == ("info", False)
+    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 0
+
+
+def test_a_strict_hold_that_bites_is_a_warning_beside_plain_pauses() -> None:
+    """P6: whoever has forgotten it should hear of it."""
+    lab = LedgerLab()
+    lab.hold(ORDERS)
+    told = _told(lab, [join(A, B), EVERYTHING, LOST, join(A, B)])
+    (bit,) = [one for one in told if isinstance(one, events.HoldsBit)]
+    assert bit.severity == "warning"
+    assert lab.ledger.counts.alarms["hold_bit_on_assignment"] == 1
+
+
+def _removed(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
+    told = [one for one in _told(lab, steps) if isinstance(one, events.HoldsRemoved)]
+    return [(one.severity, [str(hold.scope) for hold in one.besides]) for one in told]
+
+
+def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
+    """What is gained of a topic that it did not name flows from then on."""
+    lab = LedgerLab()
+    _play(lab, [join(A, B, C), EVERYTHING])
+    (removed,) = _told(lab, [resume(C)])
+    assert isinstance(removed, events.HoldsRemoved)
+    assert [str(hold.scope) for hold in removed.besides] == ["orders"]
+    assert removed.severity == "info"
+    assert "pause('orders')" in (removed.advice or "")
+    _play(lab, [join(A, B), EVERYTHING, join(A, B, D)])
+    assert _removed(lab, [resume(A)]) == [("info", ["orders"])]  # D flows
+
+
+@each(
+    "steps", [[RESUME_IT], [resume(A, B)], [resume(A)], [resume()], [("resume_all",)]]
+)
+def test_a_resume_of_what_was_paused_is_no_news(steps: list[Step]) -> None:
+    """Nor is one that names its topic, and lets nothing else flow."""
+    lab = LedgerLab()
+    _play(lab, [join(A, B), EVERYTHING])
+    assert _removed(lab, steps) == [("debug", [])]

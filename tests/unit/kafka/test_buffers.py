@@ -11,12 +11,13 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer._kafka.pausing.buffers import (
     ParkedData,
     ReturnedRecords,
-    StampedOffset,
+    Stamped,
     StampedOffsets,
     drop_answer,
-    epoch_of,
+    is_of,
 )
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.kafka.fetches import PartitionData
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
@@ -25,8 +26,8 @@ A, B, C = (TopicPartition("orders", number) for number in range(3))
 class Part:
     """A half-read batch, as far as parking looks."""
 
-    def __init__(self, tp: TopicPartition) -> None:
-        self.topic_partition = tp
+    def __init__(self, tp: TopicPartition, size: int) -> None:
+        self.topic_partition, self.size = tp, size
         self.drained = 0
 
     def drain(self) -> None:
@@ -46,13 +47,13 @@ def parked() -> ParkedData:
 
 def test_the_oldest_is_dropped(parked: ParkedData) -> None:
     """Whole partitions, until the rest has room; what is kept again is new again."""
-    parts = {tp: Part(tp) for tp in (A, B, C)}
-    parked.keep_part(parts[A], 50)
-    parked.keep_part(parts[B], 50)
+    parts = {tp: Part(tp, 50) for tp in (A, B, C)}
+    parked.keep_part(parts[A])
+    parked.keep_part(parts[B])
     assert parked.drop_excess() == {}
     parked.keep_answer(_answer(A, 1))
     assert parked.drop_excess() == {B: 50}
-    parked.keep_part(parts[C], 50)
+    parked.keep_part(parts[C])
     assert parked.drop_excess() == {A: 51}
     assert [part.drained for part in parts.values()] == [1, 1, 0]
     assert (parked.parts(), parked.answers()) == ([C], [])
@@ -62,17 +63,17 @@ def test_the_oldest_is_dropped(parked: ParkedData) -> None:
 def test_a_batch_that_is_kept_again_is_new_again(parked: ParkedData) -> None:
     """Though its partition was the oldest."""
     for tp, size in ((A, 50), (B, 40), (A, 50), (C, 20)):
-        parked.keep_part(Part(tp), size)
+        parked.keep_part(Part(tp, size))
     assert parked.drop_excess() == {B: 40}
 
 
 def test_changes_are_reported_once(parked: ParkedData) -> None:
     """A size of 0 for what is gone."""
     assert parked.changes() == {}
-    parked.keep_part(Part(A), 30)
-    parked.keep_part(Part(B), 30)
+    parked.keep_part(Part(A, 30))
+    parked.keep_part(Part(B, 30))
     assert parked.changes() == {A: 30, B: 30}
-    parked.keep_part(Part(A), 30)
+    parked.keep_part(Part(A, 30))
     assert parked.changes() == {}
     parked.pop_part(B)
     parked.keep_answer(_answer(A, 5))
@@ -85,12 +86,13 @@ def test_changes_are_reported_once(parked: ParkedData) -> None:
 
 def test_a_stamped_offset_is_its_number() -> None:
     """Upstream carries it like any other; only we look at the stamp."""
-    offsets = StampedOffsets(
-        {("orders", 0): 7, ("orders", 1): 8}, {("orders", 0): 3}, 0
-    )
-    assert (offsets["orders", 0], epoch_of(offsets["orders", 0])) == (7, 3)
-    assert epoch_of(offsets["orders", 1]) == -1
-    assert epoch_of(7) is None
+    state, other = OwnedPartitionState(), OwnedPartitionState()
+    offsets = StampedOffsets({A: 7}, {A: state, B: other}, 0)
+    assert offsets[A] == 7
+    assert is_of(offsets[A], state)
+    assert not is_of(offsets[A], other)
+    assert not is_of(offsets[A], None)
+    assert is_of(7, other)  # it has none
 
 
 # ------------------------------------------------------------ returned records
@@ -130,7 +132,7 @@ class Record:
 def _returned(count: int, rest: Any = None) -> ReturnedRecords:  # noqa: ANN401
     records: list[Any] = [Record(offset) for offset in range(count)]
     position = OffsetAndMetadata(0, "", -1)
-    return ReturnedRecords(A, records, position, StampedOffset.of(0, 1), rest)
+    return ReturnedRecords(A, records, position, Stamped.of(0, None), rest)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
@@ -170,7 +172,7 @@ def subscription() -> LedgerSubscription:
 
 def _drain(subscription: LedgerSubscription, end: int) -> None:
     state = subscription.assignment[A]
-    subscription.undelivered.note(A, state, 1)
+    subscription.undelivered.note(A, state)
     state.position = OffsetAndMetadata(end, "", -1)
 
 
@@ -204,19 +206,19 @@ def test_what_was_not_returned_moves_back(subscription: LedgerSubscription) -> N
 
 def test_a_seek_ends_what_could_move_back(subscription: LedgerSubscription) -> None:
     """So does a reset, and a new ownership."""
-    undelivered, assignment = subscription.undelivered, subscription.assignment
+    assignment = subscription.assignment
     _drain(subscription, 5)
     subscription.seek(A, 5)
-    assert undelivered.move_back(A, assignment) is None
+    assert assignment[A].move_back() is None
     _drain(subscription, 9)
     subscription.request_offset_reset(A)
-    undelivered.settle()
+    subscription.undelivered.settle()
     assert _delivered(subscription) is None
     subscription.seek(A, 2)
     _drain(subscription, 9)
     subscription.assign_from_user([B])
     subscription.assign_from_user([A])
-    assert undelivered.move_back(A, assignment) is None
+    assert assignment[A].move_back() is None
     assert _delivered(subscription) is None
 
 

@@ -163,7 +163,7 @@ def test_what_was_resumed_is_forgotten(safe: Maker) -> None:
     consumer.pause_all()
     consumer.resume("audit")
     consumer.resume_all()
-    assert len(consumer._safe_early) == 0
+    assert not consumer._safe_early._keys
 
 
 def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:

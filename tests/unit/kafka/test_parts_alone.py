@@ -3,16 +3,14 @@
 from collections.abc import Iterator
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.adopt import adopt
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
-from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
-from safeconsumer.holds.ledger import PauseLedger
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.offline import offline, silent_broker
 
@@ -26,23 +24,6 @@ def client() -> Iterator[KafkaNetClient]:
         client = KafkaNetClient(bootstrap_servers=address, api_version=(2, 3))
         yield client
         client.close()
-
-
-def test_a_live_consumer_is_adopted() -> None:
-    """Each part has our class, and what our class needs."""
-    with offline(KafkaConsumer) as stock:
-        ledger = PauseLedger()
-        adopt(stock, ledger, 1000)
-        assert type(stock._subscription) is LedgerSubscription
-        assert type(stock._fetcher) is PauseSafeFetcher
-        assert type(stock._coordinator) is PauseSafeCoordinator
-        assert stock._subscription.ledger is ledger
-        assigned(stock, A, B)
-        stock.pause(A)
-        answer(stock, A, 0, batch(0, 2))
-        assert stock.poll(0) == {}
-        stock.resume(A)
-        assert offsets(stock.poll(0)) == {0: [0, 1]}
 
 
 def test_adopting_twice_changes_nothing_more() -> None:

@@ -79,16 +79,15 @@ def test_a_wake_takes_no_lock_and_an_interrupt_leaves_none(safe: Maker) -> None:
         raise KeyboardInterrupt
 
     def interrupt_the_wait() -> None:
-        wait_for(lambda: fetcher._alarm is not None, "a wait")
+        wait_for(lambda: fetcher.wait._for_nothing is not None, "a wait")
         signal.pthread_kill(main, signal.SIGUSR1)
 
-    fetcher.config["retry_backoff_ms"] = 60_000  # only the signal ends this wait
     before = signal.signal(signal.SIGUSR1, interrupt)
     sender = threading.Thread(target=interrupt_the_wait)
     try:
         sender.start()
         with pytest.raises(KeyboardInterrupt):
-            fetcher._wait_for_lift(None)
+            fetcher.wait.for_nothing(60_000)  # only the signal ends this wait
     finally:
         sender.join()
         signal.signal(signal.SIGUSR1, before)

@@ -1,0 +1,120 @@
+"""Refuses arguments of a consumer that cannot be meant, before anything has begun."""
+
+from collections.abc import Iterable
+
+from kafka.errors import KafkaConfigurationError
+
+from safeconsumer._kafka.errors import IllegalTargetError
+from safeconsumer._kafka.structs import AssignedPartition, TopicPartition
+from safeconsumer.errors import (
+    ControlSettingError,
+    HoldSettingError,
+    HookTypeError,
+    ScopeSyntaxError,
+    TargetTypeError,
+)
+from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.scope import Scope
+
+
+def check_flags(**flags: object) -> None:
+    """Refuse what is no bool: "false", out of a file, would be true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            message = f"{name} must be True or False, not {value!r}"
+            raise HoldSettingError(message)
+
+
+def check_handover(value: object, group_id: object) -> None:
+    """Refuse an unknown hand-over, or one without a group."""
+    if value not in {"off", "assignor"}:
+        message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
+        raise HoldSettingError(message)
+    if value == "assignor" and not group_id:
+        message = "pause_handover needs a group_id: only a group has a next owner"
+        raise HoldSettingError(message)
+
+
+def check_parked_max_bytes(value: object) -> None:
+    """Refuse what is no number of bytes."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        message = (
+            f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
+        )
+        raise HoldSettingError(message)
+
+
+# The last two are kafka-python's old names of the first two.
+_RESETS = frozenset({"earliest", "latest", "none", "smallest", "largest"})
+
+
+def check_reset(value: object) -> None:
+    """Refuse an unknown ``auto_offset_reset``: kafka-python takes it for "none"."""
+    if str(value).lower() not in _RESETS:
+        message = (
+            f"auto_offset_reset must be 'earliest', 'latest' or 'none', not {value!r}"
+        )
+        raise KafkaConfigurationError(message)
+
+
+def check_assignable(one: object) -> None:
+    """Refuse what is no ``TopicPartition`` of a text and a whole number."""
+    is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
+    if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
+        message = (
+            "assign() takes a list of TopicPartitions, each of a topic's name and a "
+            f"whole number, not {one!r}"
+        )
+        raise TargetTypeError(message)
+
+
+def checked_hooks(hooks: object) -> tuple[Hook, ...]:
+    """Return hooks; one function, or what is no list of them, is refused."""
+    if callable(hooks) or not isinstance(hooks, Iterable):
+        message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
+        raise HookTypeError(message)
+    return tuple(hooks)
+
+
+def check_control(control: object) -> None:
+    """Refuse what cannot control a consumer."""
+    if control is not None and (
+        isinstance(control, type) or not hasattr(control, "attach")
+    ):
+        message = f"control takes a Control(), not {control!r}"
+        raise ControlSettingError(message)
+
+
+def scope_of(target: object) -> Scope:
+    """
+    Return the scope of a target.
+
+    Raises:
+        TargetTypeError: it is of another type.
+        ScopeSyntaxError: its text or pattern is not acceptable; ``IllegalTargetError``,
+            a child of it, if a name or number is not legal in Kafka.
+    """
+    if isinstance(target, AssignedPartition) and target.scope is not None:
+        return target.scope  # checked when it was assigned
+    if isinstance(target, Hold):
+        message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
+        raise TargetTypeError(message)
+    if isinstance(target, list | set | frozenset):
+        message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
+        raise TargetTypeError(message)
+    if type(target) is tuple:  # kafka-python takes no plain tuple either
+        message = (
+            f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
+        )
+        raise TargetTypeError(message)
+    try:
+        return scopes.of(target)
+    except ScopeSyntaxError as error:
+        is_pattern = hasattr(target, "pattern") or (
+            isinstance(target, str) and scopes.expression_of(target) is not None
+        )
+        if is_pattern or isinstance(error, IllegalTargetError):
+            raise
+        raise IllegalTargetError(*error.args) from error
