@@ -10,13 +10,11 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safeconsumer.testing import BrokerCommandError
 from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
@@ -37,8 +35,6 @@ if sys.version_info < (3, 13):
 os.environ["PYTHONHASHSEED"] = "0"  # of xdist's workers: sets of texts have one order
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
-
-first_seed = chance.first_seed
 
 CHOICE = pytest.StashKey[choice.Choice]()
 
@@ -61,14 +57,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests.harness.brokers.merge_results",
     )
     spark_options.pytest_addoption(parser)
-    chance.pytest_addoption(parser)
 
 
-@pytest.hookimpl(tryfirst=True)  # before Hypothesis takes its profile
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the broker; it is started by the first test that uses it."""
     markers.register(config)
-    chance.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # In a shell's background; programs of tests would not take a SIGINT either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -83,18 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Tell which broker was chosen and why, and where draws begin."""
+    """Tell which broker was chosen, and why."""
     chosen = config.stash[CHOICE]
     version = f", Apache Kafka {KAFKA_VERSION}" * (chosen.kind is choice.Kind.JAVA)
-    header = f"kafka broker: {chosen.kind}{version} ({chosen.reason})"
-    return f"{header}, seed {config.option.seed}" if config.option.seed else header
-
-
-def pytest_terminal_summary(
-    terminalreporter: "pytest.TerminalReporter", config: pytest.Config
-) -> None:
-    """Say how to play again what failed in a random run."""
-    chance.pytest_terminal_summary(terminalreporter, config)
+    return f"kafka broker: {chosen.kind}{version} ({chosen.reason})"
 
 
 def pytest_collection_modifyitems(
@@ -115,21 +100,3 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[Any]:
         return
     with choice.start(kind) as broker:
         yield broker
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
-    """
-    After a test that failed the embedded broker has no faults for the ones after it.
-
-    It is healed before what the test used is closed: that may need the broker.
-    """
-    report: Any = yield
-    if call.excinfo is not None and not report.skipped:
-        broker = getattr(item, "funcargs", {}).get("kafka_broker")
-        if hasattr(broker, "heal"):
-            with suppress(BrokerCommandError):  # the last test's may have stopped
-                broker.heal()
-    return report

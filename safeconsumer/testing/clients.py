@@ -61,6 +61,7 @@ class Clients:
 
         """
         from safeconsumer._kafka.fixes.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  0.2 s
 
         timeouts = {} if group is None else self._broker.group_config
         defaults = {
@@ -69,7 +70,8 @@ class Clients:
             "kafka_client": NoTopicsClient,
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
         }
-        consumer = cls(
+        consumer = made(
+            cls,
             *topics,
             **{
                 **self._broker.client_config,

@@ -61,8 +61,15 @@ class Hold:
 
     def release(self) -> None:
         """Send the kept answers in the order they came, and all that follow."""
+
+        def end(cluster: Cluster) -> None:
+            if (
+                self._fault in cluster.faults.active
+            ):  # not of a cluster that was stopped
+                self._fault.end()
+
         if self._broker.is_running:
-            self._broker.command(lambda _: self._fault.end())
+            self._broker.command(end)
 
     def _kept(self) -> None:
         with self._changed:

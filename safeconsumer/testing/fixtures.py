@@ -7,7 +7,8 @@ They are there where they are asked for: ``pytest_plugins =
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,8 @@ def kafka_broker() -> Iterator[Any]:
     Lend a broker for the whole session.
 
     The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, else an
-    :class:`~safeconsumer.testing.EmbeddedBroker`. One of your own takes its place:
+    :class:`~safeconsumer.testing.EmbeddedBroker`; where a test fails, the faults that
+    it placed in that are ended. One of your own takes its place:
     whatever :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or
     a ``KafkaContainer`` of testcontainers.
     """
@@ -133,6 +135,30 @@ def assert_no_leak() -> Callable[..., "NoLeak"]:
         return NoLeak(consumer, *targets)
 
     return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, Any]:
+    """
+    After a test that failed the embedded broker has no faults for the ones after it.
+
+    It is healed before what the test used is closed: that may need the broker.
+    """
+    report: Any = yield
+    if call.excinfo is not None and not report.skipped:
+        _heal(getattr(item, "funcargs", {}).get("kafka_broker"))
+    return report
+
+
+def _heal(broker: object) -> None:
+    from safeconsumer.testing.embedded import EmbeddedBroker  # noqa: PLC0415  when used
+    from safeconsumer.testing.errors import BrokerCommandError  # noqa: PLC0415
+
+    if isinstance(broker, EmbeddedBroker):
+        with suppress(BrokerCommandError):  # the test may have stopped it
+            broker.heal()
 
 
 def _check_group(group: str, members: Sequence[Any]) -> None:

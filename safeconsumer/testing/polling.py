@@ -10,6 +10,7 @@ from typing import Any
 # outlasts the poll it began in.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
+_LONGEST_POLL = 30.0  # seconds; one that takes longer hangs, as in a listener
 
 
 class PollTimeoutError(AssertionError):
@@ -37,7 +38,8 @@ def poll_until(
         timeout: seconds.
 
     Raises:
-        PollTimeoutError: the condition did not hold in time.
+        PollTimeoutError: the condition did not hold in time, or a consumer's ``poll()``
+            does not return within half a minute after its end.
         TypeError: one of them is no consumer, or the condition cannot be called.
         Exception: what a consumer's ``poll()`` raised.
 
@@ -103,8 +105,15 @@ class _Round:
 
     def end(self) -> None:
         self._is_over.set()
+        deadline = time.monotonic() + _LONGEST_POLL
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+        stuck = sum(thread.is_alive() for thread in self._threads)
+        if stuck:
+            msg = (
+                f"poll() of {stuck} of the consumers has not returned for half a minute"
+            )
+            raise PollTimeoutError(msg)
 
     def _poll(self, consumer: Any, kept: list[Any]) -> None:  # noqa: ANN401
         try:

@@ -224,7 +224,6 @@ def _row(of: Callable[..., Iterator[Figure]], *more: object) -> Row:
 
 
 # Its targets are a few hundredths from 1.
-ROUNDS = 7
 ROWS: dict[str, Row] = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),

@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from kafka import TopicPartition
 
+from tests.harness.waiting import LIMIT
+
 
 class Polled:
     """
@@ -17,7 +19,8 @@ class Polled:
     def __init__(self, *consumers: Any) -> None:  # noqa: ANN401 - stock or ours
         self._over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._poll, args=(one,)) for one in consumers
+            threading.Thread(target=self._poll, args=(one,), daemon=True)
+            for one in consumers
         ]
 
     def __enter__(self) -> Self:
@@ -28,7 +31,8 @@ class Polled:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for one in self._threads:
-            one.join()
+            one.join(LIMIT)
+            assert not one.is_alive(), "its poll hangs"
 
     def _poll(self, consumer: Any) -> None:  # noqa: ANN401 - stock or ours
         while not self._over.is_set():

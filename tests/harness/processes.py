@@ -155,6 +155,29 @@ class Process:
 
 
 @contextlib.contextmanager
+def begun(
+    command: Sequence[str],
+    **how: Any,  # noqa: ANN401 - of Popen
+) -> Iterator["subprocess.Popen[Any]"]:
+    """
+    Run a program that the block asks to end, and wait for that.
+
+    It is killed if it does not end, and if the block fails: a test that hangs would hang
+    again where it is left, and no limit of pytest's would be kept.
+
+    Raises:
+        TimeoutExpired: it had to be killed.
+    """
+    with subprocess.Popen(command, **how) as process:  # noqa: S603 - our own code
+        try:
+            yield process
+            process.wait(END_LIMIT)
+        except BaseException:
+            process.kill()
+            raise
+
+
+@contextlib.contextmanager
 def logged(
     command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
@@ -171,6 +194,6 @@ def logged(
     try:
         yield process
     finally:
-        if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):  # nobody is left of it
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.wait(END_LIMIT)

@@ -51,22 +51,6 @@ def wait_for(
         time.sleep(pause)
 
 
-def reaches(
-    condition: Callable[[], object], limit: float, turn: Callable[[], object]
-) -> bool:
-    """
-    Take turns until a condition holds, and tell whether it did within the limit.
-
-    For what a test asserts or reports; the others are for what it needs first.
-    """
-    deadline = time.monotonic() + limit
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        turn()
-    return True
-
-
 def retried(
     call: Callable[[], T], *refusals: type[Exception], limit: float = LIMIT
 ) -> T:

@@ -66,7 +66,7 @@ class Socket:
         """Connect, or say how far that is; as often as it is asked."""
         if self.state == "new":
             self.state = "connecting"
-            Network.of(self.world).dial(self, address[0])
+            self.world.network.dial(self, address[0])
         if self.error:
             return self.error
         return 0 if self.state == "open" else errno.EINPROGRESS
@@ -262,12 +262,7 @@ class Network:
         self.links: list[Link] = []
         self._kept: dict[tuple[Process, str, str], list[Callable[[], None]]] = {}
         self._slow: dict[Process, tuple[float, float]] = {}
-        _networks[world] = self
-
-    @staticmethod
-    def of(world: World) -> "Network":
-        """Return the network of a world."""
-        return _networks[world]
+        world.network = self
 
     def listen(self, host: str, accept: Callable[[Link], None]) -> None:
         """
@@ -368,9 +363,6 @@ class Network:
             spread: seconds of chance on top; connections overtake each other.
         """
         self._slow[process] = (least, spread)
-
-
-_networks: "weakref.WeakKeyDictionary[World, Network]" = weakref.WeakKeyDictionary()
 
 
 def install(world: Callable[[], World | None]) -> None:

@@ -201,17 +201,36 @@ def test_of_a_consumer_with_a_journal(lab: Lab, how: str, tmp_path: Path) -> Non
     assert read_everywhere(written, reader, interrupting()) > 100
 
 
+def _rejoin(_: Lab, consumer: SafeConsumer) -> None:
+    consumer._coordinator.request_rejoin()
+
+
+def _be_evicted(lab: Lab, consumer: SafeConsumer) -> None:
+    consumer.commit()
+    lab.network.isolate(lab.world.outside)
+    lab.until(lambda: not lab.members())
+    lab.network.heal(lab.world.outside)
+    lab.sleep(10)  # a heartbeat is told
+
+
 @pytest.mark.contract("P18")
+@both_protocols
+@pytest.mark.parametrize(
+    "begin", [_rejoin, pytest.param(_be_evicted, marks=pytest.mark.nightly)]
+)
 @everywhere
-def test_at_every_place_of_a_poll_that_joins(lab: Lab) -> None:
+def test_at_every_place_of_a_poll_that_joins(
+    lab: Lab, begin: Callable[[Lab, SafeConsumer], None], assignor: type
+) -> None:
     """P18: what the join assigns is read, once, and what it holds is quiet."""
     written = Written(lab)
-    reader = Reader(lab, SafeConsumer, "t", enable_auto_commit=True)
+    settings = {"enable_auto_commit": True, "assignor": assignor}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
     reader.owns(written.tps)
     interrupts = interrupting()
     for at in places(lab):
         written.write(1)
-        reader.consumer._coordinator.request_rejoin()
+        begin(lab, reader.consumer)
         has_come = interrupts.at(at, lambda: reader.poll(2))
         written.is_read_by(reader, interrupts.place)
         if not has_come:
@@ -281,10 +300,6 @@ def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
 
 
 # ------------------------------------------------------------ other calls
-
-
-def _assign(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
-    consumer.assign(tps[1:])
 
 
 def _unsubscribe(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
@@ -380,17 +395,35 @@ def _commit(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
     consumer.commit()
 
 
-def _close(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
-    consumer.close()
+def _commit_async(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.commit_async()
+
+
+def _pause_all(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.pause_all()
+
+
+def _resume_all(consumer: SafeConsumer, _: list[TopicPartition]) -> None:
+    consumer.resume_all()
+
+
+def _hold(consumer: SafeConsumer, tps: list[TopicPartition]) -> None:
+    with consumer.held(tps[0], owner="block"):
+        assert consumer.position(tps[1]) is not None
 
 
 CALLS: dict[str, tuple[Change | None, Change]] = {
     "pause": (None, _pause),
     "pause for good": (None, _pause_for_good),
+    "pause_all": (None, _pause_all),
     "resume": (_pause, _resume),
+    "resume_all": (_pause_all, _resume_all),
+    "held": (None, _hold),
     "seek": (None, _seek),
     "commit": (None, _commit),
+    "commit_async": (None, _commit_async),
 }
+PAUSES = {_pause: 1, _pause_for_good: 1, _pause_all: 2}  # how many partitions
 
 
 @pytest.mark.contract("P18")
@@ -411,9 +444,9 @@ def test_at_every_place_of_a_call(lab: Lab, name: str) -> None:
         has_come = interrupts.at(at, lambda: call(consumer, tps))
         reader.poll(0)
         call(consumer, tps)
-        wanted = {tps[0]} if call in {_pause, _pause_for_good} else set()
+        wanted = set(tps[: PAUSES.get(call, 0)])
         assert consumer.paused() == wanted, interrupts.place
-        consumer.resume(*tps)
+        consumer.resume_all()
         written.is_read_by(reader, interrupts.place)
         consumer.commit()
         assert [lab.committed(tp) for tp in tps] == [written.count] * 2

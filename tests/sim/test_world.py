@@ -1,17 +1,21 @@
 """The world itself: its clock, its turns, its threads, and that a seed is a history."""
 
+import gc
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from kafka.net.selector import NetworkSelector
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import Lab, play
-from tests.sim.world import DeadlockError, NotYetError, World
+from tests.sim.world import DeadlockError, EndlessError, NotYetError, World
 
 
 def run(main: Callable[[World], Any], seed: int = 0, **more: float) -> Any:  # noqa: ANN401 - what main returns
@@ -94,6 +98,55 @@ def test_an_exception_in_a_thread_comes_out_of_the_world() -> None:
 
     with pytest.raises(RuntimeError, match="as planned"):
         run(lambda world: (threads(fails), world.sleep(1000)))
+
+
+def test_a_loop_that_logs_an_error_for_ever_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kafka-python's for metadata does so within one turn: 7 GB until pytest ended it."""
+
+    def no_timers(*_: object) -> None:
+        message = "as planned"
+        raise TypeError(message)
+
+    play(lambda _: None)  # the first of a process plays another before
+    monkeypatch.setattr(NetworkSelector, "call_later", no_timers)
+    with pytest.raises(EndlessError, match=r"(?s)20000 looks at .* _refresh_loop <"):
+        play(lambda lab: lab.member(SafeConsumer, "orders"))
+
+
+def test_a_task_that_never_sleeps_is_ended() -> None:
+    """Others have their turns meanwhile, but the time hardly goes by."""
+
+    def main(world: World) -> None:
+        threads(lambda: [world.give_way() for _ in range(10**7)])
+        world.sleep(1e6)
+
+    with pytest.raises(EndlessError, match="50000 turns while nobody slept"):
+        run(main)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_keeps_a_world_that_is_over(
+    *, fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One process plays hundreds; one that failed leaves its threads in the middle."""
+    caplog.set_level(
+        "CRITICAL", "kafka"
+    )  # a record of a log keeps the frames of its error
+    worlds = []
+
+    def scenario(lab: Lab) -> None:
+        worlds.append(weakref.ref(lab.world))
+        lab.topic("orders", 1, records=1)
+        member = lab.member(SafeConsumer, "orders")
+        lab.until(lambda: member.records)
+        lab.until(lambda: not fails, 1)
+
+    with pytest.raises(NotYetError) if fails else nullcontext():
+        play(scenario)
+    gc.collect()
+    assert [world() for world in worlds] == [None]
 
 
 def test_a_world_says_at_its_end_which_threads_still_ran() -> None:

@@ -11,6 +11,7 @@ import gc
 import heapq
 import itertools
 import random
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ _LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as it really does
 _LONGEST_TURN = 0.01  # seconds that it costs where nobody has slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
+_LOOKS = 20_000  # at the clock in one turn; the tests' own programs do 2,416
+_BUSIEST = 50_000  # turns while nobody sleeps; the tests' own programs take 7,649
 _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
 
 
@@ -34,6 +37,14 @@ class DeadlockError(AssertionError):
 
 class NotYetError(AssertionError):
     """What was waited for did not happen within the virtual time given."""
+
+
+class EndlessError(BaseException):
+    """
+    A task goes in circles, and what it logs at each would fill the memory.
+
+    It is no Exception: such a loop logs those, and goes on.
+    """
 
 
 class Timer:
@@ -91,7 +102,7 @@ class Task(greenlet):
 
     def place(self) -> str:
         """Return where it stands, the innermost call first."""
-        frame = self.gr_frame
+        frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
             return "before its first turn"
         calls = [
@@ -127,6 +138,7 @@ class World:
         self.turns = 0
         self.is_over = False
         self.hub: Any = None
+        self.network: Any = None  # what its sockets connect by, if it has one
         self.task: Task | None = None  # the one that runs; None between turns
         self.outside = Process("test")
         self.runnable: list[Task] = []
@@ -134,6 +146,7 @@ class World:
         self.still_ran: tuple[str, ...] = ()  # at the end
         self.serial = itertools.count(1)  # for what has no order but its address
         self._busy = 0  # turns since the clock last jumped
+        self._turn_limit = float("inf")  # when the clock has been looked at too often
         self._order = itertools.count()
         self._timers: list[tuple[float, int, Timer]] = []
         self._first: Task | None = None
@@ -149,6 +162,10 @@ class World:
     def monotonic(self) -> float:
         """Tell the time. It moves by being looked at, so no deadline stands still."""
         self.clock += _LOOK
+        if self.clock > self._turn_limit:
+            if self._crash is None:  # the hub raises it again, should somebody catch it
+                self._crash = self._endless(f"{_LOOKS} looks at the clock in one turn")
+            raise self._crash
         return self.clock
 
     def wall(self) -> float:
@@ -312,17 +329,28 @@ class World:
         self._busy += 1
         self.clock += min(_LONGEST_TURN, _TURN * (1 + self._busy / 100))
         with self._being(task):
+            if self._busy > _BUSIEST:
+                what = f"{_BUSIEST} turns while nobody slept"
+                raise self._endless(what)
             task.switch()
+
+    def _endless(self, what: str) -> EndlessError:
+        assert self.task is not None, "only a task has turns"
+        name = f"{self.task.process}/{self.task.name}"
+        text = f"{name} goes in circles: {what}: {self.picture()}"
+        return EndlessError(text)
 
     @contextmanager
     def _being(self, task: Task) -> Iterator[None]:
         self.task = task
+        self._turn_limit = self.clock + _LOOKS * _LOOK
         for (_, write), value in zip(self.carried, task.carried, strict=True):
             write(value)
         try:
             yield
         finally:
             self.task = None
+            self._turn_limit = float("inf")
             task.carried = [read() for read, _ in self.carried]
             for _, write in self.carried:
                 write(None)

@@ -7,18 +7,20 @@ program that tries again until a broker is back would get one more thread with e
 attempt.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
 
-def made(kind: type[T], **configs: Any) -> T:  # noqa: ANN401 - upstream's
-    """Return a new client of that class, or raise what its constructor raises."""
-    client: Any = kind.__new__(kind)
+def made(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
+    """Return a new client, mostly of a class; or raise what its constructor raises."""
+    if not isinstance(kind, type):
+        return kind(*topics, **configs)
+    client: Any = kind.__new__(kind, *topics, **configs)
     with ended_if_unmade(client):
-        client.__init__(**configs)
+        client.__init__(*topics, **configs)
     return cast("T", client)
 
 

@@ -19,6 +19,7 @@ import safeconsumer
 from safeconsumer.cli import main
 from safeconsumer.cli.errors import Status
 from tests.harness.brokers.java import tied_to_us
+from tests.harness.processes import begun
 
 SECONDS = 60
 QUICK = "resume-starvation"
@@ -63,10 +64,8 @@ def test_it_ends_with_the_tests_that_started_it() -> None:
     """Also where these are killed: a worker would read its topic for ever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     code = f"import subprocess; subprocess.run({started})"
-    with subprocess.Popen(  # noqa: S603 - our own code
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as tests:
-        assert tests.stdout is not None
+    asking = [sys.executable, "-c", code]
+    with begun(asking, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout.readline() == "up\n"
         tests.kill()
         tests.communicate(timeout=20)  # until the program has closed it, too
@@ -170,9 +169,8 @@ def test_nobody_reads_on() -> None:
     )
     ours, its = os.pipe()
     os.close(ours)
-    with subprocess.Popen(  # noqa: S603 - our own code
-        command("pause", first=f"exec({code!r}); "), stdout=its, stderr=subprocess.PIPE
-    ) as process:
+    pausing = command("pause", first=f"exec({code!r}); ")
+    with begun(pausing, stdout=its, stderr=subprocess.PIPE) as process:
         os.close(its)
         _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (Status.CLOSED, b"")
@@ -232,13 +230,8 @@ def test_without_a_broker_it_brings_its_own() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_it_cleanly(number: signal.Signals) -> None:
     """In the middle of a scenario: status 130, one word, no traceback."""
-    with subprocess.Popen(  # noqa: S603 - our own code
-        command("demo", first=HEARS_CTRL_C),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with begun(command("demo", first=HEARS_CTRL_C), **pipes) as process:
         for line in process.stdout:
             if "the other member leaves" in line:
                 break
@@ -266,9 +259,8 @@ def on_a_terminal(arguments: Sequence[str]) -> tuple[int, str]:
     """Run a program on a terminal of 80 by 24; return its status and all it wrote."""
     ours, its = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-    with subprocess.Popen(  # noqa: S603 - our own code
-        arguments, stdin=its, stdout=its, stderr=its, env=environment
-    ) as process:
+    ends = {"stdin": its, "stdout": its, "stderr": its}
+    with begun(arguments, **ends, env=environment) as process:
         os.close(its)
         drawn = Drain(ours)
         status = process.wait(SECONDS)
@@ -281,7 +273,7 @@ class Drain:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._parts: list[bytes] = []
-        self._thread = threading.Thread(target=self._read)
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:

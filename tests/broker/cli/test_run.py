@@ -132,7 +132,12 @@ class Program:
 
 def ended(process: subprocess.Popen[str], status: Status) -> str:
     """Wait for the end of a worker, and return what it said."""
-    _, told = process.communicate(timeout=SECONDS)
+    with process:
+        try:
+            _, told = process.communicate(timeout=SECONDS)
+        except BaseException:
+            process.kill()
+            raise
     assert process.returncode == status, told
     return told
 

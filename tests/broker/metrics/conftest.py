@@ -1,7 +1,7 @@
 """Fixtures that tests of several folders share."""
 
 from tests.broker.worker.conftest import recording
-from tests.harness.metrics.fixtures import safe
+from tests.harness.kafka.fixtures import safe, told
 from tests.harness.worker.fixtures import lab
 
-__all__ = ["lab", "recording", "safe"]
+__all__ = ["lab", "recording", "safe", "told"]

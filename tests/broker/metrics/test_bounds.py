@@ -11,7 +11,7 @@ from safeconsumer import Worker
 from safeconsumer.metrics import METRICS, table
 from safeconsumer.worker.settings import Limits
 from tests.harness.kafka.fetches import answer, assigned, batch
-from tests.harness.metrics.fixtures import Maker
+from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
 from tests.harness.worker.lab import Lab
 

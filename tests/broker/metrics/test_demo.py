@@ -14,30 +14,21 @@ from safeconsumer.cli.watched import watching
 from safeconsumer.testing._ports import free_port
 from tests.broker.cli.test_program import command
 from tests.harness.metrics.scraping import needs_promtool, promtool, scrape
+from tests.harness.processes import begun
 from tests.harness.waiting import wait_for
 
 SECONDS = 60.0
 
 
 @contextmanager
-def demo(*options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def demo(*options: str) -> Iterator[int]:
     """Play it in a process of its own."""
     port = free_port()
-    with subprocess.Popen(  # noqa: S603 - ours
-        [*command(), "demo", f"--metrics={port}", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        try:
-            yield port, process
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.communicate(timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+    asking = [*command(), "demo", f"--metrics={port}", *options]
+    with begun(asking, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        yield port
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS)
 
 
 def asked(port: int) -> str:
@@ -70,7 +61,7 @@ def test_the_console_of_the_demo_is_there_too() -> None:
             and value(text, "consumer_assigned_partitions", client_id="ledger-1") == 4
         )
 
-    with demo("--console") as (port, _):
+    with demo("--console") as port:
         told(port, is_all_there, "its groups and members")
 
 
@@ -96,7 +87,7 @@ def test_the_leak_and_the_silence_can_be_watched() -> None:
         return leaked and value(text, "consumer_quiet_partitions") > 0
 
     # If ours is done with the first before the other leaks, it holds in the second.
-    with demo("--scenario=ticket-loop", "--scenario=moved-away") as (port, _):
+    with demo("--scenario=ticket-loop", "--scenario=moved-away") as port:
         text = told(port, is_both, "a leak of the stock client and a hold of ours")
     assert value(text, "demo_wrong_records", client="safe") == 0
     assert value(text, "demo_delivered_records", client="safe") > 0

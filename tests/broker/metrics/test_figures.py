@@ -23,7 +23,7 @@ from safeconsumer.metrics import METRICS, Collector, serve
 from tests.harness.group.team import Team
 from tests.harness.holds.forking import is_true_in_child
 from tests.harness.kafka.fetches import answer, assigned, batch
-from tests.harness.metrics.fixtures import Maker
+from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import scrape, values
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for

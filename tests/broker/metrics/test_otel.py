@@ -16,7 +16,7 @@ from safeconsumer.metrics import otel, table
 from safeconsumer.metrics.otel import Instruments, name_of, unit_of
 from safeconsumer.metrics.reading import Readings
 from tests.harness.kafka.fetches import assigned
-from tests.harness.metrics.fixtures import Maker
+from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import values
 from tests.harness.worker.lab import Lab
 

@@ -31,6 +31,7 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.team import Team
 from tests.harness.members import Polled
+from tests.harness.processes import begun
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Running
 
@@ -51,29 +52,18 @@ def prometheus(folder: Path, targets: dict[str, dict[str, Any]]) -> Iterator[str
         "scrape_configs": jobs,
     }
     config.write_text(json.dumps(document))
-    with subprocess.Popen(  # noqa: S603 - Debian's
-        tied_to_us(
-            [
-                PROMETHEUS,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--log.level=warn",
-            ]
-        ),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={"PATH": os.environ["PATH"]},
-    ) as process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+    asking = [
+        PROMETHEUS,
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]
+    environment = {"PATH": os.environ["PATH"]}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with begun(tied_to_us(asking), env=environment, **quiet) as process:
+        yield f"http://127.0.0.1:{port}"
+        process.terminate()
 
 
 def at(port: int) -> dict[str, Any]:
@@ -145,7 +135,7 @@ def test_each_panel_has_data(kafka_broker: Any, tmp_path: Path) -> None:  # noqa
     (tmp_path / "alerts.yml").write_text(alerts.rules())
     with fleet(kafka_broker) as targets, ExitStack() as closing:
         scenarios = ("--scenario=ticket-loop", "--scenario=moved-away")
-        port, _ = closing.enter_context(demo(*scenarios))
+        port = closing.enter_context(demo(*scenarios))
         targets["demo"] = at(port)
         address = closing.enter_context(prometheus(tmp_path, targets))
         left = dict.fromkeys(filled(query) for _, query in dashboard.queries())

@@ -1,3 +1,4 @@
+import struct
 import threading
 from socket import create_connection
 from types import SimpleNamespace
@@ -7,8 +8,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.errors import NotLeaderForPartitionError
 
-from safeconsumer.testing import Clients, EmbeddedBroker, poll_until
-from tests import conftest
+from safeconsumer.testing import Clients, EmbeddedBroker, fixtures, poll_until
 from tests.harness.polling import read
 from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
@@ -88,6 +88,21 @@ def test_an_answer_is_held_back_until_released(
     assert len(read(consumer, 1)) == 1
 
 
+def test_an_answer_is_released_after_its_broker_was_started_anew() -> None:
+    """Its connection has gone, and what came by it; going on with that raised."""
+    ask = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
+    with EmbeddedBroker() as broker:
+        hold = broker.hold("ApiVersions")
+        host, port = broker.bootstrap.split(":")
+        with create_connection((host, int(port)), timeout=TIMEOUT) as client:
+            client.sendall(ask + ask)
+            hold.wait()
+            broker.stop()
+        broker.start()
+        hold.release()
+        assert broker.requests() == ()
+
+
 @pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])
 def test_every_fault_can_be_ended_at_once(
     broker: EmbeddedBroker, clients: Clients, fault: str
@@ -117,7 +132,7 @@ def test_a_test_that_fails_may_have_stopped_the_broker() -> None:
         item: Any = SimpleNamespace(funcargs={"kafka_broker": broker})
     failed: Any = SimpleNamespace(excinfo=AssertionError())
     report: Any = SimpleNamespace(skipped=False)
-    hook: Any = conftest.pytest_runtest_makereport(item, failed)
+    hook: Any = fixtures.pytest_runtest_makereport(item, failed)
     next(hook)
     with pytest.raises(StopIteration) as ended:
         hook.send(report)

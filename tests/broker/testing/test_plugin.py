@@ -87,6 +87,29 @@ def test_a_user_has_the_fixtures(
     result.stdout.fnmatch_lines(["*records of paused partitions delivered by*"])
 
 
+FAILS_WHILE_FROZEN = """
+def test_fails(kafka_broker):
+    kafka_broker.freeze()
+    assert False
+
+
+def test_comes_next(kafka_topic, make_consumer, kafka_broker):
+    from kafka import KafkaConsumer
+    assert make_consumer(KafkaConsumer, kafka_topic(), request_timeout_ms=5000).topics()
+"""
+
+
+def test_a_test_that_failed_leaves_the_next_one_a_broker_without_faults(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is lent for a whole session."""
+    pytester.makeini(USERS_CONFIG)
+    pytester.makeconftest(ASKED_FOR)
+    pytester.makepyfile(FAILS_WHILE_FROZEN)
+    monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
+    pytester.runpytest_subprocess(timeout=100).assert_outcomes(passed=1, failed=1)
+
+
 def test_the_test_on_the_page_can_fail(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from tests.harness.brokers.settings import (
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory; Docker gives containers one of 64 MB.
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
+_NAME = "safeconsumer-kafka-of-"  # and a process; one that is killed leaves its folder
 _ROOM = 2 << 30  # bytes, free
 # Quick to start rather than quick for hours.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -35,8 +36,7 @@ class JavaBroker(OwnBroker):
     def __init__(self) -> None:
         self._port = free_port()
         super().__init__(f"127.0.0.1:{self._port}")
-        folder = tempfile.mkdtemp(prefix="safeconsumer-kafka-", dir=_in_memory())
-        self._folder = Path(folder)
+        self._folder = folder_for_data(_in_memory())
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
@@ -163,6 +163,19 @@ def _in_memory() -> Path | None:
     except OSError:
         return None
     return _MEMORY if has_room and os.access(_MEMORY, os.W_OK | os.X_OK) else None
+
+
+def folder_for_data(parent: Path | None) -> Path:
+    """Make a folder that says whose it is, and remove those of processes that are gone."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
+    for other in folder.parent.glob(f"{_NAME}*"):
+        try:
+            os.kill(int(other.name.removeprefix(_NAME).partition("-")[0]), 0)
+        except ProcessLookupError:
+            shutil.rmtree(other, ignore_errors=True)
+        except PermissionError:
+            pass  # somebody else's, and there
+    return folder
 
 
 def tied_to_us(command: list[str]) -> list[str]:

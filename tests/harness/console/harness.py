@@ -25,6 +25,7 @@ from tests.harness.console.synthetic import Still
 from tests.harness.group.team import Team
 from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
+from tests.harness.processes import END_LIMIT, begun
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -154,25 +155,15 @@ class Commanded:
 @contextmanager
 def commanded(*options: str) -> Iterator[Commanded]:
     """Run ``safeconsumer console`` in a process of its own; Ctrl-C ends it at the end."""
-    with (
-        TemporaryFile("w+") as errors,
-        subprocess.Popen(  # noqa: S603 - our own code
-            tied_to_us(
-                [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options]
-            ),
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
+    command = [sys.executable, "-c", _PROGRAM, "console", "--port", "0", *options]
+    streams = {"stdout": subprocess.PIPE, "text": True}
+    with TemporaryFile("w+") as errors:
+        with begun(tied_to_us(command), stderr=errors, **streams) as process:
             words = process.stdout.readline().split()
             assert words, "it did not begin"
             yield Commanded(words[-1])
-        finally:
             process.send_signal(signal.SIGINT)
-            said = process.stdout.read()
+            said, _ = process.communicate(timeout=END_LIMIT)
         errors.seek(0)
         assert (said.splitlines()[-1:], errors.read()) == (
             ["The console is closed."],

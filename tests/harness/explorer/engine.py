@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
 import random
 import signal
 import sys
@@ -151,8 +150,6 @@ class Meeting:
     check: Check  # says what is wrong afterwards: nothing, or a text each
     # whether B is a signal handler on A's thread; else it runs on another one
     as_handler: bool = False
-    # what the handler raises at its end, out of A; None: it returns
-    raises: type[BaseException] | None = None
 
 
 def every(places: Sequence[object]) -> Iterable[int]:
@@ -190,13 +187,11 @@ class Explorer:
 
     Args:
         inside: whose lines are places: begins of file names.
-        places: what a place is: each line, each bytecode instruction (``opcode``), or
-            where each function begins (``call``).
     """
 
-    def __init__(self, inside: Sequence[str], *, places: str = "line") -> None:
+    def __init__(self, inside: Sequence[str]) -> None:
         self._stack = contextlib.ExitStack()
-        self._tracer = _tracer(inside, places)
+        self._tracer = _Tracer(inside)
         self._other = _Other()
         self._run: _Run | None = None
         self._runs = 0
@@ -224,7 +219,6 @@ class Explorer:
                 (_STUCK_SIGNAL, self._break),
             ):
                 undo.callback(signal.signal, number, signal.signal(number, handler))
-            undo.enter_context(self._tracer)
             undo.callback(self._end_other)
             closing = threading.Event()
             watcher = threading.Thread(
@@ -304,8 +298,6 @@ class Explorer:
     def _run_both(self, run: _Run, meeting: Meeting, subject: object, k: int) -> None:
         def other() -> None:
             run.b = _outcome(meeting.b, subject)
-            if meeting.raises is not None and run.place and run.b.error is None:
-                raise meeting.raises
 
         def come(frame: FrameType) -> None:
             run.place = Place(k, _stack(frame))
@@ -488,15 +480,13 @@ def _progress(thread: threading.Thread) -> tuple[object, str]:
 # ---------------------------------------------------------------- tracing
 
 
-class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
+class _Tracer:
     """Calls back at the k-th line, and notes all lines if k is 0."""
 
     def __init__(self, inside: Sequence[str]) -> None:
         self._inside = tuple(inside)
         self._known: dict[CodeType, bool] = {}
         self.places: list[tuple[CodeType, int]] = []
-
-    def __exit__(self, *_: object) -> None: ...
 
     def is_inside(self, code: CodeType) -> bool:
         """Tell whether a function's lines count."""
@@ -506,32 +496,18 @@ class _Tracer(contextlib.AbstractContextManager["_Tracer"]):
             self._known[code] = known
         return known
 
-    def tracing(
-        self, k: int, come: Callable[[FrameType], None]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Trace this thread for a block."""
-        raise NotImplementedError
-
-
-class _SetTrace(_Tracer):
-    """By ``sys.settrace``."""
-
-    def __init__(self, inside: Sequence[str], places: str) -> None:
-        super().__init__(inside)
-        self._event = places
-
     @contextlib.contextmanager
     def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
-        """Trace this thread."""
-        wanted, count, known, is_inside = self._event, 0, self._known, self.is_inside
+        """Trace this thread for a block."""
+        count, known, is_inside = 0, self._known, self.is_inside
         places = self.places = self.places if k else []
 
         def trace(frame: FrameType, event: str, _arg: object) -> Any:  # noqa: ANN401 - as settrace has it
             nonlocal count
-            if event == wanted and (wanted != "call" or _begins(frame, is_inside)):
+            if event == "line":
                 count += 1
                 if not k:
-                    places.append((frame.f_code, _mark(frame, wanted)))
+                    places.append((frame.f_code, frame.f_lineno))
                 elif count == k:
                     sys.settrace(None)
                     come(frame)
@@ -540,8 +516,6 @@ class _SetTrace(_Tracer):
                 code = frame.f_code
                 if not (known[code] if code in known else is_inside(code)):
                     return None
-                if wanted == "opcode":
-                    frame.f_trace_opcodes = True
             return trace if not k or count < k else None
 
         before = sys.gettrace()
@@ -550,83 +524,6 @@ class _SetTrace(_Tracer):
             yield
         finally:
             sys.settrace(before)
-
-
-def _begins(frame: FrameType, is_inside: Callable[[CodeType], bool]) -> bool:
-    # A generator or coroutine that goes on, or is closed, is called, too.
-    code = frame.f_code
-    goes_on = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE)
-    return not goes_on and is_inside(code)
-
-
-def _mark(frame: FrameType, event: str) -> int:
-    return frame.f_lasti if event == "opcode" else frame.f_lineno
-
-
-class _Monitoring(_Tracer):
-    """By ``sys.monitoring`` (Python 3.12): what is not inside costs nothing."""
-
-    _TOOL = 3
-
-    def __init__(self, inside: Sequence[str], places: str) -> None:
-        super().__init__(inside)
-        self._monitoring: Any = sys.monitoring  # type: ignore[attr-defined]  # 3.12
-        events = self._monitoring.events
-        self._event: int = {
-            "call": events.PY_START,
-            "line": events.LINE,
-            "opcode": events.INSTRUCTION,
-        }[places]
-        self._k = self._count = 0
-        self._thread: int | None = None
-        self._come: Callable[[FrameType], None] | None = None
-
-    def __enter__(self) -> Self:
-        monitoring = self._monitoring
-        monitoring.use_tool_id(self._TOOL, "explorer")
-        monitoring.register_callback(self._TOOL, self._event, self._reached)
-        monitoring.set_events(self._TOOL, self._event)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        monitoring = self._monitoring
-        monitoring.set_events(self._TOOL, 0)
-        monitoring.register_callback(self._TOOL, self._event, None)
-        monitoring.free_tool_id(self._TOOL)
-        monitoring.restart_events()
-
-    def _reached(self, code: CodeType, at: int) -> Any:  # noqa: ANN401 - DISABLE
-        if self._thread is None:
-            return None if self.is_inside(code) else self._monitoring.DISABLE
-        if not self.is_inside(code):
-            return self._monitoring.DISABLE
-        if threading.get_ident() != self._thread:
-            return None
-        self._count += 1
-        if not self._k:
-            self.places.append((code, at))
-        elif self._count == self._k:
-            self._thread = None
-            assert self._come is not None
-            self._come(sys._getframe(1))
-        return None
-
-    @contextlib.contextmanager
-    def tracing(self, k: int, come: Callable[[FrameType], None]) -> Iterator[None]:
-        """Trace this thread."""
-        if not k:
-            self.places = []
-        self._k, self._count, self._come = k, 0, come
-        self._thread = threading.get_ident()
-        try:
-            yield
-        finally:
-            self._thread = None
-
-
-def _tracer(inside: Sequence[str], places: str) -> _Tracer:
-    kind = _Monitoring if hasattr(sys, "monitoring") else _SetTrace
-    return kind(inside, places)
 
 
 # ---------------------------------------------------------------- telling

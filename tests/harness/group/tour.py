@@ -23,9 +23,6 @@ from tests.harness.producing import produce
 PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "a-group.md"
 _BEGIN = "$ export SAFECONSUMER_BOOTSTRAP="
 _TOPICS = {"orders": 4, "orders-eu": 2}
-_PARTITIONS = [
-    TopicPartition(topic, n) for topic, count in _TOPICS.items() for n in range(count)
-]
 _LIMIT = 20.0
 # What no two runs have in common, and what it is compared as.
 _PASSING = (

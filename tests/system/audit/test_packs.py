@@ -23,13 +23,7 @@ from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
-
-
-def written(folder: Path, fleet: Fleet) -> Path:
-    folder.mkdir(exist_ok=True)
-    for number, told in enumerate(fleet):
-        (folder / f"{number}.journal").write_text(told.text())
-    return folder
+from tests.unit.cli.test_audit import written
 
 
 def packed(folder: Path, into: Path) -> Packed:

@@ -323,8 +323,3 @@ def test_the_demo(browser: Browser) -> None:
             expect(page.locator("td.n", has_text="unknown")).to_have_count(0)
             shoot(page, "demo-group")
             check_accessible(page)
-
-
-# Of console.js, seconds.
-_EVERY = 0.3
-_PAINTED = "(performance.getEntriesByName('first-contentful-paint')[0] || {}).startTime"

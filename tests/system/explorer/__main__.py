@@ -51,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--all", action="store_true", help="try every place")
     add("--places", type=int, default=PLACES, help="how many places of each pair")
     add("--upstream", action="store_true", help="kafka-python's lines are places, too")
-    add("--opcodes", action="store_true", help="places are instructions, not lines")
     add("--stop-at", type=int, metavar="N", help="leave a pair after N wrong runs")
     add("--processes", type=int, default=os.cpu_count() or 1, help="how many at once")
     add("--part", type=int, default=0, help=argparse.SUPPRESS)
@@ -62,8 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 def _explore(pairs: Iterable[Pair], options: argparse.Namespace) -> int:
     began, wrong, tried = time.monotonic(), 0, 0
     inside = (*INSIDE, *UPSTREAM) if options.upstream else INSIDE
-    places_of = "opcode" if options.opcodes else "line"
-    with rehearsed(), Explorer(inside, places=places_of) as explorer:
+    with rehearsed(), Explorer(inside) as explorer:
         for pair in pairs:
             is_whole = options.all or options.pair
             places = sample(options.places, f"{SEED} {pair.name}")

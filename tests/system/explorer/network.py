@@ -9,7 +9,6 @@ the real thing. Whoever waits for a future gives the IO thread up meanwhile.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,8 +21,6 @@ from kafka.future import Future
 from kafka.structs import TopicPartition
 
 from tests.harness.explorer.engine import InfeasibleError
-
-_numbers = itertools.count(1)
 
 
 @define(eq=False)
@@ -132,6 +129,7 @@ class Net:
     def __init__(self, io: IoThread, waiting: Callable[[Future], None]) -> None:
         self.io = io
         self._waiting = waiting
+        self._closed = False
 
     @property
     def _io_thread(self) -> threading.Thread | None:
@@ -262,4 +260,5 @@ class Client:
     def throttle_delay(self, _: int) -> int:
         return 0
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._manager._net._closed = True

@@ -81,19 +81,6 @@ def test_a_lock_makes_it_right(explorer: Explorer) -> None:
     assert found.tried == found.places
 
 
-def test_a_line_has_places_inside() -> None:
-    """What is one line and several instructions is right by lines, not by instructions."""
-
-    def add(toy: toys.Counter) -> None:
-        toy.add()
-
-    with Explorer([toys.__file__]) as explorer:
-        assert _explore(explorer, toys.InOneLine, (add, add), _both_counted).wrong == []
-    with Explorer([toys.__file__], places="opcode") as explorer:
-        found = _explore(explorer, toys.InOneLine, (add, add), _both_counted)
-    assert {one.messages for one in found.wrong} == {("counted 1",)}
-
-
 @pytest.mark.timeout(60)
 def test_a_deadlock_is_found_and_broken(explorer: Explorer) -> None:
     """Both stacks are told, and no thread is left behind."""

@@ -29,13 +29,6 @@ class LockedCounter(Counter):
             self.count = count + 1
 
 
-class InOneLine(Counter):
-    """Counts in one line, which is still several instructions."""
-
-    def add(self) -> None:
-        self.count = self.count + 1
-
-
 class Accounts:
     """Two accounts with a lock each, which are taken in either order."""
 

@@ -19,6 +19,7 @@ _OWNER = "soaker"
 _EVERY = (4.0, 12.0)
 _FOR = (2.0, 8.0)
 _REST = 1.0
+_LIFTING = 120.0  # seconds; a broker that restarts takes half of that
 
 
 class Operating:
@@ -30,7 +31,7 @@ class Operating:
         base = {"bootstrap_servers": bootstrap.split(",")}
         self._operator = Operator(base, Control(status_topic=None))
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="operator")
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -38,7 +39,10 @@ class Operating:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(_LIFTING)
+        if self._thread.is_alive():
+            message = f"a group hold could not be lifted within {_LIFTING:g} s"
+            raise TimeoutError(message)
 
     def _run(self) -> None:
         with self._operator:

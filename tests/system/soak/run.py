@@ -143,7 +143,10 @@ class _Soak:
         began = time.monotonic()
         end, say_at = began + 60 * settings.minutes, began
         nemesis = Nemesis(stage, journal, settings.seed, began)
-        with operating:
+        with operating, ExitStack() as healing:
+            healing.callback(
+                nemesis.heal_all
+            )  # first: who operates lifts its holds then
             while (now := time.monotonic()) < end:
                 if settings.faults is not None and nemesis.total >= settings.faults:
                     break
@@ -153,7 +156,6 @@ class _Soak:
                     say_at = now + _SAY_EVERY
                     self._progress(now - began, nemesis, stage, producer)
                 time.sleep(_TURN)
-        nemesis.heal_all()
         return (time.monotonic() - began) / 60
 
     def _progress(

@@ -13,6 +13,7 @@ from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.fixtures import Maker
 from tests.harness.kafka.offline import offline
+from tests.unit.kafka.test_forks import Listening
 
 A = TopicPartition("orders", 0)
 
@@ -51,18 +52,6 @@ def test_a_poll_of_the_applications_own_feeds_iteration() -> None:
         answer(consumer, A, 0, batch(0, 3))
         got = [record.offset for record in consumer]
     assert got == [0, 1, 2]
-
-
-class Listening(SafeConsumer):
-    """Needs something in its subscribe() that its constructor makes last."""
-
-    def __init__(self, *topics: str, **configs: Any) -> None:
-        super().__init__(*topics, **configs)
-        self.mine = object()
-
-    def subscribe(self, *args: Any, **kwargs: Any) -> None:
-        assert self.mine
-        super().subscribe(*args, **kwargs)
 
 
 def test_the_constructor_calls_nothing_that_a_subclass_overrides() -> None:

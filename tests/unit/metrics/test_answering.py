@@ -13,8 +13,8 @@ import pytest
 from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import answering, prometheus, serve
 from tests.harness.holds.forking import is_true_in_child
+from tests.harness.kafka.fixtures import Maker
 from tests.harness.listing import each
-from tests.harness.metrics.fixtures import Maker
 from tests.harness.metrics.scraping import scrape
 from tests.harness.waiting import wait_for
 

@@ -6,7 +6,7 @@ from safeconsumer import MetricsSourceError
 from safeconsumer.metrics import Collector
 from safeconsumer.metrics.reading import Readings
 from safeconsumer.spark.listening import Progress
-from tests.harness.metrics.fixtures import Maker
+from tests.harness.kafka.fixtures import Maker
 from tests.harness.metrics.scraping import needs_promtool, promtool, text_of, values
 from tests.system.spark.test_listening import progress
 

@@ -1,0 +1,98 @@
+"""What tests start ends with them, also where they fail, hang or are killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.brokers.java import folder_for_data
+from tests.harness.processes import ROOT, begun, logged
+from tests.harness.waiting import wait_for
+
+DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); "
+LONG = "time.sleep(600)"
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_program_that_does_not_end_is_killed_where_its_test_fails() -> None:
+    """Popen would wait for it where the block is left, for ever."""
+    deaf = [sys.executable, "-c", f"{DEAF}print('up', flush=True); {LONG}"]
+
+    def outlives() -> None:
+        with begun(deaf, stdout=subprocess.PIPE) as process:
+            started.append(process)
+            process.stdout.readline()
+            process.terminate()
+            process.wait(0.1)
+
+    started: list[subprocess.Popen[bytes]] = []
+    with pytest.raises(subprocess.TimeoutExpired):
+        outlives()
+    assert started[0].returncode == -signal.SIGKILL
+
+
+def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path: Path) -> None:
+    """A driver that dies leaves its workers."""
+    log = tmp_path / "log"
+    with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
+        program.wait(20)
+        child = int(log.read_text())
+        assert is_alive(child)
+    wait_for(lambda: not is_alive(child), "its end")
+
+
+def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path: Path) -> None:
+    """It is in memory, some 10 MB for each broker, until the machine is started anew."""
+    program = (
+        "import os, sys; from pathlib import Path; "
+        "from tests.harness.brokers.java import folder_for_data; "
+        "folder_for_data(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    own = folder_for_data(tmp_path)
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=False, timeout=60)  # noqa: S603 - ours
+    assert len(list(tmp_path.iterdir())) == 2
+    assert {own, folder_for_data(tmp_path)} == set(tmp_path.iterdir())
+
+
+STUCK = """#!/bin/sh
+[ "$1" = -c ] && exit
+echo $$ >> "$STARTED"
+sleep 600
+"""
+
+
+def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path: Path) -> None:
+    """A shell would first wait for the step that runs, and leave those beside it."""
+    for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    started, work = tmp_path / "started", tmp_path / "work"
+    started.touch()
+    work.mkdir()
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "STARTED": str(started),
+        "TMPDIR": str(work),
+    }
+
+    def pids() -> list[int]:
+        return [int(line) for line in started.read_text().splitlines()]
+
+    with logged([".ci/run"], tmp_path / "log", environment) as program:
+        wait_for(lambda: len(pids()) == 3, "its first steps")
+        program.terminate()
+        assert program.wait(60) == 128 + signal.SIGTERM
+        wait_for(lambda: not any(map(is_alive, pids())), "their end")
+        assert list(work.iterdir()) == []

@@ -1,5 +1,0 @@
-"""Fixtures that tests of several folders share."""
-
-from tests.harness.metrics.fixtures import safe
-
-__all__ = ["safe"]
