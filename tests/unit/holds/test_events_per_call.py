@@ -1,3 +1,4 @@
+import gc
 import re
 import sys
 from collections.abc import Callable
@@ -175,11 +176,13 @@ def _steps(call: Callable[[], object]) -> int:
         nonlocal count
         count += event == "call"
 
+    gc.disable()  # its callbacks, such as Hypothesis', are no part of the call
     sys.setprofile(step)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
