@@ -26,6 +26,7 @@ from kafka.protocol.consumer import HeartbeatResponse
 from kafka.structs import TopicPartition
 
 from safeconsumer import Hold, SafeConsumer
+from safeconsumer._kafka.fixes import timers
 from safeconsumer.holds.hold import WHOLE
 from safeconsumer.holds.ownership import Cause, Reassignment
 from tests.harness.explorer.engine import InfeasibleError
@@ -651,7 +652,10 @@ def rehearsed() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with mock.patch.object(kafka.util, "time", _clock):
+        with (
+            mock.patch.object(kafka.util, "time", _clock),
+            mock.patch.object(timers, "time", _clock),  # it looks at upstream's
+        ):
             yield
     finally:
         logging.disable(level)
