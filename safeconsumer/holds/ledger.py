@@ -535,10 +535,8 @@ class PauseLedger:
         # An interrupt comes either before or after all of this: Python checks for
         # signals when a Python function begins, after calls and at backward jumps.
         put = self._outbox.waiting.extend
-        self._state = step.state
-        if step.is_seen:
-            self._is_stale = True
-        self._version += step.is_seen
+        stale, seen = self._is_stale or step.is_seen, self._version + step.is_seen
+        self._state, self._is_stale, self._version = step.state, stale, seen
         self._moves += step.is_moved
         change.is_applied = True
         put(told)

@@ -12,6 +12,7 @@ from kafka.consumer.subscription_state import (
     SubscriptionState,
     SubscriptionType,
 )
+from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import events
@@ -272,9 +273,16 @@ class LedgerSubscription(SubscriptionState):
         Without a strategy the position is out of range. A broker does not say whether
         its records were deleted or it is beyond the end: of what was held it is asked
         first where the log begins.
+
+        Raises:
+            IllegalStateError: the partition is not assigned, as another thread may just
+                have unsubscribed.
         """
         with self._lock:
-            state = self.assignment[partition]
+            state = self.assignment.get(partition)
+            if state is None:
+                message = f"{partition.topic}:{partition.partition} is not assigned"
+                raise IllegalStateError(message)
             position = state.position
             if offset_reset_strategy is not None or position is None:
                 super().request_offset_reset(partition, offset_reset_strategy)
