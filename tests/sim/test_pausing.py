@@ -34,70 +34,6 @@ def joined(lab: Lab, member: Member, count: int) -> None:
     lab.until(lambda: lab.members() and len(member.consumer.assignment()) == count)
 
 
-@pytest.mark.contract("P6")
-@leaks(stock=60)
-@simulated()
-def test_partitions_that_move_away_and_back(
-    lab: Lab, kind: type[KafkaConsumer], leaked: int
-) -> None:
-    """P6: no rebalance that gives the partition back ends a pause."""
-    paused = lab.topic("t", 4, records=30)
-    a = lab.member(kind, "t", name="a")
-    a.owns(4)
-    before = quiet(a)
-    b = lab.member(KafkaConsumer, "t", name="b")
-    b.owns(2)
-    a.owns(2)
-    b.stop()
-    a.owns(4)
-    lab.sleep(5)
-    assert len(a.records) - before == leaked
-    a.consumer.resume(*paused)
-    lab.until(lambda: all(a.consumer.position(tp) == 30 for tp in paused))
-    a.stop()
-
-
-@pytest.mark.contract("P6")
-@leaks(stock=120)
-@simulated()
-def test_a_handler_of_400_s_at_kafkas_limit_of_300_s(
-    lab: Lab, kind: type[KafkaConsumer], leaked: int
-) -> None:
-    """P6: max.poll.interval exceeded ends no pause that the next join gives back."""
-    lab.topic("t", 4, records=30)
-    a = lab.member(kind, "t", max_poll_interval_ms=300_000)
-    a.owns(4)
-    before, generation = quiet(a), lab.generation()
-    a.nap = 400
-    lab.sleep(410)
-    joined(lab, a, 4)
-    lab.sleep(5)
-    assert lab.generation() > generation
-    assert len(a.records) - before == leaked
-    a.stop()
-
-
-@pytest.mark.contract("P6")
-@leaks(stock=120)
-@simulated()
-def test_frozen_for_a_minute_past_its_session(
-    lab: Lab, kind: type[KafkaConsumer], leaked: int
-) -> None:
-    """P6: a lost membership ends no pause that the next join gives back."""
-    lab.topic("t", 4, records=30)
-    a = lab.member(kind, "t", session_timeout_ms=45_000)
-    a.owns(4)
-    before = quiet(a)
-    lab.freeze(a.process)
-    lab.sleep(60)
-    assert not lab.members()
-    lab.thaw(a.process)
-    joined(lab, a, 4)
-    lab.sleep(5)
-    assert len(a.records) - before == leaked
-    a.stop()
-
-
 @pytest.mark.contract("P6", "P8")
 @leaks(stock=50)
 @simulated()
@@ -143,40 +79,6 @@ def test_resume_from_another_thread_ends_a_wait_of_poll_within_50_ms(lab: Lab) -
     a.stop()
 
 
-@pytest.mark.contract("P2", "P3")
-@pytest.mark.parametrize("wide", ["t", "re:t.*", "@all"])
-@simulated(seeds=1)
-def test_a_resume_lifts_the_hold_of_its_own_scope_only(lab: Lab, wide: str) -> None:
-    """P3: a partition's own hold stays, and is returned, when a wider one is lifted."""
-    held, flowing = lab.topic("t", 2, records=3)
-    a = lab.member(SafeConsumer, "t", start_paused=True)
-    a.owns(2)
-    a.consumer.pause("t:0", owner="ops")
-    a.consumer.pause(wide, owner="ops")
-    a.consumer.resume_all("app")
-    (left,) = a.consumer.resume(wide, owner="ops")
-    assert str(left.scope) == "t:0"
-    lab.until(lambda: a.values(flowing) == [0, 1, 2])
-    lab.sleep(5)
-    assert a.values(held) == []
-    a.stop()
-
-
-@pytest.mark.contract("P1", "P2")
-@simulated()
-def test_a_hold_expires_by_itself_and_never_early(lab: Lab) -> None:
-    """P2: a hold with an expiry ends when it is over, whoever else lifted theirs."""
-    lab.topic("t", 1, records=1)
-    a = lab.member(SafeConsumer, "t", start_paused=True)
-    a.owns(1)
-    a.consumer.pause("t", owner="ops", for_=120)
-    a.consumer.resume_all("app")
-    began = lab.now
-    lab.until(lambda: a.records)
-    assert 120 <= lab.now - began < 120.2
-    a.stop()
-
-
 @pytest.mark.contract("P2")
 @simulated()
 def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
@@ -191,46 +93,6 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
     lab.step_clock(a.process, -7200)
     lab.until(lambda: a.records)
     assert 120 <= lab.now - began < 120.2
-    a.stop()
-
-
-@pytest.mark.contract("P5", "P7")
-@simulated()
-def test_what_is_not_assigned_yet_is_held_when_it_comes(lab: Lab) -> None:
-    """P7: a topic's hold covers a partition from the instant it is assigned."""
-    lab.topic("t", 4, records=20)
-    b = lab.member(KafkaConsumer, "t", name="b")
-    b.owns(4)
-    a = lab.member(SafeConsumer, "t", name="a")
-    a.consumer.pause("t", owner="ops")
-    a.owns(2)
-    before = len(a.records)
-    b.stop()
-    a.owns(4)
-    lab.sleep(10)
-    assert len(a.records) == before
-    a.consumer.resume("t", owner="ops")
-    lab.until(lambda: all(a.consumer.position(tp) == 20 for tp in lab.partitions("t")))
-    a.stop()
-
-
-@pytest.mark.contract("P11")
-@simulated()
-def test_what_is_paused_is_not_fetched_and_stays_a_member(lab: Lab) -> None:
-    """P11: a paused member keeps its generation, sends no Fetch and does not spin."""
-    lab.topic("t", 2, records=5)
-    a = lab.member(SafeConsumer, "t", poll_ms=10_000)
-    a.owns(2)
-    quiet(a)
-    lab.sleep(10)
-    asked, turns = len(lab.history()), lab.world.turns
-    generation, began = lab.generation(), lab.now
-    lab.sleep(150)
-    kinds = lab.kinds(asked)
-    assert "Fetch" not in kinds
-    assert kinds.count("Heartbeat") == 50
-    assert lab.generation() == generation
-    assert (lab.world.turns - turns) / (lab.now - began) < 50
     a.stop()
 
 
