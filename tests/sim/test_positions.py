@@ -180,27 +180,3 @@ def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
         reader.consumer.seek(p0, 7)
     reader.take(3 - len(reader.log))
     assert reader.offsets(p0) == [7, 8, 9]
-
-
-@both_ways
-@pytest.mark.parametrize("is_automatic", [True, False])
-@simulated(seeds=1)
-def test_commits_while_paused_are_what_was_delivered(
-    lab: Lab, how: str, *, is_automatic: bool
-) -> None:
-    """A commit works while paused, and covers no parked record."""
-    (p0,) = lab.topic("t", 1, records=20)
-    settings = {"group_id": GROUP, "enable_auto_commit": is_automatic}
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how, **settings)
-    consumer = reader.consumer
-    reader.take(7)
-    consumer.pause(p0)
-    if is_automatic:
-        reader.is_silent(seconds=15)
-    else:
-        consumer.commit()
-    assert (lab.committed(p0), consumer.committed(p0), consumer.position(p0)) == (
-        7,
-    ) * 3
-    consumer.resume(p0)
-    reader.reads(p0, range(7, 20))
