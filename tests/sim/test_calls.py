@@ -19,11 +19,6 @@ LAYERS: dict[str, Any] = {
 }
 
 
-def place(consumer: SafeConsumer, target: Any) -> None:  # noqa: ANN401 - a target
-    """Pause at one level."""
-    consumer.pause_all() if target is ALL else consumer.pause(target)
-
-
 @pytest.mark.contract("P2")
 @both_ways
 @pytest.mark.parametrize("first", range(4))
@@ -34,7 +29,7 @@ def test_layers_are_independent(lab: Lab, how: str, first: int) -> None:
     reader = Reader(lab, SafeConsumer, tps=[p0], how=how, group_id=GROUP)
     order = [*LAYERS.values()][first:] + [*LAYERS.values()][:first]
     for target in order:
-        place(reader.consumer, target)
+        reader.consumer.pause(target)
     for number, target in enumerate(order):
         assert reader.consumer.paused() == {p0}
         assert len(reader.consumer.explain(p0)) == len(order) - number
@@ -43,29 +38,3 @@ def test_layers_are_independent(lab: Lab, how: str, first: int) -> None:
         reader.consumer.resume(target)
     assert reader.consumer.paused() == set()
     reader.reads(p0, range(5))
-
-
-@pytest.mark.contract("P3")
-@both_ways
-@pytest.mark.parametrize("level", LAYERS)
-@simulated(seeds=1)
-def test_pause_and_resume_are_idempotent_at_every_level(
-    lab: Lab, how: str, level: str
-) -> None:
-    """P3: twice is as once, and a needless call brings nothing twice and loses nothing."""
-    (p0,) = lab.topic("t", 1, records=9)
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
-    target = LAYERS[level]
-    for start in (0, 3, 6):
-        reader.consumer.resume(target)
-        reader.take(3)
-        place(reader.consumer, target)
-        placed = reader.consumer.holds()
-        place(reader.consumer, target)
-        assert reader.consumer.holds() == placed
-        reader.is_silent(seconds=1)
-        assert reader.consumer.position(p0) == start + 3
-        reader.consumer.resume(target)
-        reader.consumer.resume(target)
-        assert reader.consumer.holds() == ()
-    assert reader.offsets(p0) == list(range(9))
