@@ -10,7 +10,7 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_ways, stock_fails
+from tests.sim.reading import Reader, both_ways, stock_fails
 
 
 def at(offset: int) -> OffsetAndMetadata:
@@ -83,30 +83,6 @@ def test_a_partition_paused_before_its_first_position_gets_one(
     lab.append(p0)
     reader.consumer.resume(p0)
     reader.reads(p0, range(first, 11))
-
-
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-@simulated()
-def test_a_pause_before_the_first_record_keeps_the_sought_start(
-    lab: Lab, reset: str
-) -> None:
-    """Sought and paused in the listener, it starts where it was sought."""
-    tps = lab.topic("t", 2, records=10)
-    reader = Reader(lab, SafeConsumer, auto_offset_reset=reset)
-    consumer = reader.consumer
-
-    def seek_and_pause(assigned: set[TopicPartition]) -> None:
-        for tp in assigned:
-            consumer.seek(tp, 6)
-        consumer.pause(*(assigned & {tps[0]}))
-
-    consumer.subscribe(["t"], listener=Listener(assigned=seek_and_pause))
-    reader.owns(tps)
-    reader.is_silent(of=tps[:1])
-    assert reader.offsets(tps[1]) == list(range(6, 10))
-    assert consumer.position(tps[0]) == 6
-    consumer.resume(tps[0])
-    reader.reads(tps[0], range(6, 10))
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
