@@ -25,14 +25,10 @@ def owner(
     return reader, tps
 
 
-def with_another(
-    lab: Lab,
-    reader: Reader,
-    **settings: Any,  # noqa: ANN401 - Kafka's own
-) -> Member:
+def with_another(lab: Lab, reader: Reader) -> Member:
     """Let another member join, and read until this one has two partitions left."""
     assignors = reader.consumer.config["partition_assignment_strategy"]
-    given = {"partition_assignment_strategy": assignors, "poll_ms": 2000, **settings}
+    given = {"partition_assignment_strategy": assignors, "poll_ms": 2000}
     other = lab.member(KafkaConsumer, "t", name="other", **given)
     reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
     reader.until(other.consumer.assignment, each=1)

@@ -4,38 +4,18 @@ import logging
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
 
 from safeconsumer import SafeConsumer, events
-from tests.sim.lab import Lab, Member
+from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import both_protocols
 
 
-def leaks(stock: int) -> pytest.MarkDecorator:
-    """Play a test with both clients; say how many records stock's pause lets through."""
-    both = [
-        pytest.param(SafeConsumer, 0, id="ours"),
-        pytest.param(KafkaConsumer, stock, id="stock"),
-    ]
-    return pytest.mark.parametrize(("kind", "leaked"), both)
-
-
-def quiet(member: Member, *paused: TopicPartition) -> int:
-    """Pause partitions, wait out the poll that runs, and return what came until then."""
-    member.lab.until(lambda: member.records)
-    member.consumer.pause(*(paused or member.consumer.assignment()))
-    member.lab.sleep(0.6)
-    return len(member.records)
-
-
-def joined(lab: Lab, member: Member, count: int) -> None:
-    """Wait until the coordinator has a member again, and it owns so many partitions."""
-    lab.until(lambda: lab.members() and len(member.consumer.assignment()) == count)
-
-
 @pytest.mark.contract("P6", "P8")
-@leaks(stock=50)
+@pytest.mark.parametrize(
+    ("kind", "leaked"), [(SafeConsumer, 0), (KafkaConsumer, 50)], ids=["ours", "stock"]
+)
 @simulated()
 def test_one_of_two_topics_is_held_through_a_cut_and_a_lost_session(
     lab: Lab, kind: type[KafkaConsumer], leaked: int
@@ -56,7 +36,7 @@ def test_one_of_two_topics_is_held_through_a_cut_and_a_lost_session(
     lab.network.isolate(a.process)
     lab.sleep(70)
     lab.network.heal(a.process)
-    joined(lab, a, 4)
+    lab.until(lambda: lab.members() and len(a.consumer.assignment()) == 4)
     lab.sleep(5)
     assert sum(one.topic == "t" for one in a.records) == leaked
     a.stop()
@@ -96,33 +76,6 @@ def test_an_expiry_does_not_follow_the_wall_clock(lab: Lab) -> None:
     a.stop()
 
 
-@pytest.mark.contract("P6", "P8")
-@pytest.mark.parametrize("kind", [KafkaConsumer, SafeConsumer])
-@simulated()
-def test_a_member_that_was_killed_leaves_its_partitions_to_the_others(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
-    """P8: across ownerships the committed offset rules; the survivor's pause stays."""
-    partitions = lab.topic("t", 4, records=10)
-    a = lab.member(SafeConsumer, "t", name="a")
-    b = lab.member(kind, "t", name="b")
-    a.owns(2)
-    b.owns(2)
-    lab.until(lambda: len(a.records) + len(b.records) == 40)
-    lost = sorted(b.consumer.assignment())
-    b.call(lambda consumer: consumer.commit())
-    kept = [TopicPartition(*tp) for tp in a.consumer.assignment()]
-    a.consumer.pause(*kept)
-    lab.kill(b.process)
-    a.owns(4)
-    for tp in partitions:
-        lab.append(tp, 5, first=10)
-    lab.until(lambda: all(a.consumer.position(tp) == 15 for tp in lost))
-    assert all(a.values(tp) == [10, 11, 12, 13, 14] for tp in lost)
-    assert a.consumer.paused() == set(kept)
-    a.stop()
-
-
 @pytest.mark.contract("P6", "P14")
 @both_protocols
 @simulated()
@@ -136,7 +89,9 @@ def test_what_a_program_that_does_nothing_wrong_is_told(
     with caplog.at_level(logging.WARNING, logger="safeconsumer"):
         a = lab.member(SafeConsumer, "t", name="a", hooks=[told.append], **settings)
         a.owns(4)
-        quiet(a)
+        lab.until(lambda: a.records)
+        a.consumer.pause(*a.consumer.assignment())
+        lab.sleep(0.6)
         b = lab.member(KafkaConsumer, "t", name="b", **settings)
         b.owns(2)
         a.owns(2)
