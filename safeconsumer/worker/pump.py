@@ -496,7 +496,7 @@ class Pump:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing is handed out any more: :meth:`stop`, or a ``StopWorker``."""
+        """Whether nothing is handed out any more, by :meth:`stop` or a ``StopWorker``."""
         return self._is_stop_asked or self._schedule.is_stop_asked
 
     # ------------------------------------------------------------ batches
