@@ -4,9 +4,8 @@
 ``overhead`` tells what safety costs over the stock client, ``throughput`` how fast all
 clients read, ``trickle`` how soon, and at which cost, records are returned that come one
 by one, ``worker`` what a worker costs over a plain poll loop, ``group`` how soon a whole
-group obeys, ``spark`` how the Spark source stands beside the official one, ``auditing``
-how fast journals are judged, and ``spans`` what a span of a handler's call costs. It
-judges nothing.
+group obeys, ``spark`` how the Spark source stands beside the official one, and
+``auditing`` how fast journals are judged. It judges nothing.
 """
 
 import contextlib

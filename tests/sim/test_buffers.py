@@ -15,7 +15,7 @@ from tests.sim.lab import Lab
 from tests.sim.meddling import Meddled, both_decoders
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
-from tests.sim.test_fetching import offsets_in
+from tests.sim.test_fetching import asked_for, offsets_in
 
 
 def size(lab: Lab, tp: TopicPartition) -> int:
@@ -184,12 +184,6 @@ def parking(lab: Lab, room: float, **settings: Any) -> tuple[Reader, Told]:  # n
     return reader, told
 
 
-def fetched(lab: Lab, since: int) -> set[tuple[str, int]]:
-    """Return the partitions that were asked for."""
-    some = list(lab.cluster.requests)[since:]
-    return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
-
-
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
 @simulated(seeds=1)
@@ -213,7 +207,7 @@ def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(
     }
     away.end()
     reader.until(lambda: len(reader.log) == 40)
-    assert gone <= fetched(lab, since)
+    assert gone <= asked_for(lab, since)
     assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
 
 

@@ -11,40 +11,12 @@ from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader, both_ways
 
-
-@pytest.mark.contract("P5")
-@both_ways
-@pytest.mark.parametrize("way", ["subscribed", "before subscribe", "before assign"])
-@simulated(seeds=1)
-def test_a_pause_before_the_first_poll(lab: Lab, how: str, way: str) -> None:
-    """P5: subscribed and not assigned yet, or neither: it takes effect when it comes."""
-    p0, p1 = lab.topic("t", 2, records=5)
-    topics = ("t",) if way == "subscribed" else ()
-    reader = Reader(lab, SafeConsumer, *topics, how=how)
-    reader.consumer.pause(p0)
-    if way == "before subscribe":
-        reader.consumer.subscribe(["t"])
-    elif way == "before assign":
-        reader.consumer.assign([p0, p1])
-    reader.owns([p0, p1])
-    reader.is_silent(of=[p0])
-    assert reader.consumer.paused() == {p0}
-    assert reader.offsets(p1) == list(range(5))
-    reader.consumer.resume(p0)
-    reader.reads(p0, range(5))
-
-
 LAYERS: dict[str, Any] = {
     "partition": TopicPartition("t", 0),
     "topic": "t",
     "pattern": re.compile("t"),
     "consumer": ALL,
 }
-
-
-def place(consumer: SafeConsumer, target: Any) -> None:  # noqa: ANN401 - a target
-    """Pause at one level."""
-    consumer.pause_all() if target is ALL else consumer.pause(target)
 
 
 @pytest.mark.contract("P2")
@@ -57,7 +29,7 @@ def test_layers_are_independent(lab: Lab, how: str, first: int) -> None:
     reader = Reader(lab, SafeConsumer, tps=[p0], how=how, group_id=GROUP)
     order = [*LAYERS.values()][first:] + [*LAYERS.values()][:first]
     for target in order:
-        place(reader.consumer, target)
+        reader.consumer.pause(target)
     for number, target in enumerate(order):
         assert reader.consumer.paused() == {p0}
         assert len(reader.consumer.explain(p0)) == len(order) - number
@@ -66,49 +38,3 @@ def test_layers_are_independent(lab: Lab, how: str, first: int) -> None:
         reader.consumer.resume(target)
     assert reader.consumer.paused() == set()
     reader.reads(p0, range(5))
-
-
-@pytest.mark.contract("P3")
-@both_ways
-@pytest.mark.parametrize("level", LAYERS)
-@simulated(seeds=1)
-def test_pause_and_resume_are_idempotent_at_every_level(
-    lab: Lab, how: str, level: str
-) -> None:
-    """P3: twice is as once, and a needless call brings nothing twice and loses nothing."""
-    (p0,) = lab.topic("t", 1, records=9)
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
-    target = LAYERS[level]
-    for start in (0, 3, 6):
-        reader.consumer.resume(target)
-        reader.take(3)
-        place(reader.consumer, target)
-        placed = reader.consumer.holds()
-        place(reader.consumer, target)
-        assert reader.consumer.holds() == placed
-        reader.is_silent(seconds=1)
-        assert reader.consumer.position(p0) == start + 3
-        reader.consumer.resume(target)
-        reader.consumer.resume(target)
-        assert reader.consumer.holds() == ()
-    assert reader.offsets(p0) == list(range(9))
-
-
-@pytest.mark.contract("P2")
-@both_ways
-@simulated(seeds=1)
-def test_a_machines_pause_and_a_persons_do_not_touch(lab: Lab, how: str) -> None:
-    """P2: each owner lifts its own; the other's stays, in both directions."""
-    (p0,) = lab.topic("t", 1)
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
-    consumer = reader.consumer
-    for number, owners in enumerate([("app", "machine"), ("machine", "app")]):
-        consumer.pause(p0, owner="app")
-        consumer.pause(p0, owner="machine")
-        lab.append(p0)
-        left = consumer.resume(p0, owner=owners[0])
-        assert [hold.owner for hold in left] == [owners[1]]
-        reader.is_silent()
-        assert consumer.resume(p0, owner=owners[1]) == ()
-        assert consumer.paused() == set()
-        reader.reads(p0, [number])

@@ -35,38 +35,6 @@ def reach(lab: Lab, offset: int, *members: Member) -> None:
     lab.until(lambda: all(has_come(number) for number in range(6)))
 
 
-@pytest.mark.contract("P1", "P6", "P8")
-@simulated(seeds=2, nodes=3)
-def test_leaders_move_answers_fail_and_a_broker_is_down(lab: Lab) -> None:
-    """P6: none of it ends a hold; after the resume nothing is missing."""
-    a, b = two_members(lab, records=20)
-    for one in (a, b):
-        one.consumer.pause_all(owner="test")
-    lab.sleep(1)
-    faults = [
-        lab.cluster.fail("Heartbeat", error=16, count=2),
-        lab.cluster.fail("Fetch", delay=2.0, count=5),
-        lab.cluster.fail("OffsetFetch", error=14, count=3),
-        lab.cluster.fail("JoinGroup", error=15, count=2),
-    ]
-    for tp in lab.partitions("t"):
-        lab.cluster.lead(tp.topic, tp.partition, lab.rng.randrange(1, 4))
-        lab.append(tp, 10, first=20)
-    lab.cluster.down(2)
-    lab.sleep(30)
-    lab.cluster.up(2)
-    lab.sleep(60)
-    assert read(a, b) == 120
-    for fault in faults:
-        fault.end()
-    for one in (a, b):
-        one.consumer.resume_all("test")
-    reach(lab, 30, a, b)
-    a.stop()
-    b.stop()
-    assert lab.running() == []
-
-
 @pytest.mark.contract("P11")
 @simulated(seeds=2, nodes=3)
 def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab: Lab) -> None:
@@ -144,45 +112,6 @@ def test_a_member_that_reaches_the_leaders_and_not_its_coordinator(lab: Lab) -> 
     b.stop()
 
 
-@pytest.mark.contract("P8")
-@pytest.mark.parametrize("way", ["in", "out"])
-@simulated()
-def test_a_cable_that_carries_one_way_only(lab: Lab, way: str) -> None:
-    """P8: whichever way is broken for 20 s, nothing is lost and nothing comes twice."""
-    (tp,) = lab.topic("t", 1, records=5)
-    a = lab.member(SafeConsumer, "t")
-    lab.until(lambda: len(a.records) == 5)
-    lab.network.isolate(a.process, ways=(way,))
-    lab.append(tp, 5, first=5)
-    lab.sleep(20)
-    assert a.values(tp) == list(range(5 if way == "out" else len(a.records)))
-    lab.network.heal(a.process, ways=(way,))
-    lab.until(lambda: len(a.records) == 10)
-    assert a.values(tp) == list(range(10))
-    a.stop()
-
-
-@pytest.mark.contract("P8")
-@simulated(nodes=3)
-def test_connections_that_overtake_each_other(lab: Lab) -> None:
-    """P8: with half a second of chance in every answer each record comes once."""
-    lab.topic("t", 6)
-    a = lab.member(SafeConsumer, "t")
-    a.owns(6)
-    lab.network.slow(a.process, 0.01, spread=0.5)
-    for count in range(20):
-        for tp in lab.partitions("t"):
-            lab.append(tp, 1, first=count)
-        lab.sleep(0.2)
-        partition = lab.rng.choice(lab.partitions("t"))
-        a.consumer.pause(partition)
-        lab.sleep(lab.rng.random())
-        a.consumer.resume(partition)
-    lab.until(lambda: len(a.records) == 120)
-    assert all(a.values(tp) == list(range(20)) for tp in lab.partitions("t"))
-    a.stop()
-
-
 @pytest.mark.contract("P6")
 @simulated()
 def test_a_wall_clock_that_steps_changes_no_membership(lab: Lab) -> None:
@@ -216,17 +145,3 @@ def test_a_broker_that_takes_connections_and_answers_nothing(lab: Lab) -> None:
         assert a.values(tp) + b.values(tp) == list(range(10))
     a.stop()
     b.stop()
-
-
-@pytest.mark.contract("P8")
-@simulated()
-def test_a_commit_whose_answer_is_lost(lab: Lab) -> None:
-    """P8: it is sent again, and what was committed is what was read."""
-    (tp,) = lab.topic("t", 1, records=5)
-    a = lab.member(SafeConsumer, "t")
-    lab.until(lambda: len(a.records) == 5)
-    lab.cluster.fail("OffsetCommit", is_lost=True, count=1)
-    a.call(lambda consumer: consumer.commit())
-    assert lab.committed(tp) == 5
-    assert lab.kinds().count("OffsetCommit") == 2
-    a.stop()

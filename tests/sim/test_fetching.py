@@ -1,7 +1,5 @@
 """What a pause does to requests, to answers on the way, and to what is buffered."""
 
-import re
-from itertools import chain, combinations
 from typing import Any
 
 import pytest
@@ -76,29 +74,6 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab: Lab) -> None:
     assert asked_for(lab, since) == {p1}
 
 
-LEVELS: dict[str, Any] = {
-    "partition": lambda consumer: consumer.pause(*consumer.assignment()),
-    "topic": lambda consumer: consumer.pause("t"),
-    "pattern": lambda consumer: consumer.pause(re.compile("t.*")),
-    "consumer": lambda consumer: consumer.pause_all(),
-}
-
-
-@pytest.mark.contract("P11")
-@pytest.mark.parametrize("level", LEVELS)
-@simulated()
-def test_no_fetch_is_sent_at_any_level(lab: Lab, level: str) -> None:
-    """P11: a pause of all partitions sends nothing, however it was said."""
-    tps = lab.topic("t", 2, records=1)
-    reader = Reader(lab, SafeConsumer, tps=tps)
-    reader.take(2)
-    LEVELS[level](reader.consumer)
-    lab.sleep(1)
-    since = len(lab.history())
-    reader.is_silent()
-    assert "Fetch" not in lab.kinds(since)
-
-
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(
     ("kind", "how"),
@@ -141,44 +116,6 @@ def offsets_in(message: Any, tp: TopicPartition) -> list[int]:  # noqa: ANN401 -
         for one in topic.partitions
         if (topic.topic, one.partition) == tp
     ]
-
-
-@simulated()
-def test_every_subset_of_four_partitions(lab: Lab) -> None:
-    """Whichever are paused, the others flow and these keep their positions."""
-    tps = lab.topic("t", 4)
-    reader = Reader(lab, SafeConsumer, tps=tps, fetch_max_wait_ms=100)
-    subsets = chain.from_iterable(combinations(tps, size) for size in range(5))
-    for number, paused in enumerate(subsets):
-        reader.consumer.pause(*paused)
-        for tp in tps:
-            lab.append(tp)
-        reader.is_silent(of=paused, seconds=1)
-        assert {tp: reader.consumer.position(tp) for tp in tps} == {
-            tp: number if tp in paused else number + 1 for tp in tps
-        }
-        reader.consumer.resume(*paused)
-        reader.until(lambda n=number: all(n in reader.offsets(tp) for tp in tps))
-    assert all(reader.offsets(tp) == list(range(16)) for tp in tps)
-
-
-@pytest.mark.contract("P8")
-@both_ways
-@pytest.mark.parametrize("first", [4, 10], ids=["in a batch", "between two"])
-@simulated()
-def test_a_pause_in_the_middle_and_at_the_end_of_a_batch(
-    lab: Lab, how: str, first: int
-) -> None:
-    """P8: it takes effect between two records of a batch, and between two batches."""
-    (p0,) = lab.topic("t", 1, records=10)
-    lab.append(p0, 10, first=10)
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how)
-    reader.take(first)
-    reader.consumer.pause(p0)
-    reader.is_silent()
-    assert reader.consumer.position(p0) == first
-    reader.consumer.resume(p0)
-    reader.reads(p0, range(first, 20))
 
 
 @both_ways

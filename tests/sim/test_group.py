@@ -239,39 +239,6 @@ def test_it_expires_late_by_the_skew_and_never_early(lab: Lab, ahead: float) -> 
     a.stop()
 
 
-@pytest.mark.contract("G7")
-@simulated(seeds=2)
-@pytest.mark.parametrize("how", ["assignor", None])
-def test_a_pause_goes_to_the_next_owner_if_that_is_wanted(
-    lab: Lab, how: str | None
-) -> None:
-    """G7: its plain resume lifts it; only partition holds of the application travel."""
-    Operator(lab)
-    partitions = lab.topic("t", 3, records=5)
-    carried, named, _ = partitions
-    wish = {} if how is None else {"pause_handover": how}
-    a = member(lab, "a", control=None, **wish)
-    lab.until(lambda: len(a.records) == 15)
-    a.call(lambda consumer: consumer.commit())
-    a.consumer.pause(carried)
-    a.consumer.pause(named, owner="ops")
-    lab.sleep(5)
-    b = member(lab, "b", control=None, **wish)
-    lab.until(lambda: b.consumer.assignment() and len(a.consumer.assignment()) < 3)
-    a.stop()
-    b.owns(3)
-    for tp in partitions:
-        lab.append(tp, 5, first=5)
-    lab.sleep(60)
-    quiet = set() if how is None else {carried}
-    assert b.consumer.paused() == quiet
-    assert {tp for tp in partitions if not b.values(tp)} == quiet
-    b.consumer.resume(carried)
-    lab.until(lambda: all(b.values(tp)[-1:] == [9] for tp in partitions))
-    assert b.values(carried) == [5, 6, 7, 8, 9]
-    b.stop()
-
-
 @pytest.mark.contract("G8")
 @simulated(seeds=2)
 def test_who_does_not_answer_is_not_called_quiet(lab: Lab) -> None:

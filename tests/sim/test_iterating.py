@@ -57,30 +57,6 @@ def test_a_pause_in_the_middle_of_a_batch(
     late.end()
 
 
-@simulated(seeds=1)
-def test_pausing_and_resuming_all_the_time(lab: Lab) -> None:
-    """Each record once, in order, whatever is parked in between."""
-    reader = iterating(lab, 0)
-    for turn in range(20):
-        quiet, other = reader.tps[turn % 2], reader.tps[1 - turn % 2]
-        reader.consumer.pause(quiet)
-        (record,) = reader.take(1)
-        assert record.partition == other.partition
-        reader.consumer.resume(quiet)
-    reader.reads_everything()
-
-
-@simulated(seeds=1)
-def test_a_hold_that_expires_lets_the_rest_come(lab: Lab) -> None:
-    """Within one step, without anybody asking."""
-    reader = iterating(lab)
-    reader.consumer.pause(*reader.tps, for_=20)
-    began = lab.now
-    reader.poll(60, limit=1)
-    assert 20 <= lab.now - began < 20.2
-    reader.reads_everything()
-
-
 @both_ways
 @pytest.mark.parametrize("to", [0, 1, 7])
 @pytest.mark.parametrize("which", [0, 1])

@@ -61,6 +61,23 @@ def test_pause_seek_and_resume_in_a_listener_stand(
     reader.reads(paused, range(4, 10))
 
 
+@simulated(seeds=1)
+def test_five_hundred_partitions_paused_and_resumed_in_the_listener(lab: Lab) -> None:
+    """Pausing all and resuming all inside the listener leaves none silent."""
+    tps = lab.topic("t", 500, records=1)
+    reader = Reader(lab, SafeConsumer)
+    consumer = reader.consumer
+
+    def pause_then_resume(assigned: set[TopicPartition]) -> None:
+        consumer.pause(*assigned)
+        consumer.resume(*assigned)
+
+    consumer.subscribe(["t"], listener=Listener(assigned=pause_then_resume))
+    reader.owns(tps)
+    reader.until(lambda: len(reader.log) == 500)
+    assert all(reader.offsets(tp) == [0] for tp in tps)
+
+
 def member(
     lab: Lab, assignor: type = EAGER, kind: type[KafkaConsumer] = SafeConsumer
 ) -> tuple[Reader, list[TopicPartition]]:

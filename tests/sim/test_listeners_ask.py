@@ -139,18 +139,6 @@ def test_a_listener_that_raises_loses_nothing(
     reader.reads(held, range(10))
 
 
-@simulated(seeds=1)
-def test_what_a_listener_resumes_stands(lab: Lab) -> None:
-    """A hold placed before the first poll, lifted by the listener."""
-    lab.topic("t", 2, records=10)
-    reader = Reader(lab, SafeConsumer)
-    listener = Listener(assigned=lambda _: reader.consumer.resume("t"))
-    reader.consumer.subscribe(["t"], listener=listener)
-    reader.consumer.pause("t")
-    reader.until(lambda: len(reader.log) == 20)
-    assert reader.consumer.holds() == ()
-
-
 Commit = Callable[[set[TopicPartition]], Any]
 
 

@@ -25,18 +25,12 @@ def owner(
     return reader, tps
 
 
-def with_another(
-    lab: Lab,
-    reader: Reader,
-    count: int = 2,
-    name: str = "other",
-    **settings: Any,  # noqa: ANN401 - Kafka's own
-) -> Member:
-    """Let another member join, and read until this one has so many partitions left."""
+def with_another(lab: Lab, reader: Reader) -> Member:
+    """Let another member join, and read until this one has two partitions left."""
     assignors = reader.consumer.config["partition_assignment_strategy"]
-    given = {"partition_assignment_strategy": assignors, "poll_ms": 2000, **settings}
-    other = lab.member(KafkaConsumer, "t", name=name, **given)
-    reader.until(lambda: len(reader.consumer.assignment()) == count, each=1)
+    given = {"partition_assignment_strategy": assignors, "poll_ms": 2000}
+    other = lab.member(KafkaConsumer, "t", name="other", **given)
+    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
     reader.until(other.consumer.assignment, each=1)
     return other
 
@@ -48,24 +42,6 @@ def alone(reader: Reader, other: Member, tps: list[TopicPartition]) -> None:
 
 
 # Away and back
-
-
-@pytest.mark.contract("P6")
-@simulated()
-def test_still_paused_when_it_returns_two_rebalances_later(lab: Lab) -> None:
-    """P6: a strict hold outlives a rebalance in which its partition is elsewhere."""
-    reader, tps = owner(lab)
-    reader.consumer.pause(*tps, lifetime=Lifetime.UNTIL_RESUMED)
-    first = with_another(lab, reader)
-    second = with_another(lab, reader, count=1, name="second")
-    first.leave()
-    reader.until(lambda: len(reader.consumer.assignment()) == 2, each=1)
-    alone(reader, second, tps)
-    for tp in tps:
-        lab.append(tp)
-    reader.is_silent()
-    reader.consumer.resume(*tps)
-    reader.until(lambda: all(reader.offsets(tp)[10:] == [10] for tp in tps))
 
 
 @both_protocols
@@ -130,45 +106,15 @@ def test_a_paused_partition_is_handed_over_where_it_stood(
 @pytest.mark.contract("P7")
 @stock_fails("what a poll gains was not assigned when the loop paused")
 @both_ways
-@simulated(seeds=1)
-def test_the_loop_of_kafka_13463(lab: Lab, kind: type[KafkaConsumer], how: str) -> None:
-    """P7: all is paused before each poll; another has everything for a time."""
-    (tp,) = lab.topic("t", 1, records=10)
-    reader = Reader(lab, kind, "t", how=how, client_id="z")
-    reader.owns([tp], each=5, limit=1)
-    reader.take(5 - len(reader.log))
-    reader.consumer.commit()
-
-    def loop(wanted: set[TopicPartition]) -> None:
-        reader.until(lambda: pausing() == wanted, each=5, seconds=60)
-
-    def pausing() -> set[TopicPartition]:
-        assigned = reader.consumer.assignment()
-        reader.consumer.pause(*assigned)
-        return set(assigned)
-
-    pausing()
-    other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
-    loop(set())
-    other.leave()
-    loop({tp})
-    reader.is_silent()
-    assert len(reader.log) == 5
-    reader.consumer.resume(tp)
-    reader.reads(tp, range(5, 10))
-
-
-@pytest.mark.contract("P7")
-@stock_fails("what a poll gains was not assigned when the loop paused")
 @simulated()
 def test_what_the_loop_never_had_is_gated_until_its_poll_returns(
-    lab: Lab, kind: type[KafkaConsumer]
+    lab: Lab, kind: type[KafkaConsumer], how: str
 ) -> None:
     """P7: no pause covers what another member had from the start; its gain is quiet."""
     first, second = lab.topic("t", 2, records=10)
     other = lab.member(KafkaConsumer, "t", name="a", poll_ms=2000)  # sorted by its name
     other.owns(2)
-    reader = Reader(lab, kind, "t", client_id="z")
+    reader = Reader(lab, kind, "t", how=how, client_id="z")
     reader.owns([second], each=5, limit=1)
     reader.take(5 - len(reader.log))
 
@@ -238,23 +184,6 @@ def test_subscribed_away_and_back_without_a_group(lab: Lab) -> None:
     assert reader.consumer.paused() == set(tps)
     lab.append(new[0])
     reader.reads(new[0], [0])
-
-
-@both_protocols
-@simulated()
-def test_a_wider_subscription_keeps_pauses(lab: Lab, assignor: type) -> None:
-    """A topic more, a rebalance, and pause and position stay."""
-    reader, tps = owner(lab, assignor=assignor)
-    more = lab.topic("u", 1, records=3)
-    reader.consumer.pause(*tps)
-    for tp in tps:
-        lab.append(tp)
-    reader.consumer.subscribe(["t", "u"])
-    reader.owns([*tps, *more])
-    reader.until(lambda: reader.offsets(more[0]) == [0, 1, 2])
-    reader.is_silent()
-    assert reader.consumer.paused() == set(tps)
-    assert all(reader.consumer.position(tp) == 10 for tp in tps)
 
 
 @pytest.mark.contract("P9")

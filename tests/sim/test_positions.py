@@ -10,7 +10,7 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_ways, stock_fails
+from tests.sim.reading import Reader, both_ways, stock_fails
 
 
 def at(offset: int) -> OffsetAndMetadata:
@@ -85,30 +85,6 @@ def test_a_partition_paused_before_its_first_position_gets_one(
     reader.reads(p0, range(first, 11))
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-@simulated()
-def test_a_pause_before_the_first_record_keeps_the_sought_start(
-    lab: Lab, reset: str
-) -> None:
-    """Sought and paused in the listener, it starts where it was sought."""
-    tps = lab.topic("t", 2, records=10)
-    reader = Reader(lab, SafeConsumer, auto_offset_reset=reset)
-    consumer = reader.consumer
-
-    def seek_and_pause(assigned: set[TopicPartition]) -> None:
-        for tp in assigned:
-            consumer.seek(tp, 6)
-        consumer.pause(*(assigned & {tps[0]}))
-
-    consumer.subscribe(["t"], listener=Listener(assigned=seek_and_pause))
-    reader.owns(tps)
-    reader.is_silent(of=tps[:1])
-    assert reader.offsets(tps[1]) == list(range(6, 10))
-    assert consumer.position(tps[0]) == 6
-    consumer.resume(tps[0])
-    reader.reads(tps[0], range(6, 10))
-
-
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that nobody took is kept under its partitions alone")
 @simulated()
@@ -180,27 +156,3 @@ def test_a_seek_while_it_is_asked_what_is_committed_stays(lab: Lab) -> None:
         reader.consumer.seek(p0, 7)
     reader.take(3 - len(reader.log))
     assert reader.offsets(p0) == [7, 8, 9]
-
-
-@both_ways
-@pytest.mark.parametrize("is_automatic", [True, False])
-@simulated(seeds=1)
-def test_commits_while_paused_are_what_was_delivered(
-    lab: Lab, how: str, *, is_automatic: bool
-) -> None:
-    """A commit works while paused, and covers no parked record."""
-    (p0,) = lab.topic("t", 1, records=20)
-    settings = {"group_id": GROUP, "enable_auto_commit": is_automatic}
-    reader = Reader(lab, SafeConsumer, tps=[p0], how=how, **settings)
-    consumer = reader.consumer
-    reader.take(7)
-    consumer.pause(p0)
-    if is_automatic:
-        reader.is_silent(seconds=15)
-    else:
-        consumer.commit()
-    assert (lab.committed(p0), consumer.committed(p0), consumer.position(p0)) == (
-        7,
-    ) * 3
-    consumer.resume(p0)
-    reader.reads(p0, range(7, 20))

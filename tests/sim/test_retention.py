@@ -1,12 +1,10 @@
 """Records are deleted below the position of a partition, held or not."""
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from kafka import KafkaConsumer
-from kafka.admin import KafkaAdminClient
 from kafka.errors import OffsetOutOfRangeError, TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
@@ -108,27 +106,6 @@ class Late(Reader):
 # ------------------------------------------------------------ held
 
 
-@pytest.mark.contract("P16")
-@pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
-@simulated()
-def test_what_an_admin_deletes_under_a_pause(
-    lab: Lab, kind: type[KafkaConsumer]
-) -> None:
-    """P16: what is left comes once, in order; stock does so with ``earliest``."""
-    (tp,) = lab.topic("t")
-    for number in range(END):
-        lab.append(tp, first=number)
-    reader = Reader(lab, kind, tps=[tp], max_partition_fetch_bytes=200)
-    reader.consumer.seek(tp, POSITION)
-    reader.consumer.pause(tp)
-    reader.is_silent(seconds=1)
-    admin = KafkaAdminClient(**lab.connection)
-    admin.delete_records({tp: START})
-    admin.close()
-    reader.consumer.resume(tp)
-    reader.reads(tp, LEFT)
-
-
 @pytest.mark.contract("P16", "P14")
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 @both_ways
@@ -142,20 +119,6 @@ def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     reader.held_past_retention()
     reader.goes_on_at(START)
     assert (reader.of_gone(), reader.of_resets()) == ([GONE], [])
-
-
-@pytest.mark.contract("P16")
-@simulated(seeds=1)
-def test_what_is_gone_is_a_warning(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    """P16: the line names the partition, both positions and how many offsets are gone."""
-    reader = Late(lab)
-    with caplog.at_level(logging.WARNING, logger="safeconsumer"):
-        reader.held_past_retention()
-        reader.goes_on_at(START)
-    (line,) = [one for one in caplog.records if one.name == "safeconsumer"]
-    assert line.levelno == logging.WARNING
-    for part in ("unread_records_deleted", "t:0", "=10", "=60", "=50"):
-        assert part in line.getMessage()
 
 
 def _without_a_poll(reader: Late) -> None:

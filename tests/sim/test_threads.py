@@ -195,31 +195,6 @@ def test_a_poll_in_the_middle_of_a_step_is_refused(lab: Lab) -> None:
 # ------------------------------------------------------------ hooks
 
 
-class HookError(Exception):
-    """Raised by a hook."""
-
-
-@simulated(seeds=1)
-def test_a_hook_that_raises_breaks_no_call(lab: Lab) -> None:
-    """Everything happens as without it, nothing is lost, and its failures can be read."""
-
-    class Broken:
-        def __call__(self, event: object) -> None:
-            raise HookError(event)
-
-        def __repr__(self) -> str:
-            return "Broken()"
-
-    tps = lab.topic("t", 2, records=3)
-    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[Broken()])
-    before = reader.consumer.hook_failures.get("Broken()", 0)
-    reader.consumer.pause(tps[0])
-    reader.reads(tps[1], range(3))
-    reader.consumer.resume(tps[0])
-    reader.reads(tps[0], range(3))
-    assert reader.consumer.hook_failures["Broken()"] == before + 2
-
-
 @simulated(seeds=1)
 def test_a_hook_may_pause_and_not_poll(lab: Lab) -> None:
     """It is called under no lock; a poll of its own would take records that nobody sees."""

@@ -88,31 +88,6 @@ def test_a_seek_to_the_beginning_or_the_end_is_written_down(
 
 
 @pytest.mark.any_broker
-def test_a_real_consumer_keeps_its_promises(clients: Clients, tmp_path: Path) -> None:
-    """Paused, resumed, sought back, committed: nothing to find; and a planted fault is."""
-    topic = clients.topic(2)
-    writer = JournalWriter(tmp_path, member="producer")
-    produced(clients, topic, writer)
-    own = JournalWriter(tmp_path, member="reader", group="g")
-    consumer = Recorded(clients.consumer(SafeConsumer, max_poll_records=7), own)
-    tps = [TopicPartition(topic, number) for number in range(2)]
-    consumer.assign(tps)
-    consumer.pause(tps[0])
-    assert came(consumer, 20) == {tps[1]: list(range(20))}
-    consumer.resume(tps[0])
-    assert came(consumer, 20) == {tps[0]: list(range(20))}
-    consumer.seek(tps[1], 5)
-    assert came(consumer, 15) == {tps[1]: list(range(5, 20))}
-    journals = [read(path) for path in sorted(tmp_path.iterdir())]
-    assert judged(journals) == set()
-    own.write("call", {"op": "pause", "id": -1, "scopes": [topic], "owner": "app"})
-    own.write("return", {"op": "pause", "id": -1, "scopes": [topic], "owner": "app"})
-    run = {"from": 20, "next": 21, "first": 20, "last": 20, "count": 1}
-    own.write("deliver", {"tp": f"{topic}:0", **run})
-    assert judged([read(path) for path in sorted(tmp_path.iterdir())]) == {"A1"}
-
-
-@pytest.mark.any_broker
 def test_every_way_to_hold_and_to_commit_is_written_down(
     clients: Clients, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,11 +18,11 @@ from safeconsumer.console.asking import IsWanted
 from safeconsumer.console.desk import Desk
 from safeconsumer.console.forms import Once, Outcome
 from safeconsumer.console.problems import Problem
-from safeconsumer.errors import JournalError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import Change, new_hold, publish
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.console.harness import Served, console, row_of, until_complete
+from tests.harness.group.operating import fill_the_disk
 from tests.harness.group.team import LIMIT, Team
 from tests.harness.waiting import wait_for
 
@@ -321,15 +320,7 @@ def unjournaled(
     team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Served]:
     """Serve a console whose disk is full once it has journaled what is asked for."""
-    write = SharedJournal.write
-
-    def full(self: SharedJournal, entries: Any, cluster: str | None = None) -> None:  # noqa: ANN401 - lines
-        if entries[0][0] != "group-asked":
-            message = "the disk is full"
-            raise JournalError(message)
-        write(self, entries, cluster)
-
-    monkeypatch.setattr(SharedJournal, "write", full)
+    fill_the_disk(monkeypatch)
     with console(team, journal=SharedJournal(tmp_path / "ops.journal")) as made:
         until_complete(made)
         yield made

@@ -319,28 +319,6 @@ def test_anothers_hold_is_lifted_by_typing_its_scope(
     assert served.post("resume", **wanted, typed=team.topic).status_code == 404
 
 
-def test_a_hold_of_ones_own_is_replaced_only_if_that_is_said(
-    team: Team, served: Served
-) -> None:
-    """An open one was cut to two seconds by accident."""
-    members = settled(team, "a")
-    with Polled(*members):
-        until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
-        assert served.post("pause", **wish).status_code == 200
-        refused = served.post("pause", **wish, **{"for": "2s"})
-        assert refused.status_code == 409
-        assert "Replace what you hold already" in refused.json()["detail"]
-        same = served.post("pause", **wish)
-        assert (same.status_code, same.json()["acknowledged"]) == (200, [])
-        (own,) = same.json()["preview"]["unchanged"]
-        assert own["scope"] == team.topic
-        again = served.pause(**wish, **{"for": "2h"})
-        assert again.status_code == 200
-        (hold,) = served.get("holds")["holds"]
-        assert hold["expires_at"] is not None
-
-
 def test_a_group_that_is_nearly_right(team: Team, served: Served) -> None:
     """With what was perhaps meant; held before it exists only if that is said."""
     members = settled(team, "a")

@@ -25,38 +25,6 @@ from tests.harness.waiting import wait_for
 pytestmark = [pytest.mark.any_broker, pytest.mark.usefixtures("time_to_look")]
 
 
-def test_an_operators_day(team: Team) -> None:
-    """Hold, wait, look, resume, look back: each says what it did."""
-    consumer = team.subscribed("billing-1")
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    consumer.commit()
-    with Polled(consumer):
-        group = ("--group", team.group)
-        held = run(
-            team, "pause", "re:orders-.*", *group,
-            "--reason", "db migration", "--for", "2h", "--owner", "alice",
-        )  # fmt: skip
-        assert (held.exit_code, held.stderr) == (Status.DONE, "")
-        assert "re:orders-.*  operator:alice  since 2" in held.stdout
-        assert "db migration" in held.stdout
-        assert f"covers 4 partitions of the group now: {team.topic}:0-3" in held.stdout
-        waited = run(team, "wait", *group, "--quiet", "--timeout", "20s")
-        assert (waited.stdout, waited.exit_code) == ("1 of 1 members quiet\n", 0)
-        shown = run(team, "status", *group)
-        assert "1 member, 1 of them report" in shown.stdout
-        assert "obeys all  4 of 4 quiet" in shown.stdout
-        assert f"{team.topic}:0  quiet at billing-1  lag 0" in shown.stdout
-        document = json.loads(run(team, "status", *group, "--json").stdout)
-        assert document["holds"][0]["reason"] == "db migration"
-        assert len(document["held"]) == 4
-        resumed = run(team, "resume", "re:orders-.*", *group, "--owner", "alice")
-        assert "resumed re:orders-.* operator:alice" in resumed.stdout
-        past = json.loads(run(team, "history", *group, "--json").stdout)
-        assert [one["is_held"] for one in past] == [True, False]
-    poll_until(consumer, lambda: not consumer.paused())
-
-
 def test_partitions_of_a_topic_that_is_called_re(kafka_broker: Any) -> None:  # noqa: ANN401 - any kind
     """Each has a scope; whoever writes a pattern in its place is told of that."""
     with Team(kafka_broker, partitions=3, topic="re") as team:

@@ -21,7 +21,7 @@ from safeconsumer.group.operator import OPERATOR, Operator
 from safeconsumer.group.overtaking import timed
 from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.testing import EmbeddedBroker
-from tests.harness.group.operating import run
+from tests.harness.group.operating import fill_the_disk, run
 from tests.harness.group.team import LIMIT, Team
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
@@ -186,15 +186,7 @@ def test_what_was_done_and_cannot_be_written_down_is_said(
     team: Team, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is held; and no audit will be sure of it."""
-    write = SharedJournal.write
-
-    def full(self: SharedJournal, entries: Any, cluster: str | None = None) -> None:  # noqa: ANN401 - lines
-        if entries[0][0] != "group-asked":
-            message = "the disk is full"
-            raise JournalError(message)
-        write(self, entries, cluster)
-
-    monkeypatch.setattr(SharedJournal, "write", full)
+    fill_the_disk(monkeypatch)
     group = ("--group", team.group, "--owner", "eve", "--new-group", "--future")
     keep = ("--journal", str(path))
     done = run(team, "pause", "orders", *group, "--reason", "x", *keep)

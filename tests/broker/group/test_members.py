@@ -147,69 +147,7 @@ def test_a_hook_that_wants_to_exit_does_not_end_the_reader(team: Team) -> None:
     poll_until(consumer, team.is_quiet(consumer))
 
 
-# ---------------------------------------------------------------- a late control view
-
-
-def late_start(team: Team, **configs: Any) -> tuple[SafeConsumer, Any]:  # noqa: ANN401 - upstream's
-    """Hold the group, and start a member whose control fetches are not answered."""
-    team.operator_holds(team.topic)
-    late = team.broker.hold("Fetch", client_id="a-control")
-    return team.subscribed(**configs), late
-
-
-@pytest.mark.contract("G2")
-@embedded
-def test_a_member_with_a_late_view_delivers_nothing(team: Team) -> None:
-    """It keeps its membership, and is quiet by its gates until it has read."""
-    consumer, late = late_start(team)
-    assert poll_until(consumer, team.has_all(consumer)) == {}
-    late.wait()
-    for _ in range(10):
-        assert consumer.poll(50) == {}
-    assert consumer.paused() == set(team.partitions)
-    assert "control topics" in consumer.explain(team.partitions[0])[0]
-    fetched = {tp for one in team.broker.requests("Fetch") for tp in one.partitions}
-    assert not fetched & set(team.partitions)  # nothing of it was asked for
-    assert {consumer.position(tp) for tp in team.partitions} == {0}
-    late.release()
-    poll_until(consumer, lambda: len(consumer.holds()) == 1)
-    assert team.settled(consumer) == {}
-
-
-@pytest.mark.contract("G5")
-@embedded
-def test_run_lets_new_partitions_flow_after_its_time(team: Team) -> None:
-    """An alarm says so; once the topics are read the hold is obeyed again."""
-    settings = team.with_settings(unavailable="run", run_after=0.5)
-    consumer, late = late_start(team, control=settings)
-    got: dict[Any, list[int]] = {}
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
-    told = team.told[id(consumer)].of(control_events.GatesOpenedUnread)
-    assert {tp for one in told for tp in one.partitions} == set(team.partitions)
-    late.release()
-    poll_until(consumer, team.is_quiet(consumer))
-
-
-@pytest.mark.contract("G5")
-@embedded
-def test_unreachable_keeps_the_last_state_and_gates_what_is_new(team: Team) -> None:
-    """The member stays in its group, and what flowed goes on."""
-    first = team.subscribed("a")
-    team.settled(first)
-    team.operator_holds(f"{team.topic}:0")
-    poll_until(first, lambda: first.paused() == {team.partitions[0]})
-    generation = first.group_metadata().generation_id
-    late = team.broker.hold("Fetch", client_id="a-control")
-    told = team.told[id(first)]
-    poll_until(first, lambda: told.of(control_events.ControlUnavailable))
-    team.produce(1)
-    got: dict[Any, list[int]] = {}
-    poll_until(first, lambda: len(got) == 3, got=got)
-    assert team.partitions[0] not in got
-    assert first.group_metadata().generation_id == generation
-    late.release()
-    poll_until(first, lambda: len(told.of(control_events.ControlReady)) == 2)
-    assert first.paused() == {team.partitions[0]}
+# ---------------------------------------------------------------- the group's own holds
 
 
 @embedded

@@ -93,13 +93,6 @@ def test_one_of_several_that_covers_nothing(working: Team) -> None:
 
 
 @pytest.mark.any_broker
-def test_a_group_that_is_nearly_right(working: Team) -> None:
-    ended = run(working, "pause", "@all", "--group", f"{working.group}x", *WHY)
-    assert ended.exit_code == Status.USAGE
-    assert f"did you mean {working.group}" in ended.stderr
-
-
-@pytest.mark.any_broker
 def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     """An indefinite one was replaced by one of two seconds."""
     assert pause(working, "@all").exit_code == Status.DONE
@@ -117,23 +110,6 @@ def test_an_own_hold_is_not_replaced_silently(working: Team) -> None:
     first, later = json.loads(run(working, "history", "--json").stdout)
     # What it covers is held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
-
-
-@pytest.mark.any_broker
-def test_until_a_time_run_again(working: Team) -> None:
-    """What one run did not get to, the next one does."""
-    until = (datetime.now(UTC) + timedelta(hours=3)).isoformat(timespec="minutes")
-    first, second = f"{working.topic}:0", f"{working.topic}:1"
-    assert pause(working, first, "--until", until).exit_code == Status.DONE
-    ended = pause(working, first, second, "--until", until, "--json")
-    document = json.loads(ended.stdout)
-    assert ended.exit_code == Status.DONE
-    assert [one["scope"] for one in document["held"]] == [second]
-    assert [one["scope"] for one in document["unchanged"]] == [first]
-    whose = ("--group", working.group, "--owner", "alice")
-    again = run(working, "extend", first, "--until", until, *whose)
-    assert again.exit_code == Status.DONE
-    assert len(json.loads(run(working, "history", "--json").stdout)) == 2
 
 
 @pytest.mark.any_broker
@@ -192,32 +168,6 @@ def test_resume_all_of_one_owner(working: Team) -> None:
     ended = run(working, "resume", "--all", "--owner", "alice", *group)
     assert ended.exit_code == Status.FAILED
     assert "there are holds by operator:bob" in ended.stderr
-
-
-@pytest.mark.any_broker
-def test_a_dry_run_changes_nothing(working: Team) -> None:
-    """It says what it would cover, who would not obey, what waits, and for how long."""
-    working.produce(3)
-    plain = working.member("plain", control=None)
-    plain.subscribe([working.settings.status_topic])
-    poll_until(plain, lambda: bool(plain.assignment()))
-    with Polled(plain):
-        ended = pause(working, working.topic, "--for", "2w", "--dry-run")
-        document = json.loads(
-            pause(working, working.topic, "--for", "2w", "--dry-run", "--json").stdout
-        )
-    assert ended.exit_code == Status.DONE
-    for said in (
-        f"would cover 4 partitions: {working.topic}:0-3",
-        "would not obey: plain: does not report",
-        "would last 2w, until 2",
-        "retention ends BEFORE the hold does",
-        "nothing was changed",
-    ):
-        assert said in ended.stdout
-    assert document["retention_ends_first"] is True
-    assert document["retention"] == {working.topic: 604800.0}
-    assert held(working) == []
 
 
 @pytest.mark.any_broker

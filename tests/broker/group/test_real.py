@@ -10,13 +10,13 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError
 
-from safeconsumer import ControlTopicError, ControlWriteError
+from safeconsumer import ControlWriteError
 from safeconsumer.group import clients, topics, wire
 from safeconsumer.group import events as control_events
 from safeconsumer.group.judging import Judge
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold, publish
-from tests.harness.group.team import LIMIT, Team, control_threads
+from tests.harness.group.team import LIMIT, Team
 from tests.harness.polling import poll_until
 from tests.harness.waiting import retried, wait_for
 
@@ -36,18 +36,6 @@ def delete(team: Team, name: str) -> None:
 def create(team: Team, name: str, settings: Any) -> None:  # noqa: ANN401 - a mapping
     """Create a topic, again if the broker is still busy deleting the last one."""
     retried(lambda: team.create(name, settings), KafkaError, limit=LIMIT)
-
-
-@pytest.mark.contract("G4")
-@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_a_topic_that_loses_holds_with_time_is_refused(team: Team, policy: str) -> None:
-    """The constructor says what to do, and leaves no thread behind."""
-    name = f"lossy-{team.group}"
-    team.create(name, {"cleanup.policy": policy})
-    before = set(control_threads())
-    with pytest.raises(ControlTopicError, match=r"set cleanup\.policy=compact"):
-        team.member(control=team.with_settings(operator_topic=name))
-    assert set(control_threads()) - before == set()
 
 
 def test_a_topic_that_becomes_unfit_is_noticed(team: Team) -> None:

@@ -100,32 +100,6 @@ def test_owners_hold_and_lift_their_own(reading: Callable[..., Reading]) -> None
     assert consumer.holds() == ()
 
 
-@pytest.mark.contract("P3")
-def test_a_topic_is_held_for_the_length_of_a_block(
-    reading: Callable[..., Reading],
-) -> None:
-    """P3: by whatever is raised in it, too; without targets nothing happens."""
-    one = reading()
-    consumer, both = one.consumer, {one.first, one.second}
-    one.until(lambda: all(len(got) == 5 for got in one.got.values()))
-    consumer.pause()
-    assert consumer.holds() == ()
-
-    def held_and_raised() -> None:
-        with consumer.held(one.topic, reason="a block"):
-            one.append(*both)
-            consumer.resume(*both)
-            assert consumer.paused() == both
-            assert consumer.poll(200) == {}
-            assert {consumer.position(tp) for tp in both} == {5}
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        held_and_raised()
-    assert consumer.paused() == set()
-    one.until(lambda: all(got == [*range(6)] for got in one.got.values()))
-
-
 @pytest.mark.contract("P16")
 def test_what_was_deleted_under_a_hold_is_told(
     reading: Callable[..., Reading],

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from kafka import KafkaAdminClient
 
 from safeconsumer.testing import Clients, EmbeddedBroker
 
@@ -20,3 +21,10 @@ def clients(broker: EmbeddedBroker) -> Iterator[Clients]:
     made = Clients(broker)
     yield made
     made.close()
+
+
+@pytest.fixture
+def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
+    """Make an admin client of that broker, and close it before that stops."""
+    with KafkaAdminClient(**broker.client_config) as made:
+        yield made

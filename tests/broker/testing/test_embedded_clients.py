@@ -1,7 +1,6 @@
 """Other clients, transactions and admins find the embedded broker to be a Kafka."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
@@ -21,13 +20,6 @@ from tests.harness.polling import read
 from tests.harness.producing import produce
 
 TIMEOUT = 20.0
-
-
-@pytest.fixture
-def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(**broker.client_config)
-    yield client
-    client.close()
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -262,12 +262,3 @@ def test_a_block_in_which_nothing_is_polled_fails(consumer: KafkaConsumer) -> No
     consumer.pause(*consumer.assignment())
     with pytest.raises(NothingToCheckError, match="was not polled"), NoLeak(consumer):
         consumer.assignment()
-
-
-def test_an_error_inside_is_not_hidden_by_nothing_paused(
-    consumer: KafkaConsumer,
-) -> None:
-    """The first thing that went wrong is what the test reports."""
-    msg = "inside"
-    with pytest.raises(RuntimeError, match=msg), NoLeak(consumer):
-        raise RuntimeError(msg)

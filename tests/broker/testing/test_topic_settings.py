@@ -1,8 +1,5 @@
 """What the embedded broker says of topics' settings, and that it has no ACLs."""
 
-from collections.abc import Iterator
-
-import pytest
 from kafka.admin import (
     ConfigResource,
     ConfigResourceType,
@@ -11,13 +8,6 @@ from kafka.admin import (
 
 from safeconsumer.group import topics
 from safeconsumer.testing import EmbeddedBroker
-
-
-@pytest.fixture
-def admin(broker: EmbeddedBroker) -> Iterator[KafkaAdminClient]:
-    client = KafkaAdminClient(**broker.client_config)
-    yield client
-    client.close()
 
 
 def test_a_topic_tells_the_settings_it_was_created_with(

@@ -19,7 +19,6 @@ from safeconsumer import (
     Drain,
     Limits,
     Pump,
-    RecordFailedError,
     Retry,
     Worker,
 )
@@ -114,18 +113,6 @@ def test_order_holds_with_retries(
         assert not overlaps(traces)
         offsets = [one.offset for one in traces]
         assert offsets == sorted(offsets)
-
-
-@pytest.mark.contract("W7")
-def test_a_record_that_failed_for_good_stops_the_worker(lab: Lab, run: Run) -> None:
-    """W7: nothing is committed past it, and ``run`` raises with the handler's error."""
-    lab.new_topic(partitions=1)
-    lab.produce({0: ["", "", "fail", "", ""]})
-    running = run()
-    running.wait_end()
-    assert isinstance(running.error, RecordFailedError)
-    assert isinstance(running.error.__cause__, ValueError)
-    assert lab.committed() == {0: 2}
 
 
 @pytest.mark.contract("W7")

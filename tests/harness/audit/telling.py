@@ -50,10 +50,13 @@ class Telling:
         self._calls += 1
         self.then("call", op="poll", id=self._calls)
         if tp:
-            run = {"first": start, "last": end - 1, "count": end - start}
-            said = {**run, "poll": self._calls, **more}
-            self.then("deliver", tp=tp, from_=start, next=end, **said)
+            self.deliver(tp, start, end, **{"poll": self._calls, **more})
         return self.then("return", op="poll", id=self._calls)
+
+    def deliver(self, tp: str, start: int, end: int, **more: Any) -> Self:  # noqa: ANN401 - of any kind
+        """Deliver the offsets from start to before end; others if that is said."""
+        run = {"first": start, "last": end - 1, "count": end - start}
+        return self.then("deliver", tp=tp, from_=start, next=end, **{**run, **more})
 
     def begin(self, tp: str, offset: int, lane: str | None = "", **more: Any) -> Self:  # noqa: ANN401 - of any kind
         """Have a handler begin; its id is the number of the record."""

@@ -234,15 +234,19 @@ class Writer:
 
     def begins(self) -> int:
         """Ask for a producer's id, once."""
+        told = self.asks_for_an_epoch(-1, -1)
+        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
+        return int(told.error_code)
+
+    def asks_for_an_epoch(self, producer: int, epoch: int) -> Any:  # noqa: ANN401  not typed
+        """Ask for the epoch after this one; return the answer."""
         request = InitProducerIdRequest(
             transactional_id=self.id,
             transaction_timeout_ms=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
+            producer_id=producer,
+            producer_epoch=epoch,
         )
-        told = self.place.ask.ask(request, 4)
-        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
-        return int(told.error_code)
+        return self.place.ask.ask(request, 4)
 
     def adds(self) -> int:
         """Make the topic part of the transaction."""
@@ -271,15 +275,18 @@ class Writer:
         self.sequence += not told.error_code
         return int(told.error_code)
 
+    def _named(self) -> dict[str, Any]:
+        """Return what names it in a request."""
+        id_, epoch = self.producer
+        return {
+            "transactional_id": self.id,
+            "producer_id": id_,
+            "producer_epoch": epoch,
+        }
+
     def adds_offsets(self, group: str) -> int:
         """Make a group's offsets part of the transaction."""
-        id_, epoch = self.producer
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.id,
-            producer_id=id_,
-            producer_epoch=epoch,
-            group_id=group,
-        )
+        request = AddOffsetsToTxnRequest(group_id=group, **self._named())
         return int(self.place.ask.ask(request, 3).error_code)
 
     def commits_offset(
@@ -289,7 +296,6 @@ class Writer:
         member: tuple[int, str, str | None] = (-1, "", None),
     ) -> int:
         """Commit an offset with the transaction, as a member or as none."""
-        id_, epoch = self.producer
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -298,10 +304,8 @@ class Writer:
             committed_metadata="",
         )
         request = TxnOffsetCommitRequest(
-            transactional_id=self.id,
+            **self._named(),
             group_id=group,
-            producer_id=id_,
-            producer_epoch=epoch,
             generation_id=member[0],
             member_id=member[1],
             group_instance_id=member[2],
@@ -312,13 +316,7 @@ class Writer:
 
     def ends(self, *, is_committed: bool) -> int:
         """End the transaction."""
-        id_, epoch = self.producer
-        request = EndTxnRequest(
-            transactional_id=self.id,
-            producer_id=id_,
-            producer_epoch=epoch,
-            committed=is_committed,
-        )
+        request = EndTxnRequest(**self._named(), committed=is_committed)
         return int(self.place.ask.ask(request, 3).error_code)
 
 
@@ -338,13 +336,7 @@ def a_producers_epoch_is_asked_for_again(place: Place) -> list[tuple[int, int]]:
     """By who has not heard the answer, and by who was another before."""
     writer, told = writer_in(place), []
     for epoch in (0, 0, 1, 0):
-        request = InitProducerIdRequest(
-            transactional_id=writer.id,
-            transaction_timeout_ms=60_000,
-            producer_id=writer.producer[0],
-            producer_epoch=epoch,
-        )
-        answer = place.ask.ask(request, 4)
+        answer = writer.asks_for_an_epoch(writer.producer[0], epoch)
         is_new = not answer.error_code
         told.append((int(answer.error_code), answer.producer_epoch if is_new else -1))
     return told

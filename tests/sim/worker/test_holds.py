@@ -18,7 +18,7 @@ from safeconsumer import (
     StopWorker,
     events,
 )
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import OUTAGE
 from tests.sim.lab import Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
@@ -306,27 +306,6 @@ def test_a_breaker_finds_a_record_to_try_where_none_is_left(lab: Lab) -> None:
     service.is_down = False
     run.done(10)
     run.stop()
-
-
-@pytest.mark.contract("W9", "W11")
-@simulated(seeds=1)
-def test_who_resumes_the_breakers_owner_closes_it(lab: Lab) -> None:
-    """W9: long before a record would have tried; an operator's hold is not lifted by it."""
-    filled(lab, 1, *["calls"] * 5)
-    service = Service()
-    breaker = Breaker(on=(ConnectionError,), failures=1, first=3600.0, most=3600.0)
-    run = Working(lab, Handler(lab, calls=service), breaker=breaker)
-    lab.until(lambda: run.worker.stats().paused == (BREAKER,))
-    run.consumer.pause("t", owner="operator")
-    service.is_down = False
-    run.consumer.resume("t", owner=BREAKER)
-    lab.sleep(1)
-    assert run.worker.stats().done == 0
-    assert {hold.owner for hold in run.consumer.holds()} == {"operator"}
-    run.consumer.resume("t", owner="operator")
-    run.done(5)
-    (closed,) = run.told(events.BreakerClosed)
-    assert closed.is_lifted
 
 
 @pytest.mark.contract("W6", "W11")

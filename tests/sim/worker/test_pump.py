@@ -9,7 +9,6 @@ import pytest
 
 from safeconsumer import (
     BatchFailure,
-    Breaker,
     Commit,
     DeadLetter,
     DeserializationError,
@@ -28,7 +27,7 @@ from safeconsumer import (
     WorkerSettingError,
     WorkerStateError,
 )
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import OUTAGE
 from tests.sim.lab import GROUP, Lab
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
@@ -105,40 +104,6 @@ def test_what_is_no_index_and_no_failure_is_refused(lab: Lab) -> None:
         assert pump.held_records == 2
         batch.done()
     assert committed(lab) == [2]
-
-
-@pytest.mark.contract("W7")
-@ORDERS
-@simulated(seeds=1)
-def test_a_record_that_failed_comes_again(lab: Lab, order: Any) -> None:
-    """W7: by itself, after the policy's wait, with its attempt; nothing passes it."""
-    with pumping(lab, 4, order=order) as pump:
-        (batch,) = taken(lab, pump, 4)
-        for attempt, wait in ((2, 1.0), (3, 2.0)):
-            at = lab.now
-            batch.fail(ValueError("planted"), 1 if attempt == 2 else None)
-            batch.done()
-            (batch,) = taken(lab, pump, 1)
-            assert (offsets(batch), batch.attempt) == ([1], attempt)
-            assert round(lab.now - at, 1) == wait
-            assert committed(lab) == [1]
-        batch.done()
-    assert committed(lab) == [4]
-
-
-@pytest.mark.contract("W7")
-@ORDERS
-@simulated(seeds=1)
-def test_a_batch_that_failed_whole_is_tried_one_by_one(lab: Lab, order: Any) -> None:
-    """W7: any of its records may be to blame, and none has failed yet."""
-    with pumping(lab, 3, order=order) as pump:
-        taken(lab, pump, 3)[0].fail(ValueError("planted"))
-        found = []
-        while len(found) < 3:
-            for one in pump.turn():
-                found.append((offsets(one), one.attempt))
-                one.done()
-    assert found == [([0], 1), ([1], 1), ([2], 1)]
 
 
 @ORDERS
@@ -283,24 +248,6 @@ def test_a_pause_holds_the_topic_and_the_batch_stays_together(
     assert reading.holds() == ()
     records = [one for some in reading.poll(5000).values() for one in some]
     assert records[0].offset == 0
-
-
-@simulated(seeds=1)
-def test_who_lifts_the_breakers_hold_closes_it(lab: Lab) -> None:
-    """W11: and a hold of the breaker's ends with the pump."""
-    reading = consumer(lab, "t", **FOUR)
-    breaker = Breaker(on=(ConnectionError,), failures=1, first=3600, most=3600)
-    with pumping(lab, 3, reading=reading, breaker=breaker) as pump:
-        taken(lab, pump, 3)[0].fail(DOWN)
-        (hold,) = reading.holds()
-        assert (str(hold.scope), hold.owner) == ("t", BREAKER)
-        reading.resume("t", owner=BREAKER)
-        (batch,) = taken(lab, pump, 3)
-        batch.fail(DOWN)
-        assert reading.holds()
-    assert not reading.holds()
-    with pytest.raises(WorkerSettingError, match="breaker"):
-        Pump(consumer(lab, "t"), breaker=3.0)  # type: ignore[arg-type]  # that is it
 
 
 @pytest.mark.contract("W10", "G8")

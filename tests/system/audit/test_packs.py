@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from safeconsumer.audit.checker import Settings
 from safeconsumer.audit.journal import Entry
@@ -16,24 +15,19 @@ from safeconsumer.audit.packs import FACTS, JOURNALS, Packed, Packs, pack
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import Joined, Lines, sources
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import papers
 from safeconsumer.errors import JournalError
 from tests.harness.audit import bad
 from tests.harness.audit.bad import BAD, GOOD, TP, Fleet
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
-from tests.unit.cli.test_audit import written
+from tests.unit.cli.test_audit import run, written
 
 
 def packed(folder: Path, into: Path) -> Packed:
     found, troubles = sources(sorted(folder.glob("*.journal")))
     assert troubles == []
     return pack(found, into)
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
 def polls(writer: JournalWriter, start: int, end: int) -> None:

@@ -4,15 +4,13 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from click.testing import CliRunner, Result
-
 from safeconsumer.audit.checker import Court, Settings, check
 from safeconsumer.audit.stream import opened
-from safeconsumer.cli.commands import safeconsumer
 from tests.bench import auditing
 from tests.harness.audit.bad import BAD, GOOD, TP
 from tests.harness.audit.telling import Telling
 from tests.harness.listing import each
+from tests.unit.cli.test_audit import run
 
 
 def written(folder: Path, *told: Telling) -> list[Path]:
@@ -22,10 +20,6 @@ def written(folder: Path, *told: Telling) -> list[Path]:
         path.write_text(one.text())
         paths.append(path)
     return paths
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
 @each("make", [*BAD, *GOOD])

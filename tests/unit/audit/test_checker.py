@@ -345,18 +345,15 @@ def test_a_step_of_an_iteration_waits_from_its_begin_on() -> None:
 
 def test_what_was_delivered_is_of_a_call_under_way() -> None:
     """A1: naming a poll that had returned, or the journal's begin, excuses nothing."""
-    run = {"tp": TP, "from": 0, "next": 2, "first": 0, "last": 1, "count": 2}
     told = Telling().assigned(TP).poll().pause("orders")
-    assert broken([told.then("deliver", **run, poll=1)]) == {"A1"}
+    assert broken([told.deliver(TP, 0, 2, poll=1)]) == {"A1"}
     told = Telling().assigned(TP).poll().pause("orders")
-    assert broken([told.then("deliver", **run)]) == {"A1"}
+    assert broken([told.deliver(TP, 0, 2)]) == {"A1"}
     told = Telling().assigned(TP).pause("orders")
-    assert broken([told.then("deliver", **run)]) == {"A1"}
+    assert broken([told.deliver(TP, 0, 2)]) == {"A1"}
     told = Telling().assigned(TP).poll(TP, 0, 2).pause("orders")
-    run = {"tp": TP, "from": 2, "next": 3, "first": 2, "last": 2, "count": 1}
-    told.then("deliver", **run, after=told.journal().entries[-1].number)
-    then = {"tp": TP, "from": 3, "next": 4, "first": 3, "last": 3, "count": 1}
-    found = check([told.then("deliver", **then, after=0).journal()])
+    told.deliver(TP, 2, 3, after=told.journal().entries[-1].number)
+    found = check([told.deliver(TP, 3, 4, after=0).journal()])
     (verdict,) = found.values()
     assert [(one.check, one.offset) for one in verdict.findings] == [
         ("A1", 2),

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from safeconsumer.audit.journal import read
 from safeconsumer.audit.shared import SharedJournal
 from safeconsumer.audit.stream import opened, sources
 from safeconsumer.audit.writer import JournalWriter
-from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.journals import read_all
 from safeconsumer.errors import JournalError
 from tests.harness.audit.telling import Telling
+from tests.unit.cli.test_audit import run
 
 TP = "orders:0"
 
@@ -53,10 +52,6 @@ def numbers(folder: Path) -> list[int]:
     assert troubles == []
     (journal,) = journals
     return [one.number for one in journal.entries]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(safeconsumer, ["audit", *map(str, arguments)])
 
 
 def test_parts_are_read_in_their_order(tmp_path: Path) -> None:

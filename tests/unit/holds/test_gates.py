@@ -36,6 +36,10 @@ def again(lab: LedgerLab) -> None:
     lab.ledger.choose_anew()
 
 
+def resume_nothing(lab: LedgerLab) -> None:
+    lab.ledger.remove([], by_application=True)
+
+
 def place_remote(lab: LedgerLab) -> None:
     lab.ledger.follow([OPERATORS], ())
 
@@ -57,6 +61,7 @@ def lift(*several: scopes.Scope, owner: str = "app") -> Act:
 
 
 HELD = (assign(A), hold(HOLD_A))  # all that is assigned
+PLAIN = (assign(A), hold(HOLD_A, lifetime=Lifetime.PLAIN))
 LIMITED = (assign(A), hold(ORDERS, for_=5))
 BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
 OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
@@ -84,6 +89,7 @@ HISTORIES: dict[str, Sequence[Sequence[Act | Quiet]]] = {
     "lost, and lifted meanwhile": [
         [*HELD, *POLL, assign(), lift(HOLD_A), begin, assign(A, B), set()],
         [*HELD, hold(ALL), *POLL, assign(), lift(ALL), begin, assign(A, B), {A, B}],
+        [*PLAIN, *POLL, assign(), resume_nothing, begin, assign(B), set()],
     ],
     "lost, and expired meanwhile": [
         [*LIMITED, *POLL, assign(), late, begin, assign(A), set()],

@@ -26,13 +26,6 @@ def taken(ledger: PauseLedger) -> dict[str, str | None]:
     return {str(hold.scope): hold.reason for hold in ledger.view().holds}
 
 
-def test_they_are_the_applications_own(ledger: PauseLedger) -> None:
-    """So that its plain resume lifts them."""
-    assert taken(ledger) == {"orders:0": LEFT, "orders:1": LEFT}
-    ledger.remove([(A_SCOPE, APP)])
-    assert set(ledger.quiet()) == {B}
-
-
 def test_a_pause_of_the_applications_own_stays(ledger: PauseLedger) -> None:
     """With its reason: it is what the application has asked for here."""
     ledger.place([A_SCOPE], owner=APP, reason="own")

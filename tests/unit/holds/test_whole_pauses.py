@@ -228,7 +228,7 @@ SITUATIONS: dict[str, tuple[list[Step], set[TopicPartition]]] = {
 }
 
 
-def _play(lab: LedgerLab, steps: list[Step]) -> None:
+def play(lab: LedgerLab, steps: list[Step]) -> None:
     asked: dict[str, frozenset[TopicPartition]] = {}
     for what, *names in steps:
         if what == "ask":
@@ -247,6 +247,11 @@ def _act(
         "some": lambda: lab.pause(*single, edition=now),
         "pause everything": lambda: lab.pause(*handed(now), edition=now),
         "everything for 5 s": lambda: lab.pause(*handed(now), edition=now, for_=5.0),
+        "some for 1 s": lambda: lab.pause(*single, edition=now, for_=1.0),
+        "some for 5 s": lambda: lab.pause(*single, edition=now, for_=5.0),
+        "some for 600 s": lambda: lab.pause(*single, edition=now, for_=600.0),
+        "while assigned": lambda: lab.hold(*single, lifetime=Lifetime.WHILE_ASSIGNED),
+        "lift the whole": lambda: lab.lift(ORDERS, owner=WHOLE),
         "A for 5 s": lambda: lab.pause(Partition(*A), for_=5.0),
         "A for 1 s": lambda: lab.pause(Partition(*A), for_=1.0),
         "A for 9 s": lambda: lab.pause(Partition(*A), for_=9.0),
@@ -275,7 +280,7 @@ def test_what_is_quiet_after_a_situation(
 ) -> None:
     """Of what is assigned."""
     lab = LedgerLab()
-    _play(lab, steps)
+    play(lab, steps)
     assert lab.quiet() == quiet
 
 
@@ -318,14 +323,14 @@ def test_what_is_handed_over_ends_here_but_not_under_a_whole_pause() -> None:
 
 def _told(lab: LedgerLab, steps: list[Step]) -> list[events.Event]:
     lab.told.events.clear()
-    _play(lab, steps)
+    play(lab, steps)
     return lab.told.events
 
 
 def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> None:
     """One who wanted more learns what to write; a strict hold needs no advice."""
     lab = LedgerLab()
-    _play(lab, [join(A, B), pause(A)])
+    play(lab, [join(A, B), pause(A)])
     (ended,) = _told(lab, [join(B)])
     assert isinstance(ended, events.HoldsEnded)
     assert ended.departed == (A,)
@@ -339,7 +344,7 @@ def test_a_plain_pause_that_ends_with_its_partition_is_told_with_advice() -> Non
 def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
     """But if it was another owner's: only the application knows of its call."""
     lab = LedgerLab()
-    _play(lab, [join(A), pause(A)])
+    play(lab, [join(A), pause(A)])
     end: dict[str, Callable[[], object]] = {
         "assign": lambda: lab.assign(B, cause=Cause.ASSIGNED),
         "unsubscribe": lambda: lab.assign(cause=Cause.UNSUBSCRIBED),
@@ -349,7 +354,7 @@ def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
     end[how]()
     (own,) = lab.told.of(events.HoldsEnded)
     assert (own.is_called, own.severity, own.advice) == (True, "debug", None)
-    _play(lab, [join(A)])
+    play(lab, [join(A)])
     lab.hold(Partition(*A), owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
     end[how]()
     assert lab.told.of(events.HoldsEnded)[-1].severity == "info"
@@ -358,7 +363,7 @@ def test_what_the_applications_own_call_ends_is_no_news(how: str) -> None:
 def test_what_flows_as_a_whole_pause_ends_is_told_with_its_end() -> None:
     """``assign`` ends it; what was gained under it is kept, and was never named."""
     lab = LedgerLab()
-    _play(lab, [join(A), EVERYTHING, join(A, B)])
+    play(lab, [join(A), EVERYTHING, join(A, B)])
     (ended,) = _told(lab, [("assign", A, B)])
     assert isinstance(ended, events.HoldsEnded)
     assert ([hold.owner for hold in ended.holds], ended.flowing) == ([WHOLE], (B,))
@@ -369,12 +374,12 @@ def test_what_goes_to_the_next_owner_is_told_as_that() -> None:
     """It has not ended for the group, and no other lifetime is advised."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda tp: tp == A
-    _play(lab, [join(A, B), pause(A, B)])
+    play(lab, [join(A, B), pause(A, B)])
     (ended,) = _told(lab, [join(C)])
     assert isinstance(ended, events.HoldsEnded)
     assert (ended.handed_over, ended.severity) == ((A,), "info")
     assert "UNTIL_RESUMED" in (ended.advice or "")  # for the other one
-    _play(lab, [join(A), pause(A)])
+    play(lab, [join(A), pause(A)])
     (ended,) = _told(lab, [join(C)])
     assert isinstance(ended, events.HoldsEnded)
     assert (ended.handed_over, ended.advice) == ((A,), None)
@@ -384,7 +389,7 @@ def test_a_pause_that_was_taken_over_is_a_warning() -> None:
     """Nobody here has asked for it, and only a resume of this program ends it."""
     lab = LedgerLab()
     lab.ledger.is_carried = lambda _: True
-    _play(lab, [join(A, B), pause(B)])
+    play(lab, [join(A, B), pause(B)])
     lab.told.events.clear()
     lab.ledger.take_over({A: lab.ledger.ownership().epochs[A]}, "left")
     (placed,) = lab.told.of(events.HoldsPlaced)
@@ -395,7 +400,7 @@ def test_a_pause_that_was_taken_over_is_a_warning() -> None:
 def test_a_closed_consumer_holds_nothing_of_its_own() -> None:
     """What operators and the group hold, they hold all the same."""
     lab = LedgerLab()
-    _play(lab, [join(A, C), EVERYTHING, pause(B)])
+    play(lab, [join(A, C), EVERYTHING, pause(B)])
     lab.hold(ALL, owner="worker:load")
     lab.hold(ORDERS, lifetime=Lifetime.WHILE_ASSIGNED)
     lab.hold(AUDIT, owner="ops", for_=60.0)
@@ -426,7 +431,7 @@ def test_what_left_quiet_is_forgotten_after_ten_thousand_others() -> None:
 def test_what_a_resume_ends_besides_is_told_with_it() -> None:
     """One event: what was named, whole pauses, and what waited; and all that flows."""
     lab = LedgerLab()
-    _play(lab, [join(A), EVERYTHING, join(A, B), pause(E)])
+    play(lab, [join(A), EVERYTHING, join(A, B), pause(E)])
     (removed,) = _told(lab, [RESUME_IT])
     assert isinstance(removed, events.HoldsRemoved)
     assert {hold.key for hold in removed.holds} == {
@@ -441,7 +446,7 @@ def test_what_a_resume_ends_besides_is_told_with_it() -> None:
 def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
     """It is what was asked for."""
     lab = LedgerLab()
-    _play(lab, [join(A), EVERYTHING])
+    play(lab, [join(A), EVERYTHING])
     (bit,) = _told(lab, [join(A, B)])
     assert isinstance(bit, events.HoldsBit)
     assert (bit.partitions, bit.severity, bit.is_left_alone) == ((B,), "info", False)
@@ -460,14 +465,14 @@ def test_what_is_gained_under_a_whole_pause_is_told_as_information() -> None:
 def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -> None:
     """Nothing is left that was paused by name, and something is quiet all the same."""
     lab = LedgerLab()
-    _play(lab, [join(A), EVERYTHING])
+    play(lab, [join(A), EVERYTHING])
     bit = [one for one in _told(lab, steps) if isinstance(one, events.HoldsBit)]
     assert (bit[-1].partitions, bit[-1].severity) == ((B,), "warning")
     assert bit[-1].is_left_alone
     (more,) = _told(lab, [join(B, D)])
     assert (more.severity, more.is_left_alone) == ("info", False)  # type: ignore[attr-defined]  # the same kind
     again = [*steps[:-1], join(B)]
-    _play(lab, [RESUME_IT, join(A), EVERYTHING])
+    play(lab, [RESUME_IT, join(A), EVERYTHING])
     bit = [one for one in _told(lab, again) if isinstance(one, events.HoldsBit)]
     assert bit[-1].is_left_alone
 
@@ -475,7 +480,7 @@ def test_a_whole_pause_that_is_left_alone_is_warned_of_once(steps: list[Step]) -
 def test_what_may_be_given_back_leaves_no_whole_pause_alone() -> None:
     """Only a completed join decides."""
     lab = LedgerLab()
-    _play(lab, [join(A), EVERYTHING, join(A, B)])
+    play(lab, [join(A), EVERYTHING, join(A, B)])
     told = _told(lab, [("lost", B), join(A, B)])
     assert [one.is_left_alone for one in told if isinstance(one, events.HoldsBit)] == [
         False
@@ -520,13 +525,13 @@ def _removed(lab: LedgerLab, steps: list[Step]) -> list[tuple[str, list[str]]]:
 def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
     """What is gained of a topic that it did not name flows from then on."""
     lab = LedgerLab()
-    _play(lab, [join(A, B, C), EVERYTHING])
+    play(lab, [join(A, B, C), EVERYTHING])
     (removed,) = _told(lab, [resume(C)])
     assert isinstance(removed, events.HoldsRemoved)
     assert [str(hold.scope) for hold in removed.besides] == ["orders"]
     assert removed.severity == "info"
     assert "pause('orders')" in (removed.advice or "")
-    _play(lab, [join(A, B), EVERYTHING, join(A, B, D)])
+    play(lab, [join(A, B), EVERYTHING, join(A, B, D)])
     assert _removed(lab, [resume(A)]) == [("info", ["orders"])]  # D flows
 
 
@@ -536,5 +541,5 @@ def test_a_resume_tells_which_whole_pauses_it_ends_besides() -> None:
 def test_a_resume_of_what_was_paused_is_no_news(steps: list[Step]) -> None:
     """Nor is one that names its topic, and lets nothing else flow."""
     lab = LedgerLab()
-    _play(lab, [join(A, B), EVERYTHING])
+    play(lab, [join(A, B), EVERYTHING])
     assert _removed(lab, steps) == [("debug", [])]

@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
-from safeconsumer import Lifetime, NotConsumedError
+from safeconsumer import NotConsumedError
 from safeconsumer.events.consumer import PatternCoversNothing
 from tests.harness.holds.lab import Told
 from tests.harness.kafka.fetches import assigned
@@ -172,33 +172,6 @@ def test_an_early_pattern_or_consumer_hold_fits_everything(safe: Maker) -> None:
     consumer.pause(re.compile("nothing"))
     consumer.pause_all()
     consumer.assign([A])
-    assert consumer.paused() == {A}
-
-
-@each("away", [[], [B]])
-def test_a_hold_survives_assignment_away_and_back(
-    safe: Maker, away: list[TopicPartition]
-) -> None:
-    """A strict one; upstream knows none."""
-    consumer = safe()
-    assigned(consumer, A)
-    consumer.pause(A, lifetime=Lifetime.UNTIL_RESUMED)
-    consumer.assign(away)
-    assert consumer.paused() == set()
-    consumer.assign([A, B])
-    assert consumer.paused() == {A}
-
-
-def test_a_plain_pause_before_the_first_assignment_is_of_that_one_only(
-    safe: Maker,
-) -> None:
-    """What it leaves out is not paused later."""
-    consumer = safe()
-    consumer.pause(A, B)
-    consumer.assign([A, B])
-    assert consumer.paused() == {A, B}
-    consumer.assign([A])
-    consumer.assign([A, B])
     assert consumer.paused() == {A}
 
 

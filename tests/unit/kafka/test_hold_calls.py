@@ -208,13 +208,6 @@ def test_explain_says_who_why_and_until_when(consumer: SafeConsumer) -> None:
     assert consumer.explain(AUDIT) == ()
 
 
-def test_a_duration_of_centuries_can_be_explained(consumer: SafeConsumer) -> None:
-    """Whoever means "for ever" writes strange numbers."""
-    consumer.pause(A, for_=1e15)
-    (line,) = consumer.explain(A)
-    assert line.startswith("orders:0 held by app")
-
-
 def test_a_timedelta_is_a_duration(consumer: SafeConsumer) -> None:
     """``for_`` takes either."""
     consumer.pause(A, for_=timedelta(minutes=1))
@@ -274,16 +267,6 @@ def test_a_strict_consumer_refuses_what_is_not_assigned(safe: Maker) -> None:
     assert consumer.holds() == ()
     consumer.pause(A, "orders", re.compile("ord.*"))
     assert len(consumer.holds()) == 3
-
-
-def test_a_consumer_can_start_paused(safe: Maker) -> None:
-    """A consumer-level hold of the application, from before the first poll."""
-    consumer = safe(start_paused=True)
-    assigned(consumer, A, B)
-    assert consumer.paused() == {A, B}
-    assert _holds(consumer) == [("@all", "app")]
-    consumer.resume_all()
-    assert consumer.paused() == set()
 
 
 def test_a_strict_consumer_can_start_paused(safe: Maker) -> None:

@@ -443,15 +443,6 @@ def test_the_handle_explains_and_lists() -> None:
     assert lab.controller.explain("orders") == ()
 
 
-def test_two_owners_do_not_lift_each_others_holds() -> None:
-    """resume() says what still covers its targets."""
-    lab = DeciderLab()
-    lab.controller.pause("orders", owner="alice")
-    lab.controller.pause("@all", owner="bob")
-    left = lab.controller.resume("orders", owner="alice")
-    assert [hold.owner for hold in left] == ["bob"]
-
-
 def test_a_stream_that_stopped_is_forgotten() -> None:
     """Its followers are closed; its lag counts no longer."""
     lab = DeciderLab()

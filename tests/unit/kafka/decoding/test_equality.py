@@ -14,7 +14,6 @@ from tests.unit.kafka.decoding.batches import (
     COMMIT,
     Frame,
     Row,
-    many,
     marker,
     sealed,
     written,
@@ -90,26 +89,6 @@ def test_every_codec_from_the_middle(codec: int) -> None:
         assert _offsets(case) == [*range(at, 210)]
 
 
-@each("count", [1, 2, 1200])
-def test_batches_of_any_size(count: int) -> None:
-    """As one, and in the pieces that ``max_poll_records`` makes."""
-    rows = many([Row(-5, None, b"x"), Row(2**40, b"key", None)], count)
-    data, _ = written(0, rows, Frame(codec=3))
-    for n in (None, 1, 499, 500, count):
-        case = Case(data=data, takes=(n,) if n != 1 else (1, 1, None))
-        assert _offsets(case) == [*range(count)]
-
-
-def test_holes_and_missing_tails() -> None:
-    """The position goes on behind what compaction took away."""
-    first, after = written(5, [Row(gap=3), Row(gap=4)], Frame(tail=6))
-    second, end = written(after + 10, [Row(gap=1)], Frame(tail=2))
-    steps = compared(Case(data=first + second, takes=(1,)))
-    assert [record[3] for record in records_of(steps)] == [8, 13, 31]
-    positions = [step[0] for step in steps if isinstance(step[0], int)]
-    assert positions == [9, 14, 32, end]
-
-
 @each(("magic", "codec"), [*product([0, 1], range(4))])
 def test_old_formats_before_and_behind_new_ones(magic: int, codec: int) -> None:
     """Also in one answer: no record is lost, and an epoch stays where it was."""
@@ -150,35 +129,6 @@ def test_a_control_batch_without_a_record(committed: bool) -> None:  # noqa: FBT
     more, _ = written(1, [Row()], Frame())
     steps = compared(Case(data=data + more, committed=committed))
     assert errors_of(steps) == ([RuntimeError] if committed else [])
-
-
-@pytest.mark.parametrize("check_crcs", [True, False])
-def test_checksums(check_crcs: bool) -> None:  # noqa: FBT001 - pytest's
-    """Records of the batches before come first; then the error, then nothing more."""
-    good, at = written(0, [Row()] * 3, Frame())
-    bad, at = written(at, [Row(value=b"abc")] * 3, Frame())
-    rest, _ = written(at, [Row()], Frame())
-    bad = bad[:17] + bytes(4) + bad[21:]
-    steps = compared(Case(data=good + bad + rest, check_crcs=check_crcs))
-    assert errors_of(steps) == ([CorruptRecordError] if check_crcs else [])
-    assert len(records_of(steps)) == (3 if check_crcs else 7)
-
-
-@each("cut", range(1, 80))
-def test_a_partial_last_batch(cut: int) -> None:
-    """Brokers send them; they are fetched again."""
-    good, at = written(0, [Row()] * 3, Frame())
-    half, _ = written(at, [Row(value=b"abc")] * 3, Frame())
-    steps = compared(Case(data=good + half[:-cut]))
-    assert len(records_of(steps)) == 3
-
-
-def test_metrics_when_drained_in_the_middle() -> None:
-    """What was read counts, what was thrown away does not."""
-    rows = [Row(value=b"v" * size) for size in (1, 2, 70, 70, 70, 70, 70, 200)] * 30
-    data, _ = written(0, rows, Frame(codec=1))
-    for takes in range(4):
-        compared(Case(data=data * 2, takes=(13,), drained_after=takes))
 
 
 @each(
