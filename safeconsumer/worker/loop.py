@@ -27,6 +27,10 @@ OWNERS = (BACKPRESSURE, RETRY, DRAIN, FLOOR)
 Holding = tuple[str, TopicPartition | None]
 
 
+# Seconds for which a partition that gave records back fetches none.
+_GAVE_SECONDS = 5.0
+
+
 class Brakes:
     """
     Derives a pump's holds each turn from the records it holds. Polling thread only.
@@ -56,6 +60,7 @@ class Brakes:
         self._shared_by = (0, 0)
         self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
+        self._gave: dict[Epoch, float] = {}
         self._is_throttled = False
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
@@ -119,8 +124,10 @@ class Brakes:
 
     def _is_starving(self) -> bool:
         # True if a partition flows but for our holds, and has no record to work on.
+        view = self._client.others.seen()
         return any(
             tp not in self._throttled
+            and not covers(view, tp)
             and self.work.is_starving(self._held.epochs.get(tp))
             for tp in self._client.epochs()
         )
@@ -131,12 +138,21 @@ class Brakes:
         if share is None:
             self._throttled.clear()
             return
-        if not self._throttled and not share.is_throttled(self._held.load, was=False):
+        # One that gave records back fetches none for a while, unless it can work on what
+        # it kept: a record larger than its room would come and go at every turn.
+        self._gave = {
+            one: until
+            for one, until in self._gave.items()
+            if self._clock() < until and one.records and self.work.is_starving(one)
+        }
+        is_little = not share.is_throttled(self._held.load, was=False)
+        if not self._throttled and not self._gave and is_little:
             return  # as long as all hold less than one share
         throttled = set()
         for tp, epoch in self._held.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
-            if tp in owned and share.is_throttled(load, was=tp in self._throttled):
+            is_over = share.is_throttled(load, was=tp in self._throttled)
+            if tp in owned and (is_over or epoch in self._gave):
                 throttled.add(tp)
                 yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
         self._throttled = throttled
@@ -154,11 +170,14 @@ class Brakes:
             epoch = self._held.epochs.get(tp)
             if epoch is None or epoch.number != number or not epoch.records:
                 continue
+            if epoch.is_adrift:  # what it holds is not there any more
+                continue
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
                 offset = self._held.give_back(epoch, share.high, self.work.together)
                 if offset is not None:
                     self.refetched += before - epoch.records
+                    self._gave[epoch] = self._clock() + _GAVE_SECONDS
                     self._client.go_back(tp, offset)
 
     def _sharing(self) -> int:
@@ -337,9 +356,9 @@ class Engine:
         self.brakes.place(
             is_draining=self.departures.is_draining, floorless=self._floorless()
         )
+        self._in_hand = None  # unknown until room was made and the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
-        self._in_hand = None  # unknown until the poll has returned
         self._in_hand = polled = self._poll()
         self.departures.settle()
         self._follow_resets(polled)

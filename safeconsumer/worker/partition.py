@@ -16,6 +16,7 @@ epochs, so it may read which ones there are without the lock.
 """
 
 import enum
+import heapq
 import math
 import threading
 from collections import Counter, defaultdict, deque
@@ -248,6 +249,12 @@ class Epoch:
         """Take records from the lanes that are not in their chunks any more."""
         for lane in self.lanes.values():
             lane.cut(ends)
+        # Others may come at the ordinals of those: a log that was compacted has fewer.
+        for _, lane in self.parked:
+            if not lane.runs:
+                lane.state = State.IDLE
+        self.parked = [one for one in self.parked if one[1].runs]
+        heapq.heapify(self.parked)
         left = [one for one in self.unsorted if one[1] < ends.get(one[0], math.inf)]
         self.unsorted.clear()
         self.unsorted.extend(left)
@@ -270,17 +277,20 @@ def _begun(epoch: Epoch, together: int) -> dict[Chunk, int]:
     # For each chunk with queued records, the index behind which none was begun.
     queued: defaultdict[Chunk, set[int]] = defaultdict(set)
     parked = {id(lane) for _, lane in epoch.parked}
+    tried = {*epoch.failures, *epoch.alone, *epoch.answers, *epoch.stuck}
     for lane in epoch.lanes.values():
         # What waits for its time, or forever, was begun before.
         is_waiting = lane.state is State.WAITING and id(lane) not in parked
-        kept = together if is_waiting and not lane.is_shared else 0
+        is_begun = is_waiting and not lane.is_shared and lane.key not in epoch.earlier
+        kept = together if is_begun else 0
+        if kept and lane.runs and record_at(*_front(lane)).offset in tried:
+            kept = 1  # it comes again by itself
         for chunk, indexes in lane.runs:
             queued[chunk].update(indexes[kept:])
             kept = max(0, kept - len(indexes))
     if KEYLESS not in epoch.lanes:  # otherwise the rest of the first waits for it
         for chunk, first in epoch.unsorted:
             queued[chunk].update(range(first, len(chunk.done)))
-    tried = {*epoch.failures, *epoch.alone, *epoch.answers, *epoch.stuck}
     ends = {}
     for chunk, unbegun in queued.items():
         end = len(chunk.done)
@@ -288,6 +298,11 @@ def _begun(epoch: Epoch, together: int) -> dict[Chunk, int]:
             end -= 1
         ends[chunk] = end
     return ends
+
+
+def _front(lane: Lane) -> tuple[Chunk, int]:
+    chunk, indexes = lane.runs[0]
+    return chunk, indexes[0]
 
 
 def record_at(chunk: Chunk, index: int) -> Record:

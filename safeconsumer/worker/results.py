@@ -342,6 +342,8 @@ class Schedule:
         """Tell whether no record of the epoch is, or could be, worked on now."""
         if epoch is None or not epoch.records:
             return True
+        if epoch.running:  # a shared lane may be empty, or parked, while tasks are out
+            return False
         with self._held.lock:
             return not any(lane.state in _MOVING for lane in epoch.lanes.values())
 

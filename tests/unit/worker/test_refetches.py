@@ -2,16 +2,18 @@
 
 from collections import defaultdict
 from random import Random
+from typing import Any
 
 import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
-from safeconsumer.worker import Commit, Limits, Retry, RetryLater
+from safeconsumer.worker import Commit, Limits, Reject, Retry, RetryLater
 from safeconsumer.worker.handlers import all_done
 from safeconsumer.worker.queue import Order, Outcome, Task
 from safeconsumer.worker.watermarks import Load
-from tests.harness.worker.fake_client import EVERY
+from tests.harness.worker import fake_client
+from tests.harness.worker.fake_client import EVERY, FakeRecord
 from tests.harness.worker.standing_loop import Loop
 
 LOG = 120
@@ -33,7 +35,6 @@ class Chance(Loop):
             quantum=self.dice.choice([1, 4]),
             is_batch=batch,
         )
-        self.order = order
         self.ended: defaultdict[TopicPartition, list[int]] = defaultdict(list)
         self.out: list[Task] = []
         self.later: dict[tuple[TopicPartition, int], float] = {}
@@ -98,7 +99,6 @@ class Chance(Loop):
         """Let all go on, and handle everything."""
         self.client.ledger.remove([(partition(*tp), "ops") for tp in EVERY])
         self.schedule.queue.obey()
-        self.dice = Random(0)  # noqa: S311 - chance
         self.dice.random = lambda: 1.0  # type: ignore[method-assign]  # nothing fails any more
         self.client.log.update(dict.fromkeys(EVERY, LOG))
         for _ in range(3_000):
@@ -161,3 +161,144 @@ def test_what_was_begun_is_kept_with_all_before_it(
     assert offset == record.offset + 1
     assert epoch.records == loop.engine.held.records == offset
     assert epoch.progress.next_offset == offset
+
+
+A, B, C, _ = EVERY
+
+
+def made(**how: Any) -> Loop:  # noqa: ANN401 - as a loop is made
+    """Make a worker that owns two partitions, and has room for twenty records."""
+    usual = {"limits": Limits(records=20), "commit": Commit(), "quantum": 1, "most": 20}
+    return Loop(A, B, **{**usual, **how})
+
+
+def hold(loop: Loop, tp: TopicPartition) -> None:
+    """Place an operator's hold."""
+    loop.client.ledger.place([partition(*tp)], owner="ops")
+    loop.schedule.queue.obey()
+
+
+def fail_first(loop: Loop, error: Exception) -> None:
+    """Let the first record of each task that can be claimed fail."""
+    for task in loop.schedule.queue.claim():
+        first, *rest = task.indexes
+        loop.schedule.complete([Outcome(task=task, failed=[(first, error)], left=rest)])
+
+
+@pytest.mark.contract("W4")
+def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
+    """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
+    loop = made(order=Order.UNORDERED, is_batch=True, quantum=10)
+    loop.client.log[A] = 20
+    loop.turn(4)
+    tasks = loop.schedule.queue.claim()
+    hold(loop, A)
+    loop.client.log[B] = 5
+    seek = loop.client.go_back
+
+    def interrupted(*_: object) -> None:
+        loop.client.go_back = seek  # type: ignore[method-assign]  # once
+        raise KeyboardInterrupt
+
+    loop.client.go_back = interrupted  # type: ignore[method-assign]  # on purpose
+    with pytest.raises(KeyboardInterrupt):
+        loop.turn(10)
+    loop.engine.stop(5.0)
+    loop.turn()
+    loop.schedule.complete([all_done(task, 0.001) for task in tasks])
+    loop.turn(2)
+    loop.engine.conclude()
+    assert loop.client.committed[A] == len(tasks[0].indexes) == 10
+
+
+@pytest.mark.contract("W1")
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_blocked_batch_keeps_only_what_failed(batch: bool) -> None:  # noqa: FBT001
+    """W1: two partitions block, and a third one's records come."""
+    how = {"on_exhausted": "block", "retry": Retry(attempts=1)}
+    loop = made(is_batch=batch, quantum=20, **how)
+    loop.client.rebalance(A, B, C)
+    for tp, count in ((A, 9), (A, 100), (C, 5)):
+        loop.client.log[tp] = count
+        loop.turn(3)
+        fail_first(loop, Reject("planted"))
+    loop.client.log[B] = 5
+    done = []
+    for _ in range(100):
+        loop.clock.now += 1
+        loop.schedule.turn()
+        loop.turn()
+        done += loop.work()
+    assert len(done) == 5
+
+
+def test_a_position_that_was_reset_is_not_left() -> None:
+    """What is held of a log that is gone cannot be fetched again."""
+    loop = made()
+    loop.client.log[A] = 20
+    loop.turn(4)
+    loop.client.reset(A, 100)
+    loop.client.log[A] = 100
+    loop.turn()
+    hold(loop, A)
+    loop.client.log[B] = 5
+    loop.turn(10)
+    assert loop.client.positions[A] == 100
+
+
+def test_a_huge_record_is_not_fetched_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is larger than its partition's share, which a blocked record keeps from moving."""
+
+    def sized(topic: str, number: int, offset: int) -> FakeRecord:
+        size = 10_000 if offset else 10
+        return FakeRecord(topic, number, offset, serialized_value_size=size)
+
+    monkeypatch.setattr(fake_client, "FakeRecord", sized)
+    limits = Limits(records=20, bytes=8000)
+    how = {"on_exhausted": "block", "retry": Retry(attempts=1)}
+    loop = made(most=1, limits=limits, **how)
+    loop.client.log[A] = 5
+    loop.turn()
+    fail_first(loop, Reject("planted"))
+    for _ in range(100):
+        loop.schedule.turn()
+        loop.turn()
+    assert loop.engine.brakes.refetched <= 2
+
+
+def test_no_room_is_made_for_what_an_operator_holds() -> None:
+    """It has no record to work on, and wants none."""
+    loop = made()
+    hold(loop, B)
+    for count in (9, 100):
+        loop.client.log[A] = count
+        loop.turn(2)
+    fail_first(loop, RetryLater(1000.0))
+    loop.turn(20)
+    assert loop.engine.brakes.refetched == 0
+
+
+def test_what_waits_for_a_handler_of_before_is_not_begun() -> None:
+    """A regained partition waits for one that hangs: all of it can be fetched again."""
+    loop = made(is_batch=True, quantum=20)
+    loop.client.log[A] = 1
+    loop.turn(2)
+    assert loop.schedule.queue.claim()
+    loop.client.lose()
+    for count in (9, 100):
+        loop.client.log[A] = count
+        loop.turn(3)
+        loop.schedule.turn()
+    assert loop.schedule.queue.claim() == []
+    epoch = loop.engine.held.epochs[A]
+    assert loop.engine.held.give_back(epoch, Load(5, 10**9), 20) is not None
+
+
+def test_a_partition_whose_shared_lane_is_empty_still_works() -> None:
+    """Unordered, while others of its tasks are out: it does not starve."""
+    loop = made(order=Order.UNORDERED)
+    loop.client.log[A] = 3
+    loop.turn(2)
+    (one,), _, _ = (loop.schedule.queue.claim() for _ in range(3))
+    loop.schedule.complete([all_done(one, 0.001)])
+    assert not loop.schedule.is_starving(loop.engine.held.epochs[A])
