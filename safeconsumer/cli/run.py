@@ -57,8 +57,8 @@ from safeconsumer.worker import (
     Retry,
     Worker,
 )
-from safeconsumer.worker.handlers import is_async
-from safeconsumer.worker.queue import record_key
+from safeconsumer.worker.calls import is_async
+from safeconsumer.worker.lanes import record_key
 from safeconsumer.worker.routes import Routes, chosen
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown

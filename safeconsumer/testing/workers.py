@@ -20,7 +20,15 @@ from safeconsumer.holds.scope import Scope
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.client import Others
+from safeconsumer.worker.calls import (
+    Slot,
+    call_batch,
+    call_each,
+    context_of,
+    is_async,
+    refuse_coroutine,
+)
+from safeconsumer.worker.client import OtherHolds
 from safeconsumer.worker.dead_letters import (
     Failure,
     Sink,
@@ -37,30 +45,13 @@ from safeconsumer.worker.executors.lifespan import (
     enter_async,
     not_left,
 )
-from safeconsumer.worker.handlers import (
-    Context,
-    Reject,
-    Slot,
-    call_batch,
-    call_each,
-    context_of,
-    is_async,
-    refuse_coroutine,
-)
-from safeconsumer.worker.partition import Epoch, Held
+from safeconsumer.worker.handlers import Context, Handle, HandleBatch, Reject
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import Lanes, order_of, record_key, shared_out
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk
-from safeconsumer.worker.queue import (
-    Lanes,
-    Letter,
-    OnExhausted,
-    Outcome,
-    Policy,
-    Queue,
-    Task,
-    order_of,
-    record_key,
-)
-from safeconsumer.worker.records import Handle, HandleBatch, Record
+from safeconsumer.worker.queue import OnExhausted, Policy, Queue
+from safeconsumer.worker.records import Record
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.routes import chosen
 from safeconsumer.worker.settings import (
@@ -74,10 +65,13 @@ from safeconsumer.worker.settings import (
     check_kinds,
     check_on_exhausted,
 )
+from safeconsumer.worker.tasks import Letter, Outcome, Task
 from safeconsumer.worker.throttle import check_throttles, check_timeout
 
 _GROUP = "run_worker"
 # Seconds to wait for what a sink of dead letters returned, as a worker does.
+# As many lanes share the keys of batches: as many handlers has a worker by default.
+_LANES = 8
 _PATIENCE = 30.0
 # Settings of a worker that change nothing here: one handler runs at a time, all records
 # are there at once, nothing is committed, and nobody takes a partition away.
@@ -322,6 +316,8 @@ def run_worker(  # noqa: PLR0913 - a worker's settings, all with defaults
         draw=lambda: 0.5,
     )
     keys = bench.counting(readers.key_of(key))
+    if batch is not None:
+        keys = shared_out(keys, _LANES)
     bench.set_up(Lanes(order_of(order), keys), policy, breaker)
     bench.sink = _sink(dead_letter, bench)
     called = chosen(handler, handlers, _executor(executor, handler, handlers))
@@ -464,7 +460,7 @@ class _Bench:
         """Make the schedule."""
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
-        queue = Queue(self._held, lanes, policy, self._clock, Others(self._ledger))
+        queue = Queue(self._held, lanes, policy, self._clock, OtherHolds(self._ledger))
         self._schedule = Schedule(queue, self.emit, self._hold, breaker)
         self._ledger.lookers.append(queue.obey)
 

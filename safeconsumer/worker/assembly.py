@@ -13,8 +13,9 @@ from safeconsumer.worker.dead_letters import DeadLetters, Sink, letters_of
 from safeconsumer.worker.executors import ExecutorName, cut
 from safeconsumer.worker.executors.base import START_SECONDS, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, check_lifespan
+from safeconsumer.worker.lanes import Lanes, order_of
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.queue import Lanes, OnExhausted, Policy, Queue, order_of
+from safeconsumer.worker.queue import OnExhausted, Policy, Queue
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.routes import Handler, chosen
 from safeconsumer.worker.settings import (

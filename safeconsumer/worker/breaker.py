@@ -1,26 +1,19 @@
 """Decides when a topic's failures are an outage, and when one record may try."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from safeconsumer._checks import (
     exception_types,
-    is_number,
     not_negative,
     positive,
     positive_int,
 )
 from safeconsumer.errors import WorkerSettingError
 
-# A window slides by this fraction of its length.
-_PARTS = 10
-
-
-def _share(_self: object, _attribute: Any, value: object) -> None:  # noqa: ANN401 - attrs'
-    if value is not None and not (is_number(value) and 0 < value <= 1):  # type: ignore[operator]  # a number
-        message = f"rate must be above 0 and at most 1, or None, not {value!r}"
-        raise WorkerSettingError(message)
+if TYPE_CHECKING:
+    from safeconsumer.worker.tasks import Task
 
 
 @frozen(kw_only=True)
@@ -46,10 +39,6 @@ class Breaker:
             are handled one after the other, as with ``order="partition"``, set
             ``Retry.attempts`` higher than this, or a record is given up before the
             breaker opens.
-        rate: a share of the calls in the last ``within`` seconds that opens it too,
-            above 0 and at most 1, once ``failures`` of them have failed; None for no
-            such rule.
-        within: seconds; the real window may be a tenth longer.
         first: seconds until a record tries for the first time.
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
@@ -60,8 +49,6 @@ class Breaker:
 
     on: tuple[type[Exception], ...] = field(validator=exception_types)
     failures: int = field(default=5, validator=positive_int)
-    rate: float | None = field(default=None, validator=_share)
-    within: float = field(default=60.0, validator=positive)
     first: float = field(default=5.0, validator=positive)
     factor: float = field(default=2.0, validator=positive)
     most: float = field(default=60.0, validator=not_negative)
@@ -88,22 +75,12 @@ class Breaker:
 
 
 @frozen
-class Calls:
-    """Counts the calls in one part of the window, and those that failed."""
-
-    part: int
-    all: int = 0
-    failed: int = 0
-
-
-@frozen
 class Circuit:
     """
     The state of one topic's breaker; while closed, it lets everything through.
 
     Attributes:
-        in_a_row: failures since the last success.
-        recent: the calls in the window, the oldest first; empty without a rate.
+        in_a_row: failures since the last success, which ends it, open or not.
         why: why it opened, as text for people; None while it is closed.
         since: when it opened, in seconds on the worker's clock.
         until: when one record may try, in seconds on the worker's clock.
@@ -111,7 +88,6 @@ class Circuit:
     """
 
     in_a_row: int = 0
-    recent: tuple[Calls, ...] = ()
     why: str | None = None
     since: float = 0.0
     until: float = 0.0
@@ -122,12 +98,6 @@ class Circuit:
         """Whether the topic is stopped, or only one record at a time may try."""
         return self.why is not None
 
-    def succeeded(self, breaker: Breaker, calls: int, now: float) -> "Circuit":
-        """Count successful calls; if it is open, the record that tried has succeeded."""
-        if self.is_open:
-            return Circuit()
-        return evolve(self, in_a_row=0, recent=self._counted(breaker, calls, 0, now))
-
     def failed(self, breaker: Breaker, now: float) -> "Circuit":
         """
         Count a call that failed with an outage.
@@ -137,33 +107,38 @@ class Circuit:
         if self.is_open:
             tries = self.tries + 1
             return evolve(self, tries=tries, until=now + breaker.wait(tries))
-        counted = evolve(
-            self,
-            in_a_row=self.in_a_row + 1,
-            recent=self._counted(breaker, 1, 1, now),
-        )
-        why = counted._judged(breaker)  # noqa: SLF001 - of this class
-        if why is None:
-            return counted
+        if self.in_a_row + 1 < breaker.failures:
+            return Circuit(self.in_a_row + 1)
+        why = f"{breaker.failures} times in a row"
         return Circuit(why=why, since=now, until=now + breaker.wait(0))
 
-    def _counted(
-        self, breaker: Breaker, calls: int, failed: int, now: float
-    ) -> tuple[Calls, ...]:
-        if breaker.rate is None:
-            return ()
-        part = int(now / breaker.within * _PARTS)
-        kept = [one for one in self.recent if one.part >= part - _PARTS]
-        last = kept.pop() if kept and kept[-1].part == part else Calls(part)
-        return (*kept, Calls(part, last.all + calls, last.failed + failed))
 
-    def _judged(self, breaker: Breaker) -> str | None:
-        if self.in_a_row >= breaker.failures:
-            return f"{self.in_a_row} times in a row"
-        failed = sum(one.failed for one in self.recent)
-        calls = sum(one.all for one in self.recent)
-        if breaker.rate is None or failed < breaker.failures:
-            return None
-        if failed < breaker.rate * calls:
-            return None
-        return f"{failed} of {calls} times in {breaker.within:g} s"
+@define(eq=False)
+class Trip:
+    """
+    A topic that a breaker has stopped; once its hold has expired, one record may try.
+
+    Attributes:
+        until: when the hold expires, in seconds on the clock.
+        reason: why, as text for people.
+        is_placed: whether the consumer has the hold; no record begins before that.
+        is_lifted: whether the hold was lifted since: then all records go on.
+        task: the task that tries.
+        is_first: whether the topic flowed before; otherwise a try has failed.
+    """
+
+    until: float
+    reason: str
+    is_placed: bool = False
+    is_lifted: bool = False
+    task: "Task | None" = None
+    is_first: bool = False
+
+    def is_tried_by(self, task: "Task") -> bool:
+        """Tell whether this task tries for the topic, or is a part of the one that does."""
+        tries = self.task
+        return tries is task or (
+            tries is not None
+            and tries.chunk is task.chunk
+            and tries.indexes[0] in task.indexes
+        )

@@ -17,7 +17,8 @@ from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
-from safeconsumer.worker.progress import Record, Watermark
+from safeconsumer.worker.progress import Watermark
+from safeconsumer.worker.records import AnyRecord
 
 
 class Emitter:
@@ -52,7 +53,7 @@ class Emitter:
         return dict(self._dispatcher.failures)
 
 
-class Others:
+class OtherHolds:
     """Looks in a consumer's ledger for holds that are not a worker's. Any thread."""
 
     def __init__(self, ledger: PauseLedger) -> None:
@@ -98,7 +99,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
     )
 
 
-Polled: TypeAlias = Mapping[TopicPartition, list[Record]]
+Polled: TypeAlias = Mapping[TopicPartition, list[AnyRecord]]
 Committed: TypeAlias = Callable[[Exception | None], None]
 
 
@@ -116,7 +117,7 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
-        self.others = Others(self.membership.ledger)
+        self.others = OtherHolds(self.membership.ledger)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 

@@ -23,12 +23,8 @@ from kafka.errors import (
 
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import (
-    HandlersFailError,
-    Reject,
-    is_async,
-    refuse_coroutine,
-)
+from safeconsumer.worker.calls import is_async, refuse_coroutine
+from safeconsumer.worker.handlers import HandlersFailError, Reject
 from safeconsumer.worker.letters_format import (
     NULL_HEADERS,
     NULL_VALUE,
@@ -37,9 +33,9 @@ from safeconsumer.worker.letters_format import (
     OneTrace,
 )
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.queue import Letter
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
+from safeconsumer.worker.tasks import Letter
 from safeconsumer.worker.tracebacks import cut, message, shown, stack
 
 

@@ -9,7 +9,8 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
-from safeconsumer.worker.partition import Dropped, Epoch, Held
+from safeconsumer.worker.held import Dropped, Held
+from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain

@@ -12,9 +12,10 @@ from safeconsumer.holds.hold import WORKER
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient, Polled, covers
+from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import REVOKED, Commits, Departures, JoinDeferred
-from safeconsumer.worker.partition import Epoch, Held
-from safeconsumer.worker.progress import Record
+from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.results import Schedule
 from safeconsumer.worker.settings import Commit, Drain, Limits
 
@@ -222,7 +223,7 @@ class Brakes:
         least = self._limits.records // 64
         return min(self._client.most, max(self._share.high.records, least))
 
-    def fitting(self, records: list[Record]) -> list[Record]:
+    def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """Return those of the records that may be held now: the first ones."""
         free = max(0, self._limits.records - self._held.records)
         return records if len(records) <= free else records[:free]
@@ -568,7 +569,7 @@ class Engine:
                     with self.held.lock:
                         epoch.progress.reach(position)
 
-    def _epoch(self, tp: TopicPartition, number: int, first: Record) -> Epoch:
+    def _epoch(self, tp: TopicPartition, number: int, first: AnyRecord) -> Epoch:
         epoch = self.held.epochs.get(tp)
         after = math.inf if epoch is None else epoch.progress.next_offset
         if epoch is not None and epoch.number == number and first.offset >= after:

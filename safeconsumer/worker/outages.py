@@ -10,13 +10,14 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.holds.view import Holds
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.breaker import Breaker, Circuit
+from safeconsumer.worker.breaker import Breaker, Circuit, Trip
 from safeconsumer.worker.handlers import HandlersFailError, Pause, WorkerControl
-from safeconsumer.worker.partition import record_at
-from safeconsumer.worker.queue import Outcome, Queue, Task, Trip
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.queue import Queue
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-Place: TypeAlias = Callable[[Scope, str, str, float], None]
+PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
 """Holds a scope in an owner's name, for a reason, for so many seconds."""
 
 # The most characters of an error's text in a reason: 1,024 bytes, up to 4 each.
@@ -50,7 +51,7 @@ class Outages:
         self,
         queue: Queue,
         tell: Callable[..., None],
-        place: Place | None,
+        place: PlaceHold | None,
         breaker: Breaker | None,
     ) -> None:
         self._queue = queue
@@ -73,7 +74,7 @@ class Outages:
 
     # ------------------------------------------------------------ results
 
-    def heed(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    def decide(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Return results with the decisions about them; not to be called under a lock."""
         if self._breaker is None:
             for one in outcomes:
@@ -83,10 +84,10 @@ class Outages:
                 return outcomes  # nearly always
         # Also for a partition that is being taken away: an outage does not end with it.
         return [
-            one if one.task.epoch.is_closed else self._heed(one) for one in outcomes
+            one if one.task.epoch.is_closed else self._decide(one) for one in outcomes
         ]
 
-    def _heed(self, outcome: Outcome) -> Outcome:
+    def _decide(self, outcome: Outcome) -> Outcome:
         task = outcome.task
         failed = [
             (index, self._pause(task, index, error) if _is_pause(error) else error)
@@ -100,7 +101,7 @@ class Outages:
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
         # Returns the error that the record has failed with, if the pause is not
         # allowed.
-        pause = sound(error)
+        pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key" or self._place is None:
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
@@ -139,7 +140,7 @@ class Outages:
         assert self._breaker is not None  # noqa: S101 - else nobody counts
         task = outcome.task
         named = next((one for _, one in outcome.failed if self._is_named(one)), None)
-        if named is None and not self._circuits and self._breaker.rate is None:
+        if named is None and not self._circuits:
             return outcome  # nearly always
         error = "" if named is None else _text(named)
         with self._queue.held.lock:
@@ -166,8 +167,7 @@ class Outages:
             return None if trip is None else evolve(trip, reason="")
         before = circuit = self._circuits.get(topic, Circuit())
         if outcome.finished and not (before.is_open and error):
-            calls = 1 if self._queue.policy.is_batch else len(outcome.finished)
-            circuit = circuit.succeeded(breaker, calls, now)
+            circuit = Circuit()
         if error:
             circuit = circuit.failed(breaker, now)
         if error and circuit.is_open:
@@ -333,7 +333,7 @@ def _lasting(state: Holds) -> dict[str, float]:
     return until
 
 
-def sound(error: BaseException) -> BaseException:
+def checked_pause(error: BaseException) -> BaseException:
     """Return a pause whose fields are valid, or the error in them."""
     if not isinstance(error, Pause):
         return error

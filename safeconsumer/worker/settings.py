@@ -17,8 +17,8 @@ from safeconsumer._checks import (
 )
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.handlers import is_async, is_generator
-from safeconsumer.worker.queue import Order, order_of, record_key
+from safeconsumer.worker.calls import is_async, is_generator
+from safeconsumer.worker.lanes import Order, order_of, record_key
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.tracebacks import shown
 from safeconsumer.worker.watermarks import Limits

@@ -18,6 +18,7 @@ from kafka.cluster import collect_hosts
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors import MissingExtraError
+from safeconsumer.worker.calls import blamed, is_async, misfit, refuse_undone
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -25,12 +26,8 @@ from safeconsumer.worker.handlers import (
     Pause,
     RetryLater,
     StopWorker,
-    blamed,
-    is_async,
-    misfit,
-    refuse_undone,
 )
-from safeconsumer.worker.outages import sound
+from safeconsumer.worker.outages import checked_pause
 from safeconsumer.worker.settings import Tracing
 from safeconsumer.worker.tracebacks import chain, message
 
@@ -486,7 +483,7 @@ def _meant(error: BaseException, count: int | None) -> BaseException:
     # The error as the worker counts it, so that its events name the same one.
     error = blamed(error)
     if isinstance(error, Pause):
-        taken = sound(error)
+        taken = checked_pause(error)
         return error if isinstance(taken, Pause) else taken
     if count is not None and isinstance(error, BatchFailure):
         return misfit(getattr(error, "errors", None), count) or error

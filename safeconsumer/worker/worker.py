@@ -24,13 +24,10 @@ from safeconsumer.worker.executors import ExecutorName, choose
 from safeconsumer.worker.executors.aio import Coroutines
 from safeconsumer.worker.executors.base import LONGEST
 from safeconsumer.worker.executors.lifespan import MakeLifespan
-from safeconsumer.worker.handlers import commits_alone
-from safeconsumer.worker.health import Report, Stats, taken
-from safeconsumer.worker.queue import (
-    OnExhausted,
-    record_key,
-)
-from safeconsumer.worker.records import Handle, HandleBatch
+from safeconsumer.worker.handlers import Handle, HandleBatch, commits_alone
+from safeconsumer.worker.health import Report, Stats, snapshot
+from safeconsumer.worker.lanes import record_key, shared_out
+from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.routes import Routes
 from safeconsumer.worker.settings import (
     Commit,
@@ -92,7 +89,9 @@ class Worker:
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
         concurrency: how many handlers run at a time.
-        batch: most records per call, of one partition; None for one by one.
+        batch: most records per call, of one partition; None for one by one. By key, the
+            keys of a partition share as many lanes as there are handlers: a batch has
+            records of several keys, and one that fails lets its lane wait.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer.
         rate: the most records per second that handlers begin, retries included; a batch
@@ -205,6 +204,8 @@ class Worker:
             readers.check_executor(handling.executor)
             called = readers.before(called, is_batch=handling.is_batch)
             key = readers.key_of(key)
+        if handling.is_batch:
+            key = shared_out(key, handling.concurrency)
         parts = assembled(
             settings, self._client, handling.order, key, **handling.policy()
         )
@@ -392,7 +393,7 @@ class Worker:
     def stats(self) -> Stats:
         """Return the worker's numbers at this moment. Any thread."""
         state = self._state
-        return taken(
+        return snapshot(
             state.value,
             self._engine,
             self._schedule,

@@ -21,26 +21,28 @@ from attrs import define, evolve, field
 from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import tracebacks
-from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
-from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
-from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import sendable
-from safeconsumer.worker.handlers import (
+from safeconsumer.worker.calls import (
     About,
     Answer,
-    Handler,
-    HandlersFailError,
-    HandlerTimeoutError,
-    LifespanError,
-    ProcessDiedError,
     Slot,
     StackOf,
     blamed,
     call_in_process,
     outcome_of,
 )
-from safeconsumer.worker.queue import Outcome, Task
+from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
+from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
+from safeconsumer.worker.executors.threads import Threads
+from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.handlers import (
+    Handler,
+    HandlersFailError,
+    HandlerTimeoutError,
+    LifespanError,
+    ProcessDiedError,
+)
 from safeconsumer.worker.results import Schedule
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 # Shared by a child and its parent: how many records of the hand-over are finished, and

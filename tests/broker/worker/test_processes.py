@@ -22,8 +22,8 @@ from safeconsumer.worker import (
 )
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.executors.processes import Processes
+from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.queue import Order
 from tests.broker.worker.handlers import Recording
 from tests.harness.waiting import wait_for
 from tests.harness.worker.bench import Bench, bench
@@ -321,10 +321,6 @@ from pathlib import Path
 from safeconsumer.worker import Retry
 from safeconsumer.worker.executors.base import Calls
 from safeconsumer.worker.executors import choose
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import (Lanes, Order, record_key, Queue)
-from safeconsumer.worker.queue import Policy
-from safeconsumer.worker.results import Schedule
 from tests.broker.worker.handlers import Recording
 
 if __name__ == "__main__":

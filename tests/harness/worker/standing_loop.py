@@ -5,8 +5,9 @@ from typing import Any
 from kafka import TopicPartition
 
 from safeconsumer.worker import Commit, Drain, Limits, Retry
+from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.queue import Lanes, Order, Policy, Queue, record_key
+from safeconsumer.worker.queue import Policy, Queue
 from safeconsumer.worker.results import Schedule
 from tests.harness.worker.desk import done_by
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient

@@ -21,9 +21,10 @@ from safeconsumer.holds import ledger
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Topic
 from safeconsumer.worker import Breaker, Pause, Reject, RetryLater
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.queue import KeyOf, Letter, Order, Outcome, Task
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.held import Held
+from safeconsumer.worker.lanes import KeyOf, Order
+from safeconsumer.worker.tasks import Letter, Outcome, Task
 from tests.harness.explorer import engine
 from tests.harness.explorer.engine import Explorer, Meeting, sample
 from tests.harness.worker.desk import TP, Desk
@@ -205,7 +206,7 @@ def _check(made: Scene, a: engine.Outcome, b: engine.Outcome) -> Iterator[str]:
     made.finish()
     if desk.held.records or desk.held.running:
         yield f"{desk.held.records} are never finished"
-    if not desk.epoch.is_closed and (desk.epoch.failures or desk.epoch.alone):
+    if not desk.epoch.is_closed and desk.epoch.failed:
         yield f"{desk.epoch} still knows of failures"
 
 

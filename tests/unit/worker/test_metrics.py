@@ -5,10 +5,10 @@ from typing import Any
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit, Limits
+from safeconsumer.worker.durations import BOUNDS, Durations
+from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
-from safeconsumer.worker.partition import Held
-from safeconsumer.worker.results import BOUNDS, Durations
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
@@ -18,7 +18,7 @@ def test_durations_are_counted_by_their_mean() -> None:
     durations.add(0.4, 8)
     durations.add(0.3, 1)
     durations.add(1000.0, 1)
-    taken = durations.taken()
+    taken = durations.histogram()
     assert (taken.count, taken.total) == (10, 1000.7)
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}

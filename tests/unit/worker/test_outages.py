@@ -13,8 +13,10 @@ from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.handlers import all_done, batch_failed
-from safeconsumer.worker.queue import Order, Outcome, Task, record_at
+from safeconsumer.worker.calls import all_done, batch_failed
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.tasks import Outcome, Task
 from tests.harness.worker.desk import TP, Desk
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
@@ -65,7 +67,7 @@ def test_a_pause_is_a_hold_of_what_it_says(order: Order, scope: Any) -> None:  #
     desk.clock.now += 0.1
     task = claim(desk)
     assert record_at(task.chunk, task.indexes[0]).offset == first
-    assert (task.attempt, desk.epoch.failures) == (1, {})
+    assert (task.attempt, desk.epoch.failed) == (1, {})
     desk.schedule.complete([all_done(task, 0.0)])
     desk.work()
     assert not desk.held.records
@@ -302,8 +304,7 @@ def test_any_answer_of_a_batch_may_pause() -> None:
     desk.pass_time(0.1)
     assert desk.work() == [1, 3]
     assert (desk.schedule.skipped, desk.held.records) == (1, 0)
-    assert not desk.epoch.answers
-    assert not desk.epoch.alone
+    assert not desk.epoch.failed
 
 
 def test_records_that_pause_together_come_again_together() -> None:
@@ -472,7 +473,7 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_try() -> None:
     desk.schedule.complete([all_done(early[3], 0.0)])
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.epoch.failures == {0: 1}
+    assert desk.failures == {0: 1}
     desk.pass_time(10.0)
     assert len(desk.schedule.queue.claim()) == 1
     assert desk.schedule.queue.claim() == []
@@ -532,7 +533,7 @@ def test_a_batch_that_opens_it_comes_again_whole() -> None:
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     desk.schedule.complete([batch_failed(claim(desk), DOWN, 0.0)])
-    assert (desk.epoch.failures, desk.epoch.alone) == ({}, set())
+    assert desk.epoch.failed == {}
     desk.pass_time(5.0)
     task = claim(desk)
     assert list(task.indexes) == [0]
@@ -607,7 +608,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without() -> None:
     desk.admit(3)
     fail(desk, DOWN)
     fail(desk, DOWN)
-    assert desk.epoch.failures == {0: 1, 1: 1}
+    assert desk.failures == {0: 1, 1: 1}
     (closed,) = (e for e in desk.events if isinstance(e, worker_events.BreakerClosed))
     assert not closed.is_lifted
     assert closed.error is not None

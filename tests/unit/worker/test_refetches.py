@@ -9,8 +9,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.holds.scope import partition
 from safeconsumer.worker import Commit, Limits, Reject, Retry, RetryLater
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order, Outcome, Task
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.watermarks import Load
 from tests.harness.worker import fake_client
 from tests.harness.worker.fake_client import EVERY, FakeRecord

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from safeconsumer import WorkerSettingError
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order, Outcome, Task, record_at
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.progress import record_at
+from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.throttle import PerTopic
 from tests.harness.worker.desk import Desk
 

@@ -7,8 +7,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer.worker import Commit
-from safeconsumer.worker.handlers import all_done
-from safeconsumer.worker.queue import Order
+from safeconsumer.worker.calls import all_done
+from safeconsumer.worker.lanes import Order
 from tests.harness.worker.desk import done_by
 from tests.harness.worker.fake_client import EVERY
 from tests.harness.worker.standing_loop import Loop
