@@ -1,8 +1,8 @@
-"""Decides when a topic's failures are an outage, and when one record may try."""
+"""Says when a topic's failures are an outage, and when one record may try."""
 
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from safeconsumer._checks import (
     exception_types,
@@ -11,6 +11,7 @@ from safeconsumer._checks import (
     positive_int,
 )
 from safeconsumer.errors import WorkerSettingError
+from safeconsumer.worker.retry import check_waits, longer_wait
 
 if TYPE_CHECKING:
     from safeconsumer.worker.tasks import Task
@@ -57,60 +58,11 @@ class Breaker:
         if not self.on:
             message = "on must be a tuple of at least one exception class"
             raise WorkerSettingError(message)
-        if self.factor < 1 or self.most < self.first:
-            message = (
-                f"waits must not get shorter: factor {self.factor} must be 1 or more, "
-                f"most {self.most} not less than first {self.first}"
-            )
-            raise WorkerSettingError(message)
+        check_waits(self.first, self.factor, self.most)
 
     def wait(self, tries: int) -> float:
         """Return the seconds to hold the topic after so many failed tries."""
-        wait = self.first
-        for _ in range(tries):
-            if wait >= self.most or self.factor == 1:
-                break
-            wait *= self.factor
-        return min(wait, self.most)
-
-
-@frozen
-class Circuit:
-    """
-    The state of one topic's breaker; while closed, it lets everything through.
-
-    Attributes:
-        in_a_row: failures since the last success, which ends it, open or not.
-        why: why it opened, as text for people; None while it is closed.
-        since: when it opened, in seconds on the worker's clock.
-        until: when one record may try, in seconds on the worker's clock.
-        tries: how many tries have failed since.
-    """
-
-    in_a_row: int = 0
-    why: str | None = None
-    since: float = 0.0
-    until: float = 0.0
-    tries: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the topic is stopped, or only one record at a time may try."""
-        return self.why is not None
-
-    def failed(self, breaker: Breaker, now: float) -> "Circuit":
-        """
-        Count a call that failed with an outage.
-
-        If it is open, the record that tried failed.
-        """
-        if self.is_open:
-            tries = self.tries + 1
-            return evolve(self, tries=tries, until=now + breaker.wait(tries))
-        if self.in_a_row + 1 < breaker.failures:
-            return Circuit(self.in_a_row + 1)
-        why = f"{breaker.failures} times in a row"
-        return Circuit(why=why, since=now, until=now + breaker.wait(0))
+        return longer_wait(tries, self.first, self.factor, self.most)
 
 
 @define(eq=False)
@@ -119,20 +71,22 @@ class Trip:
     A topic that a breaker has stopped; once its hold has expired, one record may try.
 
     Attributes:
+        since: when it was stopped, in seconds on the clock.
         until: when the hold expires, in seconds on the clock.
         reason: why, as text for people.
+        tries: how many tries have failed since.
         is_placed: whether the consumer has the hold; no record begins before that.
         is_lifted: whether the hold was lifted since: then all records go on.
         task: the task that tries.
-        is_first: whether the topic flowed before; otherwise a try has failed.
     """
 
-    until: float
-    reason: str
+    since: float
+    until: float = 0.0
+    reason: str = ""
+    tries: int = 0
     is_placed: bool = False
     is_lifted: bool = False
     task: "Task | None" = None
-    is_first: bool = False
 
     def is_tried_by(self, task: "Task") -> bool:
         """Tell whether this task tries for the topic, or is a part of the one that does."""

@@ -372,7 +372,7 @@ class Departures:
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
             if not self._is_stopping:
-                self.work.go_on()
+                self.work.queue.go_on()
 
     def _lose_all(self) -> None:
         if not self._is_stopping:
@@ -393,7 +393,7 @@ class Departures:
         if not any(map(self._holds_up, going)):
             return True
         if self._waiting is None:
-            self.work.halt()
+            self.work.queue.halt()
             self._wait(self._drain.revoke, REBALANCE)
         return False
 
@@ -425,7 +425,7 @@ class Departures:
         if not keeps:  # drained and committed before the join; others own them by now
             self.drop(revoked, REVOKED)
         elif revoked:
-            self.work.drop_queued(revoked)
+            self.work.queue.drop_queued(revoked)
             self._departing += revoked
             if self._waiting is None:
                 self._wait(min(COOPERATIVE_DRAIN, self._drain.revoke), REVOKED)
@@ -435,7 +435,7 @@ class Departures:
     def stop(self, seconds: float) -> None:
         """Wait for running work, for the last time; no join begins any more."""
         self._is_stopping = True
-        self.work.halt()
+        self.work.queue.halt()
         self._wait(seconds, STOP)
 
     def turn(self) -> None:

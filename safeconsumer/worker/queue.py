@@ -14,7 +14,7 @@ from safeconsumer.holds.view import View
 from safeconsumer.worker.breaker import Trip
 from safeconsumer.worker.client import OtherHolds, covers
 from safeconsumer.worker.held import Held
-from safeconsumer.worker.lanes import Lane, Lanes, LaneState, Order
+from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Chunk, record_at
 from safeconsumer.worker.retry import Retry
@@ -407,7 +407,8 @@ class Queue:
             lane.state = LaneState.FILLING
             self._filling[lane] = self.clock() + left
             return None
-        runs, room = [], self.policy.quantum
+        runs: list[tuple[Chunk, Indexes]] = []
+        room = self.policy.quantum
         while lane.runs and room > 0 and not lane.is_tried:
             run = lane.take(room, self.policy.span)
             if run is None:

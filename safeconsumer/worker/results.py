@@ -285,20 +285,6 @@ class Schedule:
         with self._held.lock:
             return not any(lane.state in _MOVING for lane in epoch.all_lanes())
 
-    # ------------------------------------------------------------ of the queue
-
-    def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """Forget the queued records of these epochs; running ones go on."""
-        self.queue.drop_queued(epochs)
-
-    def halt(self) -> None:
-        """Hand out nothing until :meth:`go_on`."""
-        self.queue.halt()
-
-    def go_on(self) -> None:
-        """Hand out records again."""
-        self.queue.go_on()
-
     # ------------------------------------------------------------ failures
 
     @property

@@ -224,7 +224,7 @@ def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
         child.process.join(30)
-        made.schedule.halt()
+        made.schedule.queue.halt()
         runner.recall()
         wait_for(lambda: not made.held.running, "the record to be given back")
         assert made.schedule.fatal is None

@@ -54,7 +54,7 @@ def test_one_is_roused_for_quick_work_however_much_comes_meanwhile(
     desk = Desk(Order.KEY, key=lambda record: record.offset)
     desk.epoch.pace = 1e-6
     resting = Resting(desk, 3)
-    desk.schedule.halt()
+    desk.schedule.queue.halt()
     for _ in range(4):
         desk.admit(3)
     with desk.held.lock:

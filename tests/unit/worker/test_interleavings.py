@@ -64,7 +64,7 @@ class Scene:
     def finish(self) -> None:
         """Finish all that is there."""
         desk = self.desk
-        desk.schedule.go_on()
+        desk.schedule.queue.go_on()
         desk.resume()
         _lift(self)
         for _ in range(20):
@@ -117,7 +117,7 @@ class Step:
 
 def _drop(made: Scene) -> None:
     desk = made.desk
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.held.close(desk.epoch)
 
 
@@ -147,8 +147,8 @@ STEPS = (
     Step("admit", lambda made: made.desk.admit(3), is_polling=True),
     Step("turn", lambda made: made.desk.schedule.turn(), is_polling=True),
     Step("drop", _drop, is_polling=True),
-    Step("halt", lambda made: made.desk.schedule.halt(), is_polling=True),
-    Step("go on", lambda made: made.desk.schedule.go_on(), is_polling=True),
+    Step("halt", lambda made: made.desk.schedule.queue.halt(), is_polling=True),
+    Step("go on", lambda made: made.desk.schedule.queue.go_on(), is_polling=True),
     Step("end", lambda made: made.desk.schedule.queue.end(), is_polling=True),
     Step("ask", _ask, is_polling=True),
     Step("pause", lambda made: made.desk.pause()),

@@ -199,7 +199,7 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope: Any) -> None:
     """W11: in the second for which a cooperative revocation waits; the record is dropped."""
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     fail(desk, Pause(60.0, scope=scope), task)
     assert owners(desk) == {OUTAGE}
     assert desk.work() == []
@@ -231,7 +231,7 @@ def test_a_trial_whose_partition_went_and_came_back_decides_nothing(
     )
     desk.schedule.complete([is_over])
     desk.schedule.turn()
-    assert desk.schedule.outages._circuits[TP.topic].tries == 0
+    assert desk.schedule.queue.tripped[TP.topic].tries == 0
     tasks = tasks or desk.schedule.queue.claim()
     (trial,) = tasks
     assert (trial.epoch, len(trial.indexes)) == (desk.epoch, 1)
@@ -545,7 +545,7 @@ def test_a_failure_of_what_is_being_taken_away_counts() -> None:
     """W11: it is the topic's breaker, and the rest of the topic stays."""
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     for task in tasks:
         fail(desk, DOWN, task)
     assert owners(desk) == {BREAKER}
@@ -563,7 +563,7 @@ def test_a_try_in_vain_of_what_is_being_taken_away_counts() -> None:
     desk = broken()
     desk.pass_time(10.0)
     task = claim(desk)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     fail(desk, DOWN, task)
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 30.0

@@ -94,7 +94,7 @@ def test_a_key_that_fails_for_good_lets_the_others_go_on(then: str) -> None:
 def test_a_revoked_partition_asks_for_no_key_again() -> None:
     """W6: neither while it departs, nor once it is closed."""
     desk = Desk(Order.KEY, Failing(offset=0), records=2)
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(5.0)
     desk.held.close(desk.epoch)
     desk.pass_time(5.0)
@@ -338,7 +338,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition() -> None:
     """W6: and nothing of it is begun, then or later."""
     desk = Desk(Order.KEY, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(2.0)
     assert desk.work() == []
     desk.regain()
@@ -353,7 +353,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition() -> None:
     desk = Desk(Order.KEY, is_batch=True, quantum=1, records=3)
     bad, running, _ = (desk.schedule.queue.claim()[0] for _ in range(3))
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.pass_time(1.0)
     assert desk.work() == []
     desk.schedule.complete([all_done(running, 0.0)])
@@ -370,7 +370,7 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own() -> None:
     assert bad.lane.key != left_behind.lane.key
     desk.schedule.complete([batch_failed(bad, ValueError("planted"), 0.0)])
     (running,) = desk.schedule.queue.claim()
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     desk.schedule.complete([all_done(left_behind, 0.0)])
     assert desk.work() == []
     desk.schedule.complete([all_done(running, 0.0)])
@@ -394,7 +394,7 @@ def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
     )
     (bad,) = desk.schedule.queue.claim()
     desk.schedule.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
-    desk.schedule.drop_queued([desk.epoch])
+    desk.schedule.queue.drop_queued([desk.epoch])
     for _ in range(2):  # it may arrive twice
         desk.schedule.letter_acknowledged(letters[0])
     assert desk.epoch.progress.watermark().offset == 1
