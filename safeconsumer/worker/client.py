@@ -128,29 +128,9 @@ class ConsumerClient:
         )
         return polled
 
-    def epochs(self) -> Mapping[TopicPartition, int]:
-        """Return the owned partitions with their epochs."""
-        return self.membership.epochs()
-
-    def position(self, tp: TopicPartition) -> int | None:
-        """Return the offset of the next record that a poll may return; None: not known."""
-        return self.membership.position(tp)
-
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """Return to this offset, so that its records come again."""
         self._consumer.seek(tp, offset)
-
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether the group has no committed offset of an owned partition for sure."""
-        return self.membership.lacks_commit(tp)
-
-    def reset_number(self, tp: TopicPartition) -> int:
-        """Return a number that changes with each reset of the position; 0: no reset yet."""
-        return self.membership.reset_number(tp)
-
-    def lagging(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the broker may have more records."""
-        return self.membership.lagging()
 
     def hold(
         self,

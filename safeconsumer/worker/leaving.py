@@ -41,11 +41,11 @@ class Commits:
         clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._group = client.membership
         self._held = held
         self._setting = setting
         self._emit = emit
         self._clock = clock
-        self._committed: dict[Epoch, int] = {}
         self._under_way: object | None = None
         self._sent_at = 0.0
         self._due = clock() + setting.every
@@ -66,15 +66,15 @@ class Commits:
         holds where the position was reset: the group's committed offset is out of range
         then.
         """
-        if epoch.reset or self._client.lacks_commit(epoch.tp):
+        if epoch.reset or self._group.lacks_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
-            self._committed[epoch] = epoch.progress.next_offset
+            epoch.committed = epoch.progress.next_offset
 
     def begin_again(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
         epoch.is_adrift = False
-        self._committed.pop(epoch, None)
+        epoch.committed = -1
         self._due = min(self._due, self._clock())
 
     def tell_begin(self, epoch: Epoch) -> None:
@@ -85,12 +85,12 @@ class Commits:
             partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
-            is_reset=not has_floor and not self._client.lacks_commit(epoch.tp),
+            is_reset=not has_floor and not self._group.lacks_commit(epoch.tp),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
         """Tell whether the group has a committed offset from which to repeat the epoch."""
-        return epoch in self._committed and not epoch.is_adrift
+        return epoch.committed >= 0 and not epoch.is_adrift
 
     # ------------------------------------------------------------ committing
 
@@ -137,17 +137,14 @@ class Commits:
         """
         owners = {one.tp: one.epoch for one in dropped}
         marks = {
-            one.tp: one.mark
-            for one in dropped
-            if one.mark.offset > self._committed.get(one.epoch, -1)
+            one.tp: one.mark for one in dropped if one.mark.offset > one.epoch.committed
         }
         return self._commit(marks, owners, seconds) and not self.is_behind
 
     def note(self, dropped: Sequence[Dropped]) -> None:
         """Note epochs that are gone."""
         self.is_behind |= any(
-            one.mark.offset > self._committed.get(one.epoch, one.mark.offset)
-            for one in dropped
+            one.mark.offset > one.epoch.committed >= 0 for one in dropped
         )
 
     def _commit(
@@ -178,16 +175,12 @@ class Commits:
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
         marks = self._held.watermarks()
-        # Each is looked up once: the polling thread may remove it meanwhile.
-        known = (
-            (epoch.tp, self._committed.get(epoch))
-            for epoch in tuple(self._held.epochs.values())
-            if epoch.tp in marks
-        )
+        # Each is looked up once: the polling thread may change it meanwhile.
+        known = [(one.tp, one.committed) for one in tuple(self._held.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
             for tp, committed in known
-            if committed is not None
+            if tp in marks and committed >= 0
         )
 
     def failing(self) -> float:
@@ -212,18 +205,10 @@ class Commits:
     def _new_marks(
         self,
     ) -> tuple[Mapping[TopicPartition, Watermark], dict[TopicPartition, Epoch]]:
-        open_ = tuple(self._held.epochs.values())
-        self._committed = {
-            epoch: offset
-            for epoch, offset in self._committed.items()
-            if not epoch.is_closed
-        }
-        owners = {epoch.tp: epoch for epoch in open_}
-        marks = self._held.watermarks(open_)
+        owners = {epoch.tp: epoch for epoch in self._held.epochs.values()}
+        marks = self._held.watermarks(owners.values())
         return {
-            tp: mark
-            for tp, mark in marks.items()
-            if mark.offset > self._committed.get(owners[tp], -1)
+            tp: mark for tp, mark in marks.items() if mark.offset > owners[tp].committed
         }, owners
 
     def _conclude(
@@ -237,8 +222,7 @@ class Commits:
             self.is_behind = False
             self._refused = None
             for tp, mark in marks.items():
-                before = self._committed.get(owners[tp], -1)
-                self._committed[owners[tp]] = max(before, mark.offset)
+                owners[tp].committed = max(owners[tp].committed, mark.offset)
             return
         self.failed += 1
         since = self._clock() if self._refused is None else self._refused[0]
@@ -300,7 +284,6 @@ class Departures:
         emit: Callable[..., None],
         clock: Callable[[], float],
     ) -> None:
-        self._client = client
         self._group = client.membership
         self._held = held
         self._commits = commits
@@ -407,7 +390,7 @@ class Departures:
 
     def _note_departed(self) -> None:
         # It is a new mapping each time the ownership changed.
-        epochs = self._client.epochs()
+        epochs = self._group.epochs()
         if epochs is self._epochs:
             return
         self._epochs = epochs

@@ -54,6 +54,7 @@ class Brakes:
         clock: Callable[[], float],
     ) -> None:
         self._client = client
+        self._group = client.membership
         self._held = held
         self._limits = limits
         self._clock = clock
@@ -95,7 +96,7 @@ class Brakes:
             wanted[FLOOR, tp] = "its first offset is not committed yet"
         if is_draining:
             wanted[DRAIN, None] = "waits for running work"
-        self._placed_in = self._client.epochs()
+        self._placed_in = self._group.epochs()
         self._client.hold(OWNERS, wanted)
         self._wanted = frozenset(wanted)
         self._held.low = self._marks.low if self._is_throttled else None
@@ -130,11 +131,11 @@ class Brakes:
             tp not in self._throttled
             and not covers(view, tp)
             and self.work.is_starving(self._held.epochs.get(tp))
-            for tp in self._client.epochs()
+            for tp in self._group.epochs()
         )
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         share = self._share_of(len(owned), self._sharing())
         if share is None:
             self._throttled.clear()
@@ -167,7 +168,7 @@ class Brakes:
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
             return
-        for tp, number in self._client.epochs().items():
+        for tp, number in self._group.epochs().items():
             epoch = self._held.epochs.get(tp)
             if epoch is None or epoch.number != number or not epoch.records:
                 continue
@@ -185,7 +186,7 @@ class Brakes:
         # How many partitions have records, as far as is known; held ones get no share.
         epochs, view = self._held.epochs, self._client.others.seen()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
-        there = {tp for tp in self._client.lagging() if not covers(view, tp)}
+        there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
 
     def _share_of(self, partitions: int, sharing: int) -> watermarks.Marks | None:
@@ -453,7 +454,7 @@ class Engine:
 
     def _begin(self, polled: Polled) -> bool:
         # An ownership begins once its first position is known, with or without records.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         if owned is self._begun or self._group.is_lost():
             return False
         is_whole, is_new = True, False
@@ -462,7 +463,7 @@ class Engine:
             if epoch is not None and epoch.number == number:
                 continue
             records = polled.get(tp)
-            start = records[0].offset if records else self._client.position(tp)
+            start = records[0].offset if records else self._group.position(tp)
             if start is None:
                 is_whole = False
             else:
@@ -479,7 +480,7 @@ class Engine:
                 [before], "moved" if before.number == number else REVOKED
             )
         epoch = self.held.open(tp, number, self._group.losses, start)
-        epoch.reset = self._client.reset_number(tp)
+        epoch.reset = self._group.reset_number(tp)
         self.commits.begin(epoch)
         return epoch
 
@@ -494,14 +495,14 @@ class Engine:
         # The position was out of range, as after retention: the committed offset is no
         # floor any more. It goes on from the new position once all earlier records are
         # done.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, epoch in tuple(self.held.epochs.items()):
-            number = self._client.reset_number(tp)
+            number = self._group.reset_number(tp)
             if owned.get(tp) != epoch.number or number == epoch.reset:
                 continue
             epoch.is_adrift = True
             records = polled.get(tp)
-            start = records[0].offset if records else self._client.position(tp)
+            start = records[0].offset if records else self._group.position(tp)
             if start is not None and start < epoch.progress.next_offset:
                 self.commits.tell_begin(self._open(tp, epoch.number, start))
             elif start is not None and not epoch.records:
@@ -518,7 +519,7 @@ class Engine:
             # If it is refused, it is tried again without waiting, and they are held
             # meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, records in polled.items():
             if not records or tp not in owned:
                 continue
@@ -544,7 +545,7 @@ class Engine:
         # hand: the position is past them, so they are fetched again.
         if not self._in_hand and self._in_hand is not None:
             return  # nearly always
-        for tp, number in self._client.epochs().items():
+        for tp, number in self._group.epochs().items():
             epoch, records = self.held.epochs.get(tp), (self._in_hand or {}).get(tp)
             if epoch is not None and epoch.number == number:
                 start = epoch.progress.next_offset
@@ -552,7 +553,7 @@ class Engine:
                 start = records[0].offset
             else:
                 continue
-            position = self._client.position(tp)
+            position = self._group.position(tp)
             if position is not None and position > start:
                 self._client.go_back(tp, start)
         self._in_hand = {}
@@ -561,10 +562,10 @@ class Engine:
         # Behind the last record there may be offsets without one, such as a
         # transaction's marker: the position is past them. All records that any poll
         # returned are admitted by now, so the position has passed no others.
-        owned = self._client.epochs()
+        owned = self._group.epochs()
         for tp, epoch in self.held.epochs.items():
             if not epoch.records and owned.get(tp) == epoch.number:
-                position = self._client.position(tp)
+                position = self._group.position(tp)
                 if position is not None and position > epoch.progress.next_offset:
                     with self.held.lock:
                         epoch.progress.reach(position)

@@ -62,6 +62,7 @@ class Epoch:
         is_closed: whether it has ended.
         is_held: whether none of its records may begin: a hold that is not a worker's
             covers the partition, or the ownership has ended.
+        committed: the offset that is committed for it; -1: none.
         reset: the number of the position's reset from which its floor is; 0: none.
         is_adrift: whether there was another reset since, so that it has no floor.
     """
@@ -71,6 +72,7 @@ class Epoch:
         "allowed",
         "apart",
         "bytes",
+        "committed",
         "failed",
         "follows",
         "is_adrift",
@@ -121,6 +123,7 @@ class Epoch:
         self.revoked = threading.Event()
         self.is_closed = False
         self.is_held = False
+        self.committed = -1
         self.reset = 0
         self.is_adrift = False
 

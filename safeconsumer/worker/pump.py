@@ -267,9 +267,12 @@ class Pump:
         # are done.
         with self._engine.held.lock:
             marks = [(one.tp, one.number, one.progress.watermark()) for one in epochs]
-        owned = self._client.epochs()
+        owned = self._client.membership.epochs()
         for tp, number, mark in marks:
-            if owned.get(tp) == number and self._client.position(tp) != mark.offset:
+            if (
+                owned.get(tp) == number
+                and self._client.membership.position(tp) != mark.offset
+            ):
                 self._client.go_back(tp, mark.offset)
 
     def _turn(self) -> None:

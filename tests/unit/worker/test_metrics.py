@@ -9,6 +9,7 @@ from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
+from safeconsumer.worker.partition import Epoch
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
@@ -60,25 +61,30 @@ def test_pauses_are_timed_by_their_owner() -> None:
     assert (backpressure, retry, drain, floor) == (3.0, 0.0, 2.0, 0.0)
 
 
-class Forgets(dict[Any, int]):
-    """What is committed, for whom the polling thread forgets whatever is asked for."""
+class Forgets(Epoch):
+    """An ownership whose floor the polling thread forgets once it was looked at."""
 
-    def __contains__(self, key: object) -> bool:
-        is_there = super().__contains__(key)
-        self.pop(key, None)
-        return is_there
+    @property
+    def committed(self) -> int:  # type: ignore[override]  # as the attribute it is
+        """What is committed, the first time."""
+        found, self.__dict__["floor"] = self.__dict__["floor"], -1
+        return int(found)
+
+    @committed.setter
+    def committed(self, floor: int) -> None:
+        self.__dict__["floor"] = floor
 
 
 def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
-    """A scrape must not fail because its partition has no floor any more."""
+    """A floor that is gone by the second look counts for nothing."""
     clock = Clock()
     held = Held(clock)
-    client = FakeClient(clock, most=4)
-    commits = Commits(client, held, Commit(), lambda *_, **__: None, clock)
-    epoch = held.open(EVERY[0], 1, 7, 0)
-    commits._committed = Forgets({epoch: -5})
+    commits = Commits(
+        FakeClient(clock, most=4), held, Commit(), lambda *_, **__: None, clock
+    )
+    held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, 7, 0.0)
+    epoch.committed = 2
     assert commits.lag() == 5
-    commits.begin_again(epoch)
     assert commits.lag() == 0
 
 
