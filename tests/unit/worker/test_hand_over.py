@@ -120,6 +120,28 @@ def test_a_lane_whose_key_may_be_large_is_not_kept(key: object) -> None:
     assert not desk.epoch.lanes
 
 
+def test_keys_are_compared_under_no_lock() -> None:
+    """How long they take, and what they raise, is the user's, and stops no handler."""
+    desk, seen = None, []
+
+    class Key:
+        def __hash__(self) -> int:
+            seen.append(desk is not None and desk.held.lock._is_owned())  # type: ignore[attr-defined]  # as Condition asks it
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            return hash(self) == hash(other)
+
+    desk = Desk(Order.KEY, key=lambda _: Key(), records=2)
+    (left_behind,) = desk.schedule.queue.claim()
+    desk.regain()
+    desk.admit(2)
+    desk.schedule.complete([calls.all_done(left_behind, 0.0)])
+    assert desk.work() == [0, 1]
+    desk.pass_time(0.0)
+    assert (desk.epoch.lanes, set(seen)) == ({}, {False})
+
+
 @pytest.mark.parametrize("ticks", [1, 2, 3])
 def test_what_is_thrown_in_between_two_records_counts_what_is_done(
     monkeypatch: pytest.MonkeyPatch, ticks: int
