@@ -139,15 +139,10 @@ class Queue:
 
     def obey_for(self, epoch: Epoch) -> None:
         """Obey the applied holds for an epoch that gets records; it may be a new one."""
-        if self.others is None:
-            return
+        self.look()
         with self.held.lock:
-            view = self.others.look()
-            is_seen = view is self._seen
-            if is_seen and not epoch.is_closed:
-                epoch.is_held = covers(view, epoch.tp)
-        if not is_seen:
-            self.obey()
+            if self._seen is not None and not epoch.is_closed:
+                epoch.is_held = covers(self._seen, epoch.tp)
 
     def release(self, topic: str) -> None:
         """Let the waiting records of a topic go on, if no hold covers them."""

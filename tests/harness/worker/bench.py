@@ -116,7 +116,7 @@ def bench(  # noqa: PLR0913 - what a worker takes
     def emit(kind: Any, **fields: Any) -> None:  # noqa: ANN401 - any event
         events.append(kind(**fields))
 
-    lanes = Lanes(order, record_key if batch is None else shared_out(record_key, 1))
+    lanes = Lanes(order, record_key if batch is None else shared_out(record_key, count))
     schedule = TellingSchedule(
         Queue(held, lanes, Policy(**settings), time.monotonic, None), emit
     )

@@ -73,7 +73,7 @@ class Finishing(bytearray):
 
     chunk: Chunk
 
-    def find(self, *wanted: Any) -> int:
+    def find(self, *wanted: Any) -> int:  # noqa: ANN401 - what its parent takes
         first = super().find(*wanted)
         if first == 2:
             self.chunk.finish(first)

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from safeconsumer import Breaker, HoldSettingError, Pause, Retry, RetryLater
+from safeconsumer import (
+    Breaker,
+    HoldSettingError,
+    Pause,
+    Retry,
+    RetryLater,
+    WorkerSettingError,
+)
 from safeconsumer.holds.hold import BREAKER, OUTAGE
 from safeconsumer.holds.scope import Everything, Partition, Topic
 from safeconsumer.worker import BatchFailure, Reject
@@ -625,3 +632,23 @@ def test_a_reason_can_always_be_written() -> None:
     assert hold.reason is not None
     assert hold.reason.isprintable()
     assert len(hold.reason.encode()) < 1024
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"on": ()}, "tuple of at least one exception class"),
+        ({"on": ConnectionError}, "tuple of exception classes"),
+        ({"on": (BaseException,)}, "tuple of exception classes"),
+        ({"on": (3,)}, "tuple of exception classes"),
+        ({"failures": 0}, "1 or more"),
+        ({"first": 0}, "above 0"),
+        ({"factor": 0.5}, "must not get shorter"),
+        ({"first": 10.0, "most": 9.0}, "must not get shorter"),
+        ({"most": float("inf")}, "finite"),
+    ],
+)
+def test_impossible_breakers_are_refused(settings: dict[str, Any], said: str) -> None:
+    """By name, and before anything is started."""
+    with pytest.raises(WorkerSettingError, match=said):
+        Breaker(**{"on": (OSError,), **settings})
