@@ -351,7 +351,9 @@ class PauseLedger:
         """
         self._polled_at = self._clock()
         self._named = Named()
-        self._gate(self._begun)
+        view, gates = self.view(), self._state.gates
+        if self._queue or gates.begun(view) is not gates:
+            self._gate(self._begun)
         return self._state.gates.is_gating
 
     def goes_on(self) -> None:
@@ -371,8 +373,9 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        why = "the poll that gained them has returned"
-        self._gate(Gates.ended, why)
+        if self._queue or self._state.gates.in_call:
+            why = "the poll that gained them has returned"
+            self._gate(Gates.ended, why)
 
     def choose_anew(self) -> None:
         """
