@@ -2,9 +2,10 @@
 Decides which pauses are whole ones, and which holds end without being lifted.
 
 A plain pause is one of single partitions by the application, without a lifetime of its
-own; it lasts until a completed join leaves its partition out. If it names everything of a topic that
-one call of ``assignment()`` returned, it is a whole pause of the topic besides: a hold of
-its own, by the owner ``WHOLE``, that lasts until the application's next resume (P3, P7).
+own; it lasts until a completed join leaves its partition out. If it names everything of
+a topic that one call of ``assignment()`` returned, it is a whole pause of the topic
+besides: a hold of its own, by the owner ``WHOLE``, that lasts until the application's
+next resume (P3, P7).
 """
 
 from __future__ import annotations
