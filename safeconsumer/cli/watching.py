@@ -21,7 +21,7 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
 from safeconsumer.cli.output import WIDE, Output, output_options
-from safeconsumer.cli.saying import printable_lines
+from safeconsumer.cli.saying import printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
 from safeconsumer.group.operator import Operator
@@ -151,7 +151,7 @@ def _group_document(picture: Picture) -> dict[str, Any]:
     return {
         "group": picture.group,
         "state": picture.facts.state,
-        "members": len(picture.facts.members),
+        "members": picture.facts.member_count,
         "reporting": picture.reporting,
         "holds": None if picture.ends is None else len(picture.standing),
         "next_end": min(ends) if ends else None,
@@ -170,7 +170,7 @@ def _disobeying(picture: Picture) -> str | None:
 
 
 def _group_row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    members = str(one["members"])
+    members = "unknown" if one["members"] is None else str(one["members"])
     said = one["reporting"]
     # Also before the first hold: whoever is about to place it sees who will obey.
     if one["members"] and (one["holds"] or said):
@@ -239,7 +239,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             context.exit(Status.DONE if reached.is_reached else Status.FAILED)
         if not reached.is_reached:
             give_up(context, reached.sentence, Status.FAILED)
-        click.echo(printable_lines(reached.sentence))
+        click.echo(printable(reached.sentence))
 
 
 def _condition(words: Sequence[str], *, is_quiet: bool) -> tuple[str, tuple[str, ...]]:
