@@ -24,6 +24,7 @@ from safeconsumer.cli.output import WIDE, Output, output_options
 from safeconsumer.cli.saying import printable
 from safeconsumer.group import documents
 from safeconsumer.group.durations import words_of
+from safeconsumer.group.facts import Standing
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.picture import Picture
 from safeconsumer.group.scopes import checked_group, scopes_of
@@ -69,7 +70,7 @@ def status(
                     raise
                 _show_outage(output, group, said(error))
             else:
-                refusing.refuse_unknown(picture)
+                refusing.refuse_unknown(operator, picture)
                 _show(output, picture, waits, is_watching=is_watching)
             if not is_watching:
                 return
@@ -228,7 +229,7 @@ def wait(  # noqa: PLR0913 - one parameter per option
             judge = waiting.is_flowing if what == "flowing" else _is_quiet
 
             def check(one: Operator, seen: Picture) -> None:
-                refusing.refuse_unknown(seen)
+                refusing.refuse_unknown(one, seen)
                 refusing.refuse_nothing(one, seen, found, unless="")
 
             reached = waiting.wait_until(
@@ -286,14 +287,14 @@ def history(
     with explained(context), _operator(connect, group) as operator:
         records = operator.records(group)
         if group is not None and not records:
-            refusing.refuse_unknown(operator.look(group))
+            refusing.refuse_unknown(operator, operator.look(group))
         if output.is_json:
             output.document([documents.standing_document(one) for one in records])
             return
         rows = [
             (
                 "time unknown" if one.at is None else utc(one.at),
-                "resume" if one.hold is None else "pause",
+                _kind_of(one),
                 one.key.group,
                 one.key.scope,
                 f"{one.source}:{one.key.owner}",
@@ -302,3 +303,9 @@ def history(
             for one in records
         ]
         output.lines(group_text.columns(rows, "") or ["nothing"])
+
+
+def _kind_of(one: Standing) -> str:
+    if one.hold is None:
+        return "resume"
+    return "pause" if one.hold.since_ms is None else "pause again"

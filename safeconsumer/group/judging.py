@@ -531,7 +531,7 @@ def member_findings(picture: Picture) -> Iterator[Finding]:
         named = ", ".join(f"{one.name} ({one.why})" for one in silent[:_MANY])
         yield Finding(
             rank=BAD,
-            what=f"{len(silent)} of {counted(len(facts.members), 'member')} of {group} "
+            what=f"of {counted(len(facts.members), 'member')} of {group} {len(silent)} "
             f"{'does' if len(silent) == 1 else 'do'} not report: {named}",
             do="plain clients obey no hold: give them SafeConsumer(control=Control()); "
             "or they may not write the status topic",
