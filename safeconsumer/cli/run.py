@@ -76,8 +76,8 @@ _EPILOG = epilog(
     "--trace",
     "is_traced",
     is_flag=True,
-    help="Trace as Worker(trace=True) does; opentelemetry-instrument before "
-    "safeconsumer run sets where spans go.",
+    help="Trace as Worker(trace=True) does; opentelemetry-instrument -- safeconsumer "
+    "run says where spans go.",
 )
 @click.option(
     "--probe-file",

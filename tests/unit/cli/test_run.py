@@ -238,12 +238,18 @@ def test_a_broker_that_falls_silent_before_the_topics_are_looked_at(
     assert "no answer in 30 s" in line
 
 
-def test_a_port_that_cannot_be_had_is_wrong_usage(typed: Typed) -> None:
-    """Not a record that failed."""
+def test_a_port_that_cannot_be_had_is_wrong_usage(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a record that failed; nor is a package that is missing."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = typed("shop:own", f"--probe-port={taken.getsockname()[1]}")
     assert "a probe cannot be set up: " in _line(ended)
     assert typed("shop:own", "--probe-port=70000").exit_code == Status.USAGE
+    monkeypatch.delitem(sys.modules, "safeconsumer.metrics.prometheus", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    line = _line(typed("shop:own", "--probe-port=0"))
+    assert "pip install 'safeconsumer[metrics]'" in line
 
 
 @each(
