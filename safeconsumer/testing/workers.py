@@ -28,7 +28,6 @@ from safeconsumer.worker.calls import (
     is_async,
     refuse_coroutine,
 )
-from safeconsumer.worker.client import OtherHolds
 from safeconsumer.worker.dead_letters import (
     Failure,
     Sink,
@@ -460,7 +459,7 @@ class _Bench:
         """Make the schedule."""
         self._held = Held(self._clock)
         self._ledger = PauseLedger((), clock=self._clock, wall=self._clock)
-        queue = Queue(self._held, lanes, policy, self._clock, OtherHolds(self._ledger))
+        queue = Queue(self._held, lanes, policy, self._clock, self._ledger)
         self._schedule = Schedule(queue, self.emit, self._hold, breaker)
         self._ledger.lookers.append(queue.obey)
 

@@ -209,7 +209,7 @@ def assembled(
         Lanes(order_of(order), key),
         _policy(settings, letters, policy),
         time.monotonic,
-        client.others,
+        client.membership.ledger,
     )
     schedule = Schedule(queue, emit, client.pause, settings.breaker)
     if letters is not None:

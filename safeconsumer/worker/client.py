@@ -1,7 +1,7 @@
 """Adapts a consumer for a poll loop: records, positions, commits, holds and hooks."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
@@ -14,7 +14,6 @@ from safeconsumer.events.counts import WORKER_ALARMS, Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds.hold import OUTAGES, Lifetime, WorkerOwner
-from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL, Everything, Partition, Scope
 from safeconsumer.holds.view import View
 from safeconsumer.worker.progress import Watermark
@@ -53,39 +52,6 @@ class Emitter:
         return dict(self._dispatcher.failures)
 
 
-class OtherHolds:
-    """Looks in a consumer's ledger for holds that are not a worker's. Any thread."""
-
-    def __init__(self, ledger: PauseLedger) -> None:
-        self._ledger = ledger
-
-    def look(self) -> View:
-        """Return the holds of this moment; applies waiting changes. Call it under no lock."""
-        return self._ledger.view()
-
-    def seen(self) -> View:
-        """Return what was applied last; it takes no lock, and may be called under any."""
-        return self._ledger.peek()
-
-    def tell(self, change: Callable[[], None]) -> Callable[[], None]:
-        """
-        Have ``change`` called at each change of holds, before that call returns.
-
-        Returns:
-            A function that ends this.
-        """
-        self._ledger.lookers.append(change)
-        return lambda: self._ledger.lookers.remove(change)
-
-    def report_busy(self, busy: Callable[[], Collection[TopicPartition]]) -> None:
-        """Let reports call quiet only partitions that are not in ``busy``."""
-        self._ledger.busy = busy
-
-    def became_quiet(self) -> None:
-        """Tell waiting threads that no handler runs on a held partition any more."""
-        self._ledger.wake()
-
-
 def covers(view: View, tp: TopicPartition) -> bool:
     """
     Tell whether a hold that is not a worker's, or a gate, covers a partition.
@@ -110,14 +76,12 @@ class ConsumerClient:
     Attributes:
         membership: the consumer's membership in its group.
         most: the most records that one poll returns.
-        others: shows the holds that are not a worker's.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
         self._consumer = consumer
         self.membership = Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
-        self.others = OtherHolds(self.membership.ledger)
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
 
@@ -144,7 +108,7 @@ class ConsumerClient:
         about these holds and those of the last call; only the first call looks at all,
         as others may have placed thousands.
         """
-        state = self.others.look().holds
+        state = self.membership.ledger.view().holds
         if state is self._settled[0] and wanted.keys() == self._settled[1]:
             return
         if self._settled[0] is None:

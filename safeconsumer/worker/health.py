@@ -203,9 +203,9 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
 
 def _paused(engine: Engine, schedule: Schedule) -> Iterator[str]:
     yield from (owner for owner in OWNERS if engine.brakes.is_held(owner))
-    others = schedule.queue.others
-    if others is not None:
-        there = {hold.owner for hold in others.seen().holds}
+    ledger = schedule.queue.ledger
+    if ledger is not None:
+        there = {hold.owner for hold in ledger.peek().holds}
         yield from (owner for owner in (OUTAGE, BREAKER) if owner in there)
 
 

@@ -126,7 +126,7 @@ class Brakes:
 
     def _is_starving(self) -> bool:
         # True if a partition flows but for our holds, and has no record to work on.
-        view = self._client.others.seen()
+        view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
             and not covers(view, tp)
@@ -184,7 +184,7 @@ class Brakes:
 
     def _sharing(self) -> int:
         # How many partitions have records, as far as is known; held ones get no share.
-        epochs, view = self._held.epochs, self._client.others.seen()
+        epochs, view = self._held.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
@@ -381,14 +381,6 @@ class Engine:
     def rest(self) -> None:
         """Wait a moment for running work, for when a poll is not possible."""
         self._wait_idle(BUSY_POLL)
-
-    def stop(self, seconds: float) -> None:
-        """Begin the final drain: everything is held, and no more records are begun."""
-        self.departures.stop(seconds)
-
-    def is_drained(self) -> bool:
-        """Tell whether, while stopping, nothing runs any more or the wait is over."""
-        return self.departures.is_drained
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """

@@ -125,8 +125,8 @@ class Outages:
         return pause
 
     def _held_for(self, scope: Scope) -> float:
-        others = self._queue.others
-        standing = () if others is None else others.look().holds.of(scope)
+        ledger = self._queue.ledger
+        standing = () if ledger is None else ledger.view().holds.of(scope)
         now = self._queue.clock()
         return max(
             (
@@ -242,8 +242,8 @@ class Outages:
         if trip is None:
             return None
         if trip.is_lifted or (trip.is_placed and now < trip.until):
-            others = self._queue.others
-            there = () if others is None else others.seen().holds.of(Topic(topic))
+            ledger = self._queue.ledger
+            there = () if ledger is None else ledger.peek().holds.of(Topic(topic))
             if trip.is_lifted or not any(hold.owner == BREAKER for hold in there):
                 self._close(topic, trip, is_lifted=True)
                 return None
@@ -282,13 +282,13 @@ class Outages:
 
         It is for the polling thread only.
         """
-        if not self._has_placed or self._queue.others is None:
+        if not self._has_placed or self._queue.ledger is None:
             return  # nearly always
         now = self._queue.clock()
         for owner, until in self._until.items():
             self.seconds[owner] += max(0.0, min(now, until) - self._counted_at)
         self._counted_at = now
-        state = self._queue.others.seen().holds
+        state = self._queue.ledger.peek().holds
         if state is not self._seen:
             self._seen, self._until = state, _lasting(state)
 

@@ -142,13 +142,13 @@ class Pump:
             raise WorkerStateError(message)
         refuse_circle(self._client.membership.consumed.has, self._dead_letter)
         self._is_open = self._was_open = True
-        others, queue = self._client.others, self._schedule.queue
-        others.report_busy(self._engine.held.busy)
+        ledger, queue = self._client.membership.ledger, self._schedule.queue
+        ledger.busy = self._engine.held.busy
         queue.listen(self._out.ready.set)
         self._client.membership.read_with(None, None)
         self._client.membership.refuse_commits(commits_alone)
         self._engine.begin(self._schedule)
-        self._stop_obeying = others.tell(queue.obey)
+        ledger.lookers.append(queue.obey)
         self._thread.start()
         return self
 
@@ -247,8 +247,8 @@ class Pump:
     def _work(self) -> None:
         while not self._leaving.is_set():
             self._turn()
-        self._engine.stop(max(0.0, self._leave_by - time.monotonic()))
-        while not self._is_in_a_hurry and not self._engine.is_drained():
+        self._engine.departures.stop(max(0.0, self._leave_by - time.monotonic()))
+        while not self._is_in_a_hurry and not self._engine.departures.is_drained:
             self._turn()
         epochs = tuple(self._engine.held.epochs.values())
         try:
@@ -312,7 +312,7 @@ class Pump:
     def _end(self) -> None:
         self._schedule.queue.listen(None)
         self._schedule.queue.end()
-        self._stop_obeying()
+        self._client.membership.ledger.lookers.remove(self._schedule.queue.obey)
         with suppress(JournalError):
             self._client.lift_outages()
         if self._letters is not None:

@@ -10,9 +10,10 @@ from typing import Literal
 
 from attrs import field, frozen
 
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View
 from safeconsumer.worker.breaker import Trip
-from safeconsumer.worker.client import OtherHolds, covers
+from safeconsumer.worker.client import covers
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Indexes, Lane, Lanes, LaneState, Order
 from safeconsumer.worker.partition import Epoch
@@ -79,6 +80,7 @@ class Queue:
 
     Attributes:
         ready: the lanes that may be handed out.
+        ledger: the consumer's holds; None: there are none.
         tripped: the topics that a breaker has stopped.
     """
 
@@ -88,13 +90,13 @@ class Queue:
         lanes: Lanes,
         policy: Policy,
         clock: Callable[[], float],
-        others: OtherHolds | None,
+        ledger: PauseLedger | None,
     ) -> None:
         self.held = held
         self.lanes = lanes
         self.policy = policy
         self.clock = clock
-        self.others = others
+        self.ledger = ledger
         self.ready = Turns()
         self.tripped: dict[str, Trip] = {}
         self._asleep: list[tuple[float, int, Lane]] = []
@@ -116,7 +118,7 @@ class Queue:
 
     def look(self) -> None:
         """Obey the holds of this moment. Any thread, under no lock of ours."""
-        if self.others is not None and self.others.look() is not self._seen:
+        if self.ledger is not None and self.ledger.view() is not self._seen:
             self.obey()
 
     def obey(self) -> None:
@@ -126,13 +128,13 @@ class Queue:
         In a signal handler that has interrupted the owner of the lock, it is done with
         the next claim.
         """
-        if self.others is None:
+        if self.ledger is None:
             return
         if self.held.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._seen = None
             return
         with self.held.lock:
-            self._seen = view = self.others.look()
+            self._seen = view = self.ledger.view()
             for epoch in self.held.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 self._bring_back(epoch)

@@ -62,7 +62,7 @@ class Schedule:
         self.queue = queue
         self.outages = Outages(queue, self._tell, place, breaker)
         self._held, self._lanes, self._policy = queue.held, queue.lanes, queue.policy
-        self._others, self._clock = queue.others, queue.clock
+        self._clock = queue.clock
         self._emit = emit
         self._told: list[Told] = []
         self.failing = Failing()
@@ -149,8 +149,8 @@ class Schedule:
             )
         self._tell_all(told)
         self._held.tell_low()
-        if is_quiet and self._others is not None:
-            self._others.became_quiet()
+        if is_quiet and self.queue.ledger is not None:
+            self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
         """Stop the worker for this error, unless another error stops it already."""

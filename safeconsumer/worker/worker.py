@@ -445,9 +445,10 @@ class Worker:
     # ------------------------------------------------------------ inside
 
     def _obey_others(self) -> None:
-        others = self._client.others
-        self._stop_obeying = others.tell(self._schedule.queue.obey)
-        others.report_busy(self._engine.held.busy)
+        ledger, obey = self._client.membership.ledger, self._schedule.queue.obey
+        ledger.busy = self._engine.held.busy
+        ledger.lookers.append(obey)
+        self._stop_obeying = lambda: ledger.lookers.remove(obey)
 
     def _check_topics(self) -> None:
         membership = self._client.membership
@@ -494,7 +495,9 @@ class Worker:
         # The stop may have been asked for while a commit was waited for.
         now = time.monotonic()
         self._stop_at = now if self._asked_at is None else self._asked_at
-        self._engine.stop(max(0.0, self._stop_at + self._settings.drain.shutdown - now))
+        self._engine.departures.stop(
+            max(0.0, self._stop_at + self._settings.drain.shutdown - now)
+        )
         self._runner.recall()
 
     def _turn(self) -> None:
@@ -510,7 +513,7 @@ class Worker:
 
     def _is_finished(self) -> bool:
         return self._state is State.DRAINING and (
-            self._stops > 1 or self._engine.is_drained()
+            self._stops > 1 or self._engine.departures.is_drained
         )
 
     def _close(self) -> Report:

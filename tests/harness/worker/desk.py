@@ -9,7 +9,6 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Breaker, Retry
 from safeconsumer.worker.calls import all_done
-from safeconsumer.worker.client import OtherHolds
 from safeconsumer.worker.held import Held
 from safeconsumer.worker.lanes import Lanes, Order, record_key
 from safeconsumer.worker.partition import Epoch
@@ -46,7 +45,7 @@ class Desk:
                 Lanes(order, key),
                 Policy(**settings),
                 self.clock,
-                OtherHolds(self.ledger),
+                self.ledger,
             ),
             self.emit,
             self.place,

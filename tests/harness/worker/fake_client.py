@@ -10,7 +10,6 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.hold import Hold, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, partition
-from safeconsumer.worker.client import OtherHolds
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -71,7 +70,6 @@ class FakeClient:
         self.most = most
         self.membership = self
         self.ledger = PauseLedger((), clock=clock, wall=clock)
-        self.others = OtherHolds(self.ledger)
         self.log = dict.fromkeys(EVERY, 0)
         self.positions: dict[TopicPartition, int] = {}
         self.committed = {} if latest else dict.fromkeys(EVERY, 0)

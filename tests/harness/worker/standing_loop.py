@@ -54,7 +54,7 @@ class Loop:
                 Lanes(order, record_key),
                 Policy(**{"retry": Retry(), **policy}),
                 self.clock,
-                self.client.others,
+                self.client.ledger,
             ),
             lambda *_kind, **_fields: None,
         )

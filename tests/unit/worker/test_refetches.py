@@ -204,7 +204,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing() -> None:
     loop.client.go_back = interrupted  # type: ignore[method-assign]  # on purpose
     with pytest.raises(KeyboardInterrupt):
         loop.turn(10)
-    loop.engine.stop(5.0)
+    loop.engine.departures.stop(5.0)
     loop.turn()
     loop.schedule.complete([all_done(task, 0.001) for task in tasks])
     loop.turn(2)
