@@ -97,9 +97,10 @@ class Lane:
         state: where it is.
         is_light: whether it may be kept while it is empty: its key takes little memory.
         is_shared: whether its records need not wait for each other.
+        follows: a lane of an earlier ownership whose task has to come back first.
     """
 
-    __slots__ = ("epoch", "is_light", "is_shared", "key", "runs", "state")
+    __slots__ = ("epoch", "follows", "is_light", "is_shared", "key", "runs", "state")
 
     def __init__(self, epoch: "Epoch", key: object, is_shared: bool = False) -> None:  # noqa: FBT001, FBT002 - by position it is quicker
         self.epoch = epoch
@@ -109,6 +110,7 @@ class Lane:
         # Few records, and a lane for each key: an empty deque would take 624 bytes.
         self.runs: list[tuple[Chunk, Indexes]] = []
         self.state = LaneState.IDLE
+        self.follows: Lane | None = None
 
     def __lt__(self, _other: "Lane") -> bool:
         return False  # if two are due at once, either may be first
@@ -257,9 +259,9 @@ class Lanes:
 
     def _open(self, epoch: "Epoch", key: object, is_shared: bool = False) -> Lane:  # noqa: FBT001, FBT002 - by position it is quicker
         lane = epoch.lanes[key] = Lane(epoch, key, is_shared)
-        for old in epoch.left_behind if not is_shared else ():
+        for old in epoch.left_behind:
             if old.key == key:
-                epoch.follows[lane] = old
+                lane.follows = old
         return lane
 
     @staticmethod

@@ -57,7 +57,6 @@ class Epoch:
         unsorted: chunks, each with its first record, that are in no lane yet.
         unkeyed: the lane of the record before them, whose key could not be computed.
         left_behind: lanes of earlier ownerships whose tasks were out when it began.
-        follows: its lanes that wait for one of these.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
         is_held: whether none of its records may begin: a hold that is not a worker's
@@ -74,7 +73,6 @@ class Epoch:
         "bytes",
         "committed",
         "failed",
-        "follows",
         "is_adrift",
         "is_closed",
         "is_held",
@@ -119,7 +117,6 @@ class Epoch:
         self.unsorted: deque[tuple[Chunk, int]] = deque()
         self.unkeyed: Lane | None = None
         self.left_behind: Sequence[Lane] = ()
-        self.follows: dict[Lane, Lane] = {}
         self.revoked = threading.Event()
         self.is_closed = False
         self.is_held = False
@@ -182,7 +179,6 @@ class Epoch:
         self.apart.clear()
         self.ready.clear()
         self.failed.clear()
-        self.follows.clear()
         self.left_behind, self.unkeyed = (), None
 
     def unbegun(self, together: int) -> dict[Chunk, int]:

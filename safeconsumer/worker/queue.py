@@ -60,8 +60,6 @@ class Policy:
 
 # Seconds between two wake-ups for a rate: not one for each record of thousands.
 _TICK = 0.01
-
-
 # As LANE_SECONDS, for records that several threads could share.
 SHARED_SECONDS = 0.001
 # Seconds. Records that take less are not worth another thread: they compute, and two
@@ -325,7 +323,7 @@ class Queue:
         if not lane.runs:
             self.let_go(lane)
             return None
-        if epoch.follows and self._is_following(lane):
+        if lane.follows is not None and self._is_following(lane):
             return None
         trip = self.tripped.get(epoch.tp.topic) if self.tripped else None
         if trip is not None and not trip.is_lifted:
@@ -375,10 +373,10 @@ class Queue:
             return task
         indexes, bundle = list(task.indexes), [(task.lane, task.indexes)]
         ready, before, base = epoch.ready, len(indexes), chunk.base
-        running, follows = LaneState.RUNNING, epoch.follows
+        running = LaneState.RUNNING
         while ready and room > 0:
             lane = ready[0]
-            if not lane.runs or lane.runs[0][0] is not chunk or lane in follows:
+            if not lane.runs or lane.runs[0][0] is not chunk or lane.follows:
                 break
             more = lane.runs[0][1]
             if len(more) > room or base + more[-1] >= epoch.allowed:
@@ -494,9 +492,9 @@ class Queue:
 
     def _is_following(self, lane: Lane) -> bool:
         # A handler of an earlier ownership may still work on its key, or partition.
-        old = lane.epoch.follows.get(lane)
+        old = lane.follows
         if old is None or old.state is not LaneState.RUNNING:
-            lane.epoch.follows.pop(lane, None)
+            lane.follows = None
             return False
         lane.state = LaneState.FOLLOWING
         self._followers[old] = lane
@@ -570,8 +568,9 @@ class Queue:
         # do.
         with self.held.lock:
             lanes, self._empty = self._empty, []
+            room = self.room_of_lanes()
             for epoch in self.held.epochs.values():
-                if len(epoch.lanes) > self.room_of_lanes():
+                if len(epoch.lanes) > room:
                     lanes += epoch.lanes.values()
             gone = [one for one in lanes if one.state is LaneState.IDLE]
         for lane in gone:

@@ -95,7 +95,8 @@ class Schedule:
         if self.queue.tripped:
             self._look_at_breakers()
         for epoch in self._held.epochs.values():
-            self._sort(epoch)
+            if epoch.unsorted:
+                self._sort(epoch)
         return soon
 
     def _look_at_breakers(self) -> None:
