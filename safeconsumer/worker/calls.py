@@ -5,14 +5,13 @@ import contextvars
 import functools
 import inspect
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NoReturn, TypeAlias
 
-from attrs import evolve
+from attrs import define, evolve, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.handlers import (
@@ -32,6 +31,7 @@ StackOf: TypeAlias = Callable[[], str | None]
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
+@define(eq=False)
 class Slot:
     """
     One place where a handler runs, with its current work.
@@ -51,32 +51,17 @@ class Slot:
         goes_on: whether the next record of its task begins without being noted here.
     """
 
-    __slots__ = (
-        "ask",
-        "began",
-        "ended",
-        "goes_on",
-        "index",
-        "limit",
-        "name",
-        "stack",
-        "task",
-        "told",
-        "trace",
-    )
-
-    def __init__(self, name: str = "", limit: float | None = None) -> None:
-        self.name = name
-        self.limit = math.inf if limit is None else limit
-        self.ended: BaseException | None = None
-        self.task: Task | None = None
-        self.goes_on = False
-        self.index = 0
-        self.began = 0.0
-        self.ask: Callable[[], None] = _nobody_knows
-        self.stack: StackOf = _nobody_knows
-        self.told: tuple[Task, int] | None = None
-        self.trace: Any = None
+    name: str = ""
+    limit: float | None = None
+    ended: BaseException | None = None
+    task: Task | None = None
+    goes_on: bool = False
+    index: int = 0
+    began: float = 0.0
+    ask: Callable[[], None] = field(default=lambda: None)
+    stack: StackOf = field(default=lambda: None)
+    told: tuple[Task, int] | None = None
+    trace: Any = None
 
 
 def context_of(
@@ -405,8 +390,4 @@ def outcome_of(
 
 
 def _no_deadline() -> None:
-    return None
-
-
-def _nobody_knows() -> None:
     return None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
+from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer._checks import is_number
@@ -185,6 +186,7 @@ class HandlerCancelledError(SafeConsumerError):
     """
 
 
+@define(eq=False, repr=False)
 class Context:
     """
     Describes one call of a handler; shared by all calls of one hand-over.
@@ -203,32 +205,13 @@ class Context:
             ``opentelemetry.trace.get_current_span()``.
     """
 
-    __slots__ = (
-        "_deadline",
-        "assignment_epoch",
-        "attempt",
-        "partition",
-        "revoked",
-        "state",
-        "trace",
-    )
-
-    def __init__(  # noqa: PLR0913, PLR0917 - a value; one is made per hand-over
-        self,
-        partition: TopicPartition,
-        attempt: int,
-        assignment_epoch: int,
-        revoked: threading.Event,
-        deadline: Callable[[], float | None],
-        state: Any = None,  # noqa: ANN401 - the user's own
-    ) -> None:
-        self.partition = partition
-        self.attempt = attempt
-        self.assignment_epoch = assignment_epoch
-        self.revoked = revoked
-        self._deadline = deadline
-        self.state = state
-        self.trace: Any = None
+    partition: TopicPartition
+    attempt: int
+    assignment_epoch: int
+    revoked: threading.Event
+    _deadline: Callable[[], float | None]
+    state: Any = None
+    trace: Any = field(default=None, init=False)
 
     @property
     def deadline(self) -> float | None:

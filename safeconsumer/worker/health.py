@@ -300,7 +300,8 @@ def stalled(slots: Sequence[Slot], age: float, now: float) -> Iterator[Stalled]:
     """Yield the slots whose handler has worked on one record for too long."""
     for slot in slots:
         task, began = slot.task, slot.began
-        if task is not None and now - began >= min(age, slot.limit):
+        limit = age if slot.limit is None else min(age, slot.limit)
+        if task is not None and now - began >= limit:
             yield slot, task, now - began
 
 

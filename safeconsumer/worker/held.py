@@ -26,7 +26,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.worker.lanes import Lane, LaneState
 from safeconsumer.worker.partition import Epoch
-from safeconsumer.worker.progress import Chunk, Watermark
+from safeconsumer.worker.progress import Chunk, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.watermarks import Load
 
@@ -99,7 +99,7 @@ class Held:
         The partition must have none.
         """
         with self.lock:
-            epoch = Epoch(tp, number, losses, start, self._clock())
+            epoch = Epoch(tp, number, losses, Progress(start), self._clock())
             epoch.left_behind = tuple(self._left_behind.get(tp, ()))
             self.epochs[tp] = epoch
         return epoch

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import frozen
+from attrs import define, field, frozen
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
@@ -21,6 +22,7 @@ _AGAIN_AFTER = 0.5
 _GIVEN_UP_AFTER = 60.0
 
 
+@define(eq=False, slots=False)
 class Commits:
     """
     Commits the watermarks of open epochs. For the polling thread only.
@@ -32,28 +34,23 @@ class Commits:
             committed, since the last successful commit.
     """
 
-    def __init__(
-        self,
-        client: ConsumerClient,
-        held: Held,
-        setting: Commit,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._client = client
-        self._group = client.membership
-        self._held = held
-        self._setting = setting
-        self._emit = emit
-        self._clock = clock
-        self._under_way: object | None = None
-        self._sent_at = 0.0
-        self._due = clock() + setting.every
-        self._done_before = 0
-        self.succeeded = 0
-        self.failed = 0
-        self.is_behind = False
-        self._refused: tuple[float, Exception] | None = None
+    _client: ConsumerClient
+    _held: Held
+    _setting: Commit
+    _emit: Callable[..., None]
+    _clock: Callable[[], float]
+    succeeded: int = 0
+    failed: int = 0
+    is_behind: bool = False
+    _under_way: object | None = None
+    _sent_at: float = 0.0
+    _done_before: int = 0
+    _refused: tuple[float, Exception] | None = None
+    _due: float = field(init=False)
+
+    @_due.default
+    def _after_a_while(self) -> float:
+        return self._clock() + self._setting.every
 
     # ------------------------------------------------------------ floors
 
@@ -66,7 +63,7 @@ class Commits:
         holds where the position was reset: the group's committed offset is out of range
         then.
         """
-        if epoch.reset or self._group.lacks_commit(epoch.tp):
+        if epoch.reset or self._client.membership.lacks_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
             epoch.committed = epoch.progress.next_offset
@@ -85,7 +82,8 @@ class Commits:
             partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
-            is_reset=not has_floor and not self._group.lacks_commit(epoch.tp),
+            is_reset=not has_floor
+            and not self._client.membership.lacks_commit(epoch.tp),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
@@ -257,6 +255,7 @@ class _Waiting:
     reason: str
 
 
+@define(eq=False, slots=False)
 class Departures:
     """
     Waits for running work before partitions leave, and drops the records that are left.
@@ -272,34 +271,23 @@ class Departures:
         seconds: how many seconds were spent waiting.
     """
 
-    work: Schedule
-
-    def __init__(  # noqa: PLR0913 - one part each
-        self,
-        client: ConsumerClient,
-        held: Held,
-        commits: Commits,
-        *,
-        drain: Drain,
-        emit: Callable[..., None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._group = client.membership
-        self._held = held
-        self._commits = commits
-        self._drain = drain
-        self._emit = emit
-        self._clock = clock
-        self._waiting: _Waiting | None = None
-        self._may_join = False
-        self._was_joining = False
-        self._is_stopping = False
-        self._departing: list[Epoch] = []
-        self._epochs: Mapping[TopicPartition, int] | None = None
-        self.in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
-        self.outlived: Callable[[], int] = lambda: 0
-        self.dropped = 0
-        self.seconds = 0.0
+    _group: Membership
+    _held: Held
+    _commits: Commits
+    _drain: Drain
+    _emit: Callable[..., None]
+    _clock: Callable[[], float]
+    work: Schedule = field(init=False)
+    in_flight: Callable[[Sequence[Epoch] | None], int] = lambda _epochs: 0
+    outlived: Callable[[], int] = lambda: 0
+    dropped: int = 0
+    seconds: float = 0.0
+    _waiting: _Waiting | None = None
+    _may_join: bool = False
+    _was_joining: bool = False
+    _is_stopping: bool = False
+    _departing: list[Epoch] = field(factory=list)
+    _epochs: Mapping[TopicPartition, int] | None = None
 
     # ------------------------------------------------------------ questions
 

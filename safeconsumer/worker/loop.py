@@ -314,7 +314,7 @@ class Engine:
         self.brakes = Brakes(client, self.held, limits, clock)
         self.commits = Commits(client, self.held, commit, emit, clock)
         self.departures = Departures(
-            client, self.held, self.commits, drain=drain, emit=emit, clock=clock
+            self._group, self.held, self.commits, drain, emit, clock
         )
         self._work: Schedule
         self._begun: Mapping[TopicPartition, int] | None = None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE, OUTAGES
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
@@ -33,6 +33,7 @@ class Barred(Exception):  # noqa: N818 - in the place of an error, for the sched
         self.seconds = seconds
 
 
+@define(eq=False, slots=False)
 class Outages:
     """
     Places the holds that results ask for, before the results are taken over.
@@ -47,25 +48,18 @@ class Outages:
             count.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        tell: Callable[..., None],
-        place: PlaceHold | None,
-        breaker: Breaker | None,
-    ) -> None:
-        self._queue = queue
-        self._tell = tell
-        self._place = place
-        self._breaker = breaker
-        self._in_a_row: dict[str, int] = {}
-        self._seen: Holds | None = None
-        self._until: dict[str, float] = {}
-        self._counted_at = 0.0
-        self._has_placed = False
-        self.pauses = 0
-        self.opened = 0
-        self.seconds = {OUTAGE: 0.0, BREAKER: 0.0}
+    _queue: Queue
+    _tell: Callable[..., None]
+    _place: PlaceHold | None
+    _breaker: Breaker | None
+    pauses: int = 0
+    opened: int = 0
+    seconds: dict[str, float] = field(factory=lambda: {OUTAGE: 0.0, BREAKER: 0.0})
+    _in_a_row: dict[str, int] = field(factory=dict)
+    _seen: Holds | None = None
+    _until: dict[str, float] = field(factory=dict)
+    _counted_at: float = 0.0
+    _has_placed: bool = False
 
     @property
     def has_holds(self) -> bool:

@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 from kafka.structs import TopicPartition
 
 from safeconsumer.worker.lanes import Indexes, Lane, LaneState
@@ -34,6 +34,7 @@ class Failed:
     blocks_since: float | None = None
 
 
+@define(eq=False, repr=False)
 class Epoch:
     """
     All work on one partition within one ownership; once closed it changes nothing more.
@@ -66,63 +67,31 @@ class Epoch:
         is_adrift: whether there was another reset since, so that it has no floor.
     """
 
-    __slots__ = (
-        "ahead",
-        "allowed",
-        "apart",
-        "bytes",
-        "committed",
-        "failed",
-        "is_adrift",
-        "is_closed",
-        "is_held",
-        "lanes",
-        "left_behind",
-        "losses",
-        "moved_at",
-        "number",
-        "pace",
-        "progress",
-        "ready",
-        "records",
-        "reset",
-        "revoked",
-        "running",
-        "tp",
-        "unkeyed",
-        "unsorted",
-    )
-
+    tp: TopicPartition
+    number: int
+    losses: int
+    progress: Progress
+    moved_at: float
+    records: int = 0
+    bytes: int = 0
+    running: int = 0
     # It starts slow: the first records come one by one, over all threads.
-    _FIRST_PACE = 0.02
-
-    def __init__(
-        self, tp: TopicPartition, number: int, losses: int, start: int, now: float
-    ) -> None:
-        self.tp = tp
-        self.number = number
-        self.losses = losses
-        self.progress = Progress(start)
-        self.records = 0
-        self.bytes = 0
-        self.running = 0
-        self.pace = self._FIRST_PACE
-        self.moved_at = now
-        self.lanes: dict[object, Lane] = {}
-        self.apart: set[Lane] = set()
-        self.ready: deque[Lane] = deque()
-        self.ahead: list[tuple[int, Lane]] = []
-        self.allowed = 0
-        self.failed: dict[int, Failed] = {}
-        self.unsorted: deque[tuple[Chunk, int]] = deque()
-        self.unkeyed: Lane | None = None
-        self.left_behind: Sequence[Lane] = ()
-        self.revoked = threading.Event()
-        self.is_closed = False
-        self.is_held = False
-        self.committed = -1
-        self.reset = 0
-        self.is_adrift = False
+    pace: float = 0.02
+    lanes: dict[object, Lane] = field(factory=dict)
+    apart: set[Lane] = field(factory=set)
+    ready: deque[Lane] = field(factory=deque)
+    ahead: list[tuple[int, Lane]] = field(factory=list)
+    allowed: int = 0
+    failed: dict[int, Failed] = field(factory=dict)
+    unsorted: deque[tuple[Chunk, int]] = field(factory=deque)
+    unkeyed: Lane | None = None
+    left_behind: Sequence[Lane] = ()
+    revoked: threading.Event = field(factory=threading.Event)
+    is_closed: bool = False
+    is_held: bool = False
+    committed: int = -1
+    reset: int = 0
+    is_adrift: bool = False
 
     def all_lanes(self) -> Iterator[Lane]:
         """Yield every lane, with records or without; for the polling thread."""

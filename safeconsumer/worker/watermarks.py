@@ -48,9 +48,6 @@ class Load:
     records: int = 0
     bytes: int = 0
 
-    def __sub__(self, other: "Load") -> "Load":
-        return Load(self.records - other.records, self.bytes - other.bytes)
-
 
 @frozen
 class Marks:

@@ -10,6 +10,7 @@ from safeconsumer.worker.held import Held
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.loop import OWNERS, Brakes
 from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.progress import Progress
 from tests.harness.worker.fake_client import EVERY, Clock, FakeClient
 
 
@@ -82,7 +83,7 @@ def test_a_position_that_is_reset_while_the_lag_is_counted() -> None:
     commits = Commits(
         FakeClient(clock, most=4), held, Commit(), lambda *_, **__: None, clock
     )
-    held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, 7, 0.0)
+    held.epochs[EVERY[0]] = epoch = Forgets(EVERY[0], 1, 0, Progress(7), 0.0)
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
