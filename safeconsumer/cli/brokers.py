@@ -10,10 +10,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer.demo import PREFIX
 from safeconsumer.errors import SafeConsumerError
 from safeconsumer.testing import EmbeddedBroker
 from safeconsumer.testing.existing import ExistingCluster
-from safeconsumer.testing.scenarios import PREFIX
 
 _REACH_MS = 5000
 _STAGE = re.compile(rf"{PREFIX}-[0-9a-f]+-")

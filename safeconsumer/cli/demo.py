@@ -26,8 +26,7 @@ from safeconsumer.cli.errors import (
 )
 from safeconsumer.cli.panels import WIDEST
 from safeconsumer.cli.screens import LiveScreen, PlainScreen, Screen
-from safeconsumer.errors import MissingExtraError
-from safeconsumer.testing.scenarios import (
+from safeconsumer.demo import (
     SAFE,
     SCENARIOS,
     STOCK,
@@ -36,6 +35,7 @@ from safeconsumer.testing.scenarios import (
     Setting,
     play_side_by_side,
 )
+from safeconsumer.errors import MissingExtraError
 
 _EPILOG = epilog(
     Status.DONE,

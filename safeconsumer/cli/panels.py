@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from safeconsumer.cli.render import CLIENTS
-from safeconsumer.testing.scenarios import (
+from safeconsumer.demo import (
     STOCK,
     PartitionView,
     Progress,

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from safeconsumer.cli import verdict
-from safeconsumer.testing.scenarios import (
+from safeconsumer.demo import (
     SAFE,
     STOCK,
     Client,

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from safeconsumer.cli import panels, render
-from safeconsumer.testing.scenarios import Progress, Result, Scenario
+from safeconsumer.demo import Progress, Result, Scenario
 
 
 class Screen(Protocol):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from safeconsumer.cli.errors import Status
-from safeconsumer.testing.scenarios import SAFE, STOCK, Result, Scenario
+from safeconsumer.demo import SAFE, STOCK, Result, Scenario
 
 
 @frozen(kw_only=True)

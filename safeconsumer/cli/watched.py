@@ -11,10 +11,10 @@ from kafka import KafkaConsumer
 
 from safeconsumer.cli.errors import CommandError, Status
 from safeconsumer.consumer import SafeConsumer
+from safeconsumer.demo.results import Progress, Report
 from safeconsumer.metrics import table
 from safeconsumer.metrics.prometheus import Base, Collector, Server, family
 from safeconsumer.metrics.reading import Sample
-from safeconsumer.testing.scenarios.results import Progress, Report
 
 _METRICS = {one.name: one for one in table.of("demo")}
 

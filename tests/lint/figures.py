@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from safeconsumer._kafka.installed import SUPPORTED
+from safeconsumer.demo import SCENARIOS
 from safeconsumer.testing.cases.catalogue import CASES
-from safeconsumer.testing.scenarios import SCENARIOS
 from tests.bench.options import parsed
 from tests.broker.conformance.expected import STOCK
 from tests.harness.brokers.settings import USUAL_VERSION

@@ -7,8 +7,8 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer.cli.brokers import TidyCluster, open_broker
+from safeconsumer.demo import PREFIX
 from safeconsumer.testing.clients import Broker, Clients
-from safeconsumer.testing.scenarios import PREFIX
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker

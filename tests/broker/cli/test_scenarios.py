@@ -6,8 +6,7 @@ import pytest
 from attrs import evolve
 from kafka import KafkaConsumer
 
-from safeconsumer.testing.clients import Broker
-from safeconsumer.testing.scenarios import (
+from safeconsumer.demo import (
     SAFE,
     STOCK,
     Failure,
@@ -17,6 +16,7 @@ from safeconsumer.testing.scenarios import (
     play,
     play_side_by_side,
 )
+from safeconsumer.testing.clients import Broker
 from tests.harness.cli.results import result, scenario
 
 # The demo, which is CI's first step, plays each of them.

@@ -1,6 +1,6 @@
 """Results as a play could have ended."""
 
-from safeconsumer.testing.scenarios import SCENARIOS, Counts, Failure, Result, Scenario
+from safeconsumer.demo import SCENARIOS, Counts, Failure, Result, Scenario
 
 
 def scenario(name: str) -> Scenario:

@@ -12,7 +12,7 @@ from click.testing import Result as Run
 from safeconsumer.cli import brokers, demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.testing.scenarios import SCENARIOS, Failure, Result, Scenario
+from safeconsumer.demo import SCENARIOS, Failure, Result, Scenario
 from tests.harness.cli.results import as_known, result
 from tests.harness.listing import each
 

@@ -6,7 +6,7 @@ import json
 from rich.console import Console, RenderableType
 
 from safeconsumer.cli import panels, render
-from safeconsumer.testing.scenarios import (
+from safeconsumer.demo import (
     SCENARIOS,
     Failure,
     PartitionView,

@@ -3,7 +3,7 @@
 import pytest
 from kafka import TopicPartition
 
-from safeconsumer.testing.scenarios.tally import Tally
+from safeconsumer.demo.tally import Tally
 
 TP = TopicPartition("orders", 0)
 OTHER_TP = TopicPartition("orders", 1)

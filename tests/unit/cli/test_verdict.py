@@ -2,7 +2,7 @@
 
 from safeconsumer.cli.errors import Status
 from safeconsumer.cli.verdict import status
-from safeconsumer.testing.scenarios import Failure
+from safeconsumer.demo import Failure
 from tests.harness.cli.results import as_known, result, scenario
 from tests.harness.listing import each
 

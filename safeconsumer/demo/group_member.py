@@ -1,7 +1,7 @@
 """
 Runs one member of the scenario ``group``, in its own process.
 
-``python -m safeconsumer.testing.scenarios.group_member JSON``. Each line on stdin is a
+``python -m safeconsumer.demo.group_member JSON``. Each line on stdin is a
 word: ``pause`` and ``resume`` are for the stock client, whose program needs the order;
 ``end`` leaves the group. Each line on stdout is what happened, as JSON.
 """

@@ -8,10 +8,10 @@ from typing import Any
 
 from kafka import ConsumerRebalanceListener, TopicPartition
 
-from safeconsumer.testing.scenarios.clients import Level, covers
-from safeconsumer.testing.scenarios.other import Other
-from safeconsumer.testing.scenarios.results import CannotPlayError
-from safeconsumer.testing.scenarios.stage import (
+from safeconsumer.demo.clients import Level, covers
+from safeconsumer.demo.other import Other
+from safeconsumer.demo.results import CannotPlayError
+from safeconsumer.demo.stage import (
     FIRST_POLL_MS,
     PATIENCE,
     POLL_MS,

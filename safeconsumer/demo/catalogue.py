@@ -4,22 +4,22 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from safeconsumer.testing.scenarios.forgotten import forgotten_join
-from safeconsumer.testing.scenarios.levels import (
+from safeconsumer.demo.forgotten import forgotten_join
+from safeconsumer.demo.levels import (
     consumer_pause,
     pattern_pause,
     topic_pause,
 )
-from safeconsumer.testing.scenarios.pausing import (
+from safeconsumer.demo.pausing import (
     lost_membership,
     moved_away,
     ticket_loop,
 )
-from safeconsumer.testing.scenarios.results import Failure
-from safeconsumer.testing.scenarios.slow_handlers import slow_handlers
-from safeconsumer.testing.scenarios.stage import Stage
-from safeconsumer.testing.scenarios.starvation import resume_starvation
-from safeconsumer.testing.scenarios.whole_group import whole_group
+from safeconsumer.demo.results import Failure
+from safeconsumer.demo.slow_handlers import slow_handlers
+from safeconsumer.demo.stage import Stage
+from safeconsumer.demo.starvation import resume_starvation
+from safeconsumer.demo.whole_group import whole_group
 
 
 @frozen(kw_only=True)

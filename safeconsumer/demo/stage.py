@@ -13,12 +13,8 @@ from typing import Any, Self
 from attrs import field, frozen
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from safeconsumer.events import Event, RebalanceCompleted
-from safeconsumer.testing.clients import Clients
-from safeconsumer.testing.embedded import EmbeddedBroker
-from safeconsumer.testing.existing import ExistingCluster
-from safeconsumer.testing.scenarios.clients import Client
-from safeconsumer.testing.scenarios.results import (
+from safeconsumer.demo.clients import Client
+from safeconsumer.demo.results import (
     CancelledError,
     CannotPlayError,
     PartitionView,
@@ -26,7 +22,11 @@ from safeconsumer.testing.scenarios.results import (
     Report,
     State,
 )
-from safeconsumer.testing.scenarios.tally import Row, Tally
+from safeconsumer.demo.tally import Row, Tally
+from safeconsumer.events import Event, RebalanceCompleted
+from safeconsumer.testing.clients import Clients
+from safeconsumer.testing.embedded import EmbeddedBroker
+from safeconsumer.testing.existing import ExistingCluster
 
 # Longest wait for anything a broker or a group does by itself. A rebalance takes
 # 1 to 3 s on the brokers used here, an eviction one session timeout more.

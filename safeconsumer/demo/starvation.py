@@ -2,8 +2,8 @@
 
 from kafka import TopicPartition
 
-from safeconsumer.testing.scenarios.member import Member
-from safeconsumer.testing.scenarios.stage import Stage
+from safeconsumer.demo.member import Member
+from safeconsumer.demo.stage import Stage
 
 RECORDS = 300
 FIRST_BATCH = 10

@@ -9,10 +9,10 @@ from typing import Any
 
 from kafka import TopicPartition
 
+from safeconsumer.demo.clients import SAFE
+from safeconsumer.demo.stage import Stage
 from safeconsumer.group import clients, topics
 from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.testing.scenarios.clients import SAFE
-from safeconsumer.testing.scenarios.stage import Stage
 
 _MEMBERS = 3
 _PARTITIONS = 6
@@ -117,7 +117,7 @@ class _Team:
             [
                 sys.executable,
                 "-m",
-                "safeconsumer.testing.scenarios.group_member",
+                "safeconsumer.demo.group_member",
                 json.dumps(options),
             ],
             stdin=subprocess.PIPE,

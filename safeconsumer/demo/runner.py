@@ -4,17 +4,17 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from safeconsumer.testing.scenarios.catalogue import Scenario
-from safeconsumer.testing.scenarios.clients import Client
-from safeconsumer.testing.scenarios.results import (
+from safeconsumer.demo.catalogue import Scenario
+from safeconsumer.demo.clients import Client
+from safeconsumer.demo.results import (
     CancelledError,
     CannotPlayError,
     EvictedError,
     Progress,
     Result,
 )
-from safeconsumer.testing.scenarios.stage import Setting, Stage
-from safeconsumer.testing.scenarios.tally import Tally
+from safeconsumer.demo.stage import Setting, Stage
+from safeconsumer.demo.tally import Tally
 
 
 def play(scenario: Scenario, client: Client, setting: Setting) -> Result:

@@ -2,10 +2,10 @@
 
 import re
 
-from safeconsumer.testing.scenarios.clients import Level
-from safeconsumer.testing.scenarios.member import Member
-from safeconsumer.testing.scenarios.other import Other
-from safeconsumer.testing.scenarios.stage import Stage
+from safeconsumer.demo.clients import Level
+from safeconsumer.demo.member import Member
+from safeconsumer.demo.other import Other
+from safeconsumer.demo.stage import Stage
 
 RECORDS = 100
 READ_FIRST = 60

@@ -1,8 +1,8 @@
 """Plays a join that lasts longer than one ``poll()``."""
 
-from safeconsumer.testing.scenarios.member import Member
-from safeconsumer.testing.scenarios.other import Other
-from safeconsumer.testing.scenarios.stage import Stage
+from safeconsumer.demo.member import Member
+from safeconsumer.demo.other import Other
+from safeconsumer.demo.stage import Stage
 
 SHORT_POLL_MS = 100
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer.testing.scenarios.stage import PATIENCE, Stage
+from safeconsumer.demo.stage import PATIENCE, Stage
 
 _SECONDS = 0.05
 _RECORDS = 40
@@ -19,7 +19,7 @@ _SILENCE = 10.0
 # it has done so much of what came last: of the 240 records of its two partitions.
 _AHEAD = 24
 _ENOUGH = 200
-_PROGRAM = "safeconsumer.testing.scenarios.workers"
+_PROGRAM = "safeconsumer.demo.workers"
 
 
 class Program:

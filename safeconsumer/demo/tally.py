@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from attrs import frozen
 from kafka import TopicPartition
 
-from safeconsumer.testing.scenarios.results import Counts
+from safeconsumer.demo.results import Counts
 
 Wish = Callable[[TopicPartition], bool]
 """Whether the program wants a partition paused at this moment."""

@@ -1,8 +1,8 @@
 """Plays what happens to consumers in production, with any client."""
 
-from safeconsumer.testing.scenarios.catalogue import SCENARIOS, Scenario
-from safeconsumer.testing.scenarios.clients import SAFE, STOCK, Client
-from safeconsumer.testing.scenarios.results import (
+from safeconsumer.demo.catalogue import SCENARIOS, Scenario
+from safeconsumer.demo.clients import SAFE, STOCK, Client
+from safeconsumer.demo.results import (
     CancelledError,
     CannotPlayError,
     Counts,
@@ -13,8 +13,8 @@ from safeconsumer.testing.scenarios.results import (
     Result,
     State,
 )
-from safeconsumer.testing.scenarios.runner import play, play_side_by_side
-from safeconsumer.testing.scenarios.stage import PREFIX, Setting
+from safeconsumer.demo.runner import play, play_side_by_side
+from safeconsumer.demo.stage import PREFIX, Setting
 
 __all__ = [
     "PREFIX",

@@ -5,8 +5,8 @@ from typing import Any
 
 from kafka import TopicPartition
 
-from safeconsumer.testing.scenarios.results import CannotPlayError
-from safeconsumer.testing.scenarios.stage import FIRST_POLL_MS, PATIENCE, Stage
+from safeconsumer.demo.results import CannotPlayError
+from safeconsumer.demo.stage import FIRST_POLL_MS, PATIENCE, Stage
 
 NAME = "other"
 

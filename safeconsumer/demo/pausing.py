@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from safeconsumer.testing.scenarios.member import Member
-from safeconsumer.testing.scenarios.other import Other
-from safeconsumer.testing.scenarios.stage import POLL_MS, Stage
+from safeconsumer.demo.member import Member
+from safeconsumer.demo.other import Other
+from safeconsumer.demo.stage import POLL_MS, Stage
 
 RECORDS = 100
 READ_FIRST = 60
