@@ -15,7 +15,6 @@ import click
 from attrs import evolve, frozen
 from rich.console import Console
 
-from safeconsumer.cli import render, verdict
 from safeconsumer.cli.brokers import BrokerNotReachableError, open_broker
 from safeconsumer.cli.errors import (
     CommandError,
@@ -34,7 +33,9 @@ from safeconsumer.demo import (
     Scenario,
     Setting,
     play_side_by_side,
+    verdict,
 )
+from safeconsumer.demo import table as render
 from safeconsumer.errors import MissingExtraError
 
 _EPILOG = epilog(
@@ -146,7 +147,7 @@ def _show_console(
             message = "for your own cluster: safeconsumer console --bootstrap HOST:PORT"
             raise CommandError(message)
         with _watching(port) as watched:
-            show = import_module("safeconsumer.cli.showcase").show
+            show = import_module("safeconsumer.demo.fleet").show
             if watched is None:
                 show()
             else:

@@ -8,7 +8,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from safeconsumer.cli.render import CLIENTS
 from safeconsumer.demo import (
     STOCK,
     PartitionView,
@@ -16,6 +15,7 @@ from safeconsumer.demo import (
     Scenario,
     State,
 )
+from safeconsumer.demo.table import CLIENTS
 
 WIDEST = 100
 

@@ -10,8 +10,9 @@ from attrs import evolve
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from safeconsumer.cli import panels, render
+from safeconsumer.cli import panels
 from safeconsumer.demo import Progress, Result, Scenario
+from safeconsumer.demo import table as render
 
 
 class Screen(Protocol):

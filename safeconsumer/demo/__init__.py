@@ -1,7 +1,7 @@
 """Plays what happens to consumers in production, with any client."""
 
-from safeconsumer.demo.catalogue import SCENARIOS, Scenario
 from safeconsumer.demo.clients import SAFE, STOCK, Client
+from safeconsumer.demo.playing import play, play_side_by_side
 from safeconsumer.demo.results import (
     CancelledError,
     CannotPlayError,
@@ -13,7 +13,7 @@ from safeconsumer.demo.results import (
     Result,
     State,
 )
-from safeconsumer.demo.runner import play, play_side_by_side
+from safeconsumer.demo.situations import SCENARIOS, Scenario
 from safeconsumer.demo.stage import PREFIX, Setting
 
 __all__ = [

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from safeconsumer.cli import showcase
 from safeconsumer.console.serve import Setup
+from safeconsumer.demo import fleet as showcase
 from safeconsumer.group.settings import Control
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.console.browsing import (

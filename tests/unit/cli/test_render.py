@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console, RenderableType
 
-from safeconsumer.cli import panels, render
+from safeconsumer.cli import panels
 from safeconsumer.demo import (
     SCENARIOS,
     Failure,
@@ -13,6 +13,7 @@ from safeconsumer.demo import (
     Progress,
     State,
 )
+from safeconsumer.demo import table as render
 from tests.harness.cli.results import as_known, result, scenario
 
 NARROW = 80

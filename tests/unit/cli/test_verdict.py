@@ -1,8 +1,8 @@
 """What results mean: the exit status and the sentence."""
 
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.verdict import status
 from safeconsumer.demo import Failure
+from safeconsumer.demo.verdict import status
 from tests.harness.cli.results import as_known, result, scenario
 from tests.harness.listing import each
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from safeconsumer.demo.catalogue import Scenario
 from safeconsumer.demo.clients import Client
 from safeconsumer.demo.results import (
     CancelledError,
@@ -13,6 +12,7 @@ from safeconsumer.demo.results import (
     Progress,
     Result,
 )
+from safeconsumer.demo.situations import Scenario
 from safeconsumer.demo.stage import Setting, Stage
 from safeconsumer.demo.tally import Tally
 

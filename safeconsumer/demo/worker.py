@@ -19,7 +19,7 @@ _SILENCE = 10.0
 # it has done so much of what came last: of the 240 records of its two partitions.
 _AHEAD = 24
 _ENOUGH = 200
-_PROGRAM = "safeconsumer.demo.workers"
+_PROGRAM = "safeconsumer.demo.worker_program"
 
 
 class Program:

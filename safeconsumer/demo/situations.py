@@ -5,6 +5,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from safeconsumer.demo.forgotten import forgotten_join
+from safeconsumer.demo.group import whole_group
 from safeconsumer.demo.levels import (
     consumer_pause,
     pattern_pause,
@@ -16,10 +17,9 @@ from safeconsumer.demo.pausing import (
     ticket_loop,
 )
 from safeconsumer.demo.results import Failure
-from safeconsumer.demo.slow_handlers import slow_handlers
 from safeconsumer.demo.stage import Stage
 from safeconsumer.demo.starvation import resume_starvation
-from safeconsumer.demo.whole_group import whole_group
+from safeconsumer.demo.worker import slow_handlers
 
 
 @frozen(kw_only=True)

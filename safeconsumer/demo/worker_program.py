@@ -1,7 +1,7 @@
 """
 A program with slow handlers, in a process of its own so that it can be killed.
 
-``python -m safeconsumer.demo.workers JSON`` works until its standard
+``python -m safeconsumer.demo.worker_program JSON`` works until its standard
 input ends, and writes a line for all that happens: ``ready``, ``held COUNT``, and
 ``done PARTITION OFFSET`` for each record that was handled.
 """

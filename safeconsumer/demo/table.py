@@ -6,7 +6,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from safeconsumer.cli import verdict
 from safeconsumer.demo import (
     SAFE,
     STOCK,
@@ -15,6 +14,7 @@ from safeconsumer.demo import (
     Failure,
     Result,
     Scenario,
+    verdict,
 )
 
 SCHEMA = "safeconsumer.demo/1"
