@@ -1,85 +1,152 @@
-"""Plays one scenario with several clients at the same time."""
+"""Plays situations one after the other, each with all its clients side by side."""
 
+import queue
+import textwrap
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from safeconsumer.demo.clients import Client
-from safeconsumer.demo.results import (
-    CancelledError,
-    CannotPlayError,
-    EvictedError,
-    Progress,
-    Result,
-)
-from safeconsumer.demo.situations import Scenario
-from safeconsumer.demo.stage import Setting, Stage
-from safeconsumer.demo.tally import Tally
+from attrs import frozen
+
+from safeconsumer.demo.situations import Situation
+from safeconsumer.demo.stage import Broker, CancelledError, Client, staged
+from safeconsumer.demo.tally import Counts, Failure, Tally
+
+_INDENT = " " * 6
+
+Say = Callable[[str], object]
 
 
-def play(scenario: Scenario, client: Client, setting: Setting) -> Result:
+@frozen(kw_only=True)
+class Result:
     """
-    Play a scenario with one client and say what became of the records.
+    How one client came through one situation.
 
-    A play that cannot be finished is played once more, and the progress says why:
-    a machine that stands still for some seconds costs a member its membership.
-
-    Raises:
-        CancelledError: it was asked to stop; everything is closed.
+    Attributes:
+        situation: what was played.
+        client: who played.
+        counts: what became of the records, as far as it came.
+        seconds: how long it took.
+        error: why it could not be played to its end, or None.
     """
-    result = _play_once(scenario, client, setting)
-    if result.error is None:
-        return result
-    step = f"played again, the first time ended early: {result.error}"
-    setting.report(
-        Progress(scenario=scenario.name, client=client.name, step=step, partitions=())
-    )
-    return _play_once(scenario, client, setting)
+
+    situation: Situation
+    client: Client
+    counts: Counts
+    seconds: float
+    error: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What the table calls the client."""
+        return self.situation.title(self.client)
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The promises that were broken, each once; empty if all were kept."""
+        found = {
+            Failure.LEAKED: self.counts.while_paused,
+            Failure.LOST: 0 if self.error else self.counts.lost,
+            Failure.TWICE: self.counts.twice,
+        }
+        return tuple(failure for failure, count in found.items() if count)
+
+    @property
+    def outcome(self) -> str:
+        """The failures in one word or two."""
+        return ", ".join(self.failures) or ("cut short" if self.error else "ok")
+
+    @property
+    def is_as_known(self) -> bool:
+        """Whether it is as promised for our client, or as known of the other."""
+        if self.client.is_ours:
+            return not self.failures
+        return self.situation.known in self.failures
 
 
-def _play_once(scenario: Scenario, client: Client, setting: Setting) -> Result:
+def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
+    """
+    Play the situations; tell what happens in lines, on the caller's thread.
+
+    However it ends, every consumer and every process is closed when it does.
+    """
+    results: list[Result] = []
+    for number, situation in enumerate(situations, start=1):
+        say(f"[{number}/{len(situations)}] {situation.name}")
+        say(
+            textwrap.fill(
+                situation.story, 80, initial_indent=_INDENT, subsequent_indent=_INDENT
+            )
+        )
+        results += _side_by_side(situation, broker, say)
+    return results
+
+
+def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result]:
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    cancelled = threading.Event()
+    clients = situation.clients
+
+    def play(client: Client) -> Result:
+        try:
+            return _played(situation, client, broker, lines.put, cancelled)
+        finally:
+            lines.put(None)
+
+    with ThreadPoolExecutor(len(clients), thread_name_prefix="demo") as pool:
+        plays = [pool.submit(play, client) for client in clients]
+        try:
+            for _ in clients:
+                while (line := lines.get()) is not None:
+                    say(line)
+            return [one.result() for one in plays]
+        except BaseException:
+            cancelled.set()
+            raise
+
+
+def _played(
+    situation: Situation,
+    client: Client,
+    broker: Broker,
+    put: Say,
+    cancelled: threading.Event,
+) -> Result:
+    """Play once more what cannot be finished: a machine may stand still for seconds."""
+
+    def say(step: str) -> None:
+        put(f"{_INDENT}{situation.title(client):13}  {step}")
+
+    result = _once(situation, client, broker, say, cancelled)
+    if result.error is not None:
+        say(f"played again, the first time ended early: {result.error}")
+        result = _once(situation, client, broker, say, cancelled)
+    say(f"{result.outcome}, in {result.seconds:.1f} s")
+    return result
+
+
+def _once(
+    situation: Situation,
+    client: Client,
+    broker: Broker,
+    say: Say,
+    cancelled: threading.Event,
+) -> Result:
     began = time.monotonic()
     error = None
-    is_evicted = False
     tally = Tally()
     try:
-        with Stage(scenario.name, client, setting, tally) as stage:
-            try:
-                scenario.play(stage)
-            finally:
-                is_evicted = stage.is_evicted and not scenario.evicts
-            if is_evicted:
-                raise EvictedError  # noqa: TRY301 - what is waited for may be in vain, too
+        with staged(client, broker, tally, say, cancelled) as stage:
+            situation.play(stage)
     except CancelledError:
         raise
-    except CannotPlayError as caught:
-        error = str(caught)
     except Exception as caught:  # noqa: BLE001 - it is the result of this play
         error = f"{type(caught).__name__}: {caught}"
-    seconds = time.monotonic() - began
     return Result(
-        scenario=scenario.name,
-        client=client.name,
+        situation=situation,
+        client=client,
         counts=tally.counts(),
-        seconds=round(seconds, 1),
+        seconds=round(time.monotonic() - began, 1),
         error=error,
-        is_evicted=is_evicted,
     )
-
-
-def play_side_by_side(
-    scenario: Scenario, clients: Sequence[Client], setting: Setting
-) -> tuple[Result, ...]:
-    """
-    Play a scenario with every client at once; results come in the clients' order.
-
-    However it ends, every consumer is closed when it does. If one client's play
-    fails, or the caller is interrupted, the others are asked to stop.
-    """
-    with ThreadPoolExecutor(len(clients), thread_name_prefix="scenario") as pool:
-        plays = [pool.submit(play, scenario, client, setting) for client in clients]
-        try:
-            return tuple(one.result() for one in plays)
-        except BaseException:
-            setting.cancelled.set()
-            raise

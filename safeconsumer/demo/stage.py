@@ -1,162 +1,111 @@
-"""Provides one client in one scenario with topics, a group and members."""
+"""Gives one client in one situation a topic, a group, programs and a referee."""
 
-import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
 
-from attrs import field, frozen
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+import kafka.errors as kafka_errors
+from attrs import frozen
+from kafka import KafkaConsumer, TopicPartition
 
-from safeconsumer.demo.clients import Client
-from safeconsumer.demo.results import (
-    CancelledError,
-    CannotPlayError,
-    PartitionView,
-    Progress,
-    Report,
-    State,
-)
-from safeconsumer.demo.tally import Row, Tally
-from safeconsumer.events import Event, RebalanceCompleted
+from safeconsumer.consumer import SafeConsumer
+from safeconsumer.demo.tally import Tally
 from safeconsumer.testing.clients import Clients
-from safeconsumer.testing.embedded import EmbeddedBroker
-from safeconsumer.testing.existing import ExistingCluster
-
-# Longest wait for anything a broker or a group does by itself. A rebalance takes
-# 1 to 3 s on the brokers used here, an eviction one session timeout more.
-PATIENCE = 60.0
-
-# The first poll of a member that leads its group. It often joins twice, because the
-# topic's metadata comes late; a stock leader forgets the second join if its poll ends
-# during it, and is left behind for ever. Only one scenario is about that.
-FIRST_POLL_MS = 2000
-POLL_MS = 500
-
-# What is produced at once to a partition is one batch there, and one fetch later.
-_ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
+from safeconsumer.testing.ghost import Ghost
+from safeconsumer.testing.polling import poll_until
 
 # Names of topics and groups begin with it, so that a person who finds one that was
 # left behind knows where it came from.
 PREFIX = "safeconsumer-demo"
+PARTITIONS = 4
+
+# Longest wait for anything a broker or a group does by itself; a rebalance takes 1 to
+# 3 s on the brokers used here, an eviction one session timeout more.
+PATIENCE = 30.0
+# A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
+SILENCE = 2.0
+# The first poll of a member. A broker may wait 3 s for more members of a new group
+# (group.initial.rebalance.delay.ms), and kafka-python forgets a join that outlasts its
+# poll. It returns with the first records.
+_JOIN_MS = 5000
+# Few, so that a pause comes in the middle of what was fetched.
+_AT_ONCE = 10
+# What is produced at once to a partition is one batch there, and one fetch later.
+_ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
+
+
+class Broker(Protocol):
+    """Where the demo plays: the embedded broker, or somebody's cluster."""
+
+    @property
+    def client_config(self) -> Mapping[str, Any]:
+        """The settings by which any kafka-python client reaches it."""
+
+    @property
+    def group_config(self) -> Mapping[str, Any]:
+        """Short group timeouts that it accepts."""
+
+    def create_topic(
+        self, name: str, partitions: int = ..., settings: Mapping[str, str] | None = ...
+    ) -> None:
+        """Create a topic that does not exist."""
+
+
+@frozen
+class Client:
+    """One of the two classes that are compared."""
+
+    title: str
+    make: Callable[..., Any]
+    is_ours: bool = False
+
+
+def _make_safe(*topics: str, **configs: Any) -> SafeConsumer:  # noqa: ANN401 - kafka-python's
+    return SafeConsumer(*topics, log=False, **configs)
+
+
+STOCK = Client("KafkaConsumer", KafkaConsumer)
+SAFE = Client("SafeConsumer", _make_safe, is_ours=True)
+
+
+class CancelledError(Exception):
+    """The demo was asked to stop."""
 
 
 @frozen(kw_only=True)
-class Setting:
-    """
-    What all plays of one demo have in common.
-
-    Attributes:
-        broker: where they play.
-        report: takes their progress.
-        cancelled: set it to make them stop at their next poll.
-        watch: is given every consumer that is made here; what it returns is called
-            before that is closed.
-    """
-
-    broker: EmbeddedBroker | ExistingCluster
-    report: Report
-    cancelled: threading.Event = field(factory=threading.Event)
-    watch: Callable[[KafkaConsumer], Callable[[], object]] | None = None
-
-
 class Stage:
     """
-    Gives a scenario its own topics and group, and closes all members at the end.
+    What one client has in one situation; made by :func:`staged`.
 
     Attributes:
         client: the client that plays.
+        broker: where it plays.
+        topic: its own topic, of four partitions.
+        group: its own group.
         tally: the referee.
-        prefix: what the names of its topics and its group begin with.
-        partitions: of all its topics.
-        is_evicted: whether a consumer here has learnt that it lost its membership; of
-            clients that tell.
-
-    Thread rules: one thread plays.
+        say: tells what happens now.
+        cancelled: set from outside to make it stop at its next poll.
+        clients: makes its consumers and producers, and closes them at the end.
     """
 
-    def __init__(
-        self, scenario: str, client: Client, setting: Setting, tally: Tally
-    ) -> None:
-        self.client = client
-        self.tally = tally
-        self.prefix = f"{PREFIX}-{uuid.uuid4().hex[:8]}-"
-        self._scenario = scenario
-        self._setting = setting
-        self._step = ""
-        self._clients = Clients(setting.broker)
-        self._producer: KafkaProducer = self._clients.producer(**_ONE_BATCH)
-        self._closing = ExitStack()
-        self._closing.callback(self._clients.close)
-        self.partitions: tuple[TopicPartition, ...] = ()
-        self.is_evicted = False
+    client: Client
+    broker: Broker
+    topic: str
+    group: str
+    say: Callable[[str], object]
+    cancelled: threading.Event
+    clients: Clients
+    tally: Tally
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._closing.close()
-
-    def at_end(self, close: Callable[[], object]) -> None:
-        """Call this when the scenario is over, before all clients are closed."""
-        self._closing.callback(close)
-
-    # ------------------------------------------------------------ topics
-
-    def topic(self, label: str, partitions: int = 4, *, records: int = 0) -> str:
-        """Make a topic with so many records in each partition; return its full name."""
-        name = self.prefix + label
-        self._setting.broker.create_topic(name, partitions)
-        tps = tuple(TopicPartition(name, number) for number in range(partitions))
-        self.partitions += tps
-        self.tally.watched(tps)
-        self.produce(tps, records)
-        return name
-
-    def control_topic(self, label: str, settings: Mapping[str, str]) -> str:
-        """Make a topic of one partition that is no part of the play; return its name."""
-        name = self.prefix + label
-        self._setting.broker.create_topic(name, 1, settings)
-        return name
-
-    def connection(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what a client needs to reach the broker, and what a member does."""
-        broker = self._setting.broker
-        reach = dict(broker.client_config)
-        member = {
-            **reach,
-            **broker.group_config,
-            "group_id": self.prefix + "group",
-            "auto_offset_reset": "earliest",
-            "enable_auto_commit": False,
-        }
-        return reach, member
-
-    def pattern(self) -> str:
-        """Return what a consumer subscribes to that wants every topic of this stage."""
-        return f"^{re.escape(self.prefix)}.*"
-
-    def label(self, tp: TopicPartition) -> str:
-        """Return a partition's name without what only this stage needs."""
-        return f"{tp.topic.removeprefix(self.prefix)}:{tp.partition}"
-
-    def produce(
-        self, tps: Iterable[TopicPartition] | None = None, records: int = 1
-    ) -> None:
-        """Write so many records to each partition (None: all) and await the answers."""
+    def produce(self, records: int) -> None:
+        """Write so many records to each partition, and await the answers."""
+        producer = self.clients.producer(**_ONE_BATCH)
         sent = [
-            self._producer.send(tp.topic, b"record", partition=tp.partition)
-            for tp in (self.partitions if tps is None else tps)
+            producer.send(self.topic, b"record", partition=number)
+            for number in range(PARTITIONS)
             for _ in range(records)
         ]
         for future in sent:
@@ -164,104 +113,131 @@ class Stage:
             tp = TopicPartition(written.topic, written.partition)
             self.tally.produced(tp, written.offset)
 
-    # ------------------------------------------------------------ members
+    def program(self, **configs: Any) -> "Program":  # noqa: ANN401 - kafka-python's
+        """Make a member of the group whose deliveries are judged, and subscribe it."""
+        make, group = self.client.make, self.group
+        consumer = self.clients.consumer(make, self.topic, group=group, **configs)
+        return Program(self, consumer)
 
-    def consumer(
-        self,
-        make: Callable[..., KafkaConsumer],
-        *,
-        is_member: bool = True,
-        **configs: Any,  # noqa: ANN401 - kafka-python's keys and types
-    ) -> KafkaConsumer:
-        """Make a consumer, of this stage's group or of none."""
-        group = self.prefix + "group" if is_member else None
-        if self.client.tells and make is self.client.make:
-            configs["hooks"] = [self._hear]
-        consumer: KafkaConsumer = self._clients.consumer(make, group=group, **configs)
-        if self._setting.watch is not None:
-            self._closing.callback(self._setting.watch(consumer))
-        return consumer
-
-    def _hear(self, event: Event) -> None:
-        if isinstance(event, RebalanceCompleted) and event.lost:
-            self.is_evicted = True
-
-    def member_config(self) -> dict[str, Any]:
-        """Return what a member in another process needs to reach the broker, as JSON."""
-        broker = self._setting.broker
-        return {**broker.client_config, **broker.group_config}
-
-    # ------------------------------------------------------------ time
+    def ghost(self, program: "Program") -> Ghost:
+        """Make another member, with the same client, that is not judged."""
+        consumer = self.clients.consumer(self.client.make, group=self.group)
+        return Ghost(consumer, [self.topic], [program], PATIENCE)
 
     def check(self) -> None:
-        """Leave the scenario if it was asked to stop."""
-        if self._setting.cancelled.is_set():
+        """Raise :class:`CancelledError` if it was asked to stop."""
+        if self.cancelled.is_set():
             raise CancelledError
 
     def rest(self, seconds: float) -> None:
-        """Do nothing for a while, as a busy or idle program."""
-        if self._setting.cancelled.wait(seconds):
-            raise CancelledError
+        """Do nothing for a while, as a busy program."""
+        self.cancelled.wait(seconds)
+        self.check()
 
-    def until(
-        self,
-        condition: Callable[[], bool],
-        what: str,
-        turn: Callable[[], object],
-        patience: float = PATIENCE,
-    ) -> None:
-        """
-        Take turns until the condition is met.
 
-        Raises:
-            CannotPlayError: it was not in time; the message says what was awaited.
-        """
-        deadline = time.monotonic() + patience
-        while not condition():
-            if time.monotonic() > deadline:
-                message = f"waited {patience:.0f} s in vain: {what}"
-                raise CannotPlayError(message)
-            self.check()
-            turn()
+@contextmanager
+def staged(
+    client: Client,
+    broker: Broker,
+    tally: Tally,
+    say: Callable[[str], object],
+    cancelled: threading.Event,
+) -> Iterator[Stage]:
+    """Lend a stage of its own to one client, and close everything afterwards."""
+    prefix = f"{PREFIX}-{uuid.uuid4().hex[:8]}-"
+    clients = Clients(broker)
+    broker.create_topic(prefix + "orders", PARTITIONS)
+    stage = Stage(
+        client=client,
+        broker=broker,
+        topic=prefix + "orders",
+        group=prefix + "group",
+        say=say,
+        cancelled=cancelled,
+        clients=clients,
+        tally=tally,
+    )
+    try:
+        yield stage
+    finally:
+        clients.close()
 
-    # ------------------------------------------------------------ telling
 
-    def say(self, step: str, consumer: KafkaConsumer | None = None) -> None:
-        """Tell what happens now."""
-        self._step = step
-        self.show(consumer)
+class Program:
+    """
+    A program that polls, commits what came, and has every delivery judged.
 
-    def show(self, consumer: KafkaConsumer | None) -> None:
-        """Report how the partitions stand."""
-        assigned = consumer.assignment() if consumer else set()
-        paused = consumer.paused() if consumer else set()
-        views = (
-            PartitionView(
-                label=self.label(row.tp),
-                state=_state(row, assigned, paused),
-                produced=row.produced,
-                delivered=row.delivered,
-                wrong=row.wrong,
-            )
-            for row in self.tally.rows()
+    Attributes:
+        consumer: its consumer.
+        before_poll: what it does before each poll.
+    """
+
+    def __init__(self, stage: Stage, consumer: Any) -> None:  # noqa: ANN401 - either client
+        self.consumer = consumer
+        self.before_poll: Callable[[], object] = lambda: None
+        self._stage = stage
+        self._at_once: int | None = None
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        """Take one turn, as :func:`poll_until` and :class:`Ghost` ask for."""
+        self._stage.check()
+        self.before_poll()
+        if not self.consumer.assignment():
+            timeout_ms = max(timeout_ms, _JOIN_MS)
+        batches: dict[TopicPartition, list[Any]] = self.consumer.poll(
+            timeout_ms, max_records=self._at_once
         )
-        self._setting.report(
-            Progress(
-                scenario=self._scenario,
-                client=self.client.name,
-                step=self._step,
-                partitions=tuple(views),
+        for tp, records in batches.items():
+            for record in records:
+                self._stage.tally.delivered(tp, record.offset)
+        if batches:
+            self._commit(
+                {tp: records[-1].offset + 1 for tp, records in batches.items()}
             )
+        return batches
+
+    def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        # In a rebalance it is refused, and the next owner reads these records again.
+        with suppress(kafka_errors.KafkaError):
+            self.consumer.commit(timeout_ms=1000)
+            self._stage.tally.committed(offsets)
+
+    def assignment(self) -> set[TopicPartition]:
+        """Return what is assigned here, by the consumer's own account."""
+        return set(self.consumer.assignment())
+
+    def group_metadata(self) -> Any:  # noqa: ANN401 - kafka-python's
+        """Return its membership."""
+        return self.consumer.group_metadata()
+
+    # ------------------------------------------------------------ what it waits for
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Poll until the condition holds."""
+        poll_until(self, condition, awaited=what, timeout=PATIENCE)
+
+    def read(self, records: int) -> None:
+        """Join, get every partition, and read at least so many records."""
+        tally = self._stage.tally
+        self._at_once = _AT_ONCE
+        self.until(
+            lambda: self.owns(PARTITIONS) and tally.handed_out >= records,
+            f"all partitions and {records} records",
         )
+        self._at_once = None
 
+    def owns(self, partitions: int) -> bool:
+        """Whether so many partitions are assigned here."""
+        return len(self.assignment()) == partitions
 
-def _state(
-    row: Row,
-    assigned: AbstractSet[TopicPartition],
-    paused: AbstractSet[TopicPartition],
-) -> State:
-    if row.tp not in assigned:
-        return State.ELSEWHERE
-    if row.tp in paused:
-        return State.PAUSED
-    return State.PAUSE_LOST if row.is_wished_paused else State.FLOWING
+    def linger(self) -> None:
+        """Poll until nothing has come for a while, so that a leak is whole."""
+        self._until_silence(SILENCE / 2, lambda: False)
+
+    def drain(self) -> None:
+        """Poll until every record was delivered, or none came for a while."""
+        self._until_silence(SILENCE, lambda: not self._stage.tally.missing)
+
+    def _until_silence(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        silence, began = self._stage.tally.silence, time.monotonic()
+        self.until(lambda: is_over() or silence(began) > seconds, "an end of records")

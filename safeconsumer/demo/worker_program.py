@@ -1,9 +1,9 @@
 """
 A program with slow handlers, in a process of its own so that it can be killed.
 
-``python -m safeconsumer.demo.worker_program JSON`` works until its standard
-input ends, and writes a line for all that happens: ``ready``, ``held COUNT``, and
-``done PARTITION OFFSET`` for each record that was handled.
+``python -m safeconsumer.demo.worker_program JSON`` works until its standard input ends.
+It writes ``ready`` when partitions are assigned to it, and ``PARTITION OFFSET`` for
+each record that was handled.
 """
 
 import json
@@ -11,32 +11,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kafka import KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer
 
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.worker import Limits, Worker
+from safeconsumer.worker import Worker
 
-THREADS = 8
-# What the worker may hold, and so what a crash can make it do again.
-HELD = 20
-_POLL_RECORDS = 10
+_THREADS = 8
+_SECONDS = 0.05
+# Five seconds by default; the demo is in a hurry.
 _COMMIT_MS = 100
 
 
 def main() -> None:
     """Work in the way the first argument says."""
     told: dict[str, Any] = json.loads(sys.argv[1])
-    config = dict(told["config"])
-    if "api_version" in config:
-        config["api_version"] = tuple(config["api_version"])
-    config.update(group_id=told["group"], auto_offset_reset="earliest")
-    run = {"stock": _pool, "safe": _worker}[told["client"]]
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    run(told["topic"], config, told["seconds"])
+    run = _worker if told["is_ours"] else _pool
+    run(told["topic"], told["config"])
 
 
 def _end_with_stdin() -> None:
@@ -48,61 +42,38 @@ def _tell(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
-def _handler(seconds: float) -> Callable[..., None]:
-    def handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstream's
-        time.sleep(seconds)
-        _tell(f"done {record.partition} {record.offset}")
-
-    return handle
-
-
-def _pool(topic: str, config: dict[str, Any], seconds: float) -> None:
-    """Follow the usual recipe: a thread pool, and offsets committed by the consumer."""
-    handle = _handler(seconds)
-    consumer = KafkaConsumer(topic, auto_commit_interval_ms=_COMMIT_MS, **config)
-    pool = ThreadPoolExecutor(THREADS)
-    is_ready = False
-    futures: list[Any] = []
-    while True:
-        # The first ones are long: this client forgets a join that outlasts its poll.
-        batches = consumer.poll(100 if is_ready else 2000)
-        if consumer.assignment() and not is_ready:
-            is_ready = True
+class _Ready(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python ships no type information
+    def on_partitions_assigned(self, assigned: object) -> None:
+        if assigned:
             _tell("ready")
-        for records in batches.values():
-            futures += [pool.submit(handle, record) for record in records]
-        futures = [one for one in futures if not one.done()]
-        _tell(f"held {len(futures)}")
+
+    def on_partitions_revoked(self, revoked: object) -> None:
+        """Nothing to do."""
 
 
-def _worker(topic: str, config: dict[str, Any], seconds: float) -> None:
-    """Let a ``Worker`` do the same."""
-    consumer = SafeConsumer(
-        topic,
-        enable_auto_commit=False,
-        log=False,
-        max_poll_records=_POLL_RECORDS,
-        **config,
-    )
-    worker = Worker(
-        consumer,
-        _handler(seconds),
-        order="unordered",
-        concurrency=THREADS,
-        limits=Limits(records=HELD),
-    )
-    threading.Thread(target=_watch, args=(consumer, worker), daemon=True).start()
-    worker.run()
+def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstream's
+    time.sleep(_SECONDS)
+    _tell(f"{record.partition} {record.offset}")
 
 
-def _watch(consumer: SafeConsumer, worker: Worker) -> None:
-    while not consumer.assignment():
-        time.sleep(0.02)
-    _tell("ready")
+def _pool(topic: str, config: dict[str, Any]) -> None:
+    """Follow the usual recipe: a thread pool, and offsets committed by the consumer."""
+    consumer = KafkaConsumer(auto_commit_interval_ms=_COMMIT_MS, **config)
+    consumer.subscribe([topic], listener=_Ready())
+    pool = ThreadPoolExecutor(_THREADS)
     while True:
-        stats = worker.stats()
-        _tell(f"held {stats.queued + stats.running}")
-        time.sleep(0.02)
+        # Before that, longer than a join: this client forgets one that outlasts its poll.
+        batches = consumer.poll(100 if consumer.assignment() else 5000)
+        for records in batches.values():
+            for record in records:
+                pool.submit(_handle, record)
+
+
+def _worker(topic: str, config: dict[str, Any]) -> None:
+    """Let a ``Worker`` do the same."""
+    consumer = SafeConsumer(enable_auto_commit=False, log=False, **config)
+    consumer.subscribe([topic], listener=_Ready())
+    Worker(consumer, _handle, order="unordered", concurrency=_THREADS).run()
 
 
 if __name__ == "__main__":
