@@ -1,4 +1,4 @@
-"""A member pauses its whole group and leaves it to one that has never heard of it."""
+"""A member pauses its whole group and leaves it to one that never knew of it."""
 
 from safeconsumer.demo.pausing import READ_FIRST, RECORDS
 from safeconsumer.demo.stage import PARTITIONS, PATIENCE, Stage
@@ -16,7 +16,7 @@ def held_group(stage: Stage) -> None:
     first.consumer.pause_group(stage.topic, reason="db migration")
     stage.tally.paused()
     stage.produce(RECORDS)
-    stage.say("the group is paused; a member joins that has never heard of it")
+    stage.say("the group is paused; a member joins that never knew of it")
     second = stage.program(control=control)
     poll_until(
         [first, second],

@@ -7,8 +7,7 @@ from safeconsumer.testing.ghost import is_settled
 RECORDS = 50
 READ_FIRST = 60
 
-# Shorter than any rebalance, so that the program is sure to be thrown out; longer than
-# any poll here once it has joined.
+# Longer than any poll here once it has joined; the program is busy for longer still.
 _MAX_POLL_INTERVAL_MS = 1500
 
 
@@ -21,6 +20,10 @@ def ticket_loop(stage: Stage) -> None:
 
     program.before_poll = pause
     pause()
+    stage.tally.paused()
+    stage.produce(RECORDS)
+    # Twice: it leaks in the poll that gains partitions, if that goes on for long enough.
+    _move(stage, program)
     _move(stage, program)
     program.before_poll = lambda: None
     _resume(stage, program)
@@ -30,6 +33,8 @@ def flag(stage: Stage) -> None:
     """Pause what is assigned once, and resume once, as most programs with a flag do."""
     program = _reading(stage)
     program.consumer.pause(*program.consumer.assignment())
+    stage.tally.paused()
+    stage.produce(RECORDS)
     _move(stage, program)
     _resume(stage, program)
 
@@ -64,8 +69,6 @@ def _reading(stage: Stage, **configs: int) -> Program:
 
 
 def _move(stage: Stage, program: Program) -> None:
-    stage.tally.paused()
-    stage.produce(RECORDS)
     ghost = stage.ghost(program)
     stage.say("paused; another member joins")
     ghost.join()

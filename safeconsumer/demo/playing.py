@@ -74,11 +74,7 @@ def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[
     results: list[Result] = []
     for number, situation in enumerate(situations, start=1):
         say(f"[{number}/{len(situations)}] {situation.name}")
-        say(
-            textwrap.fill(
-                situation.story, 80, initial_indent=_INDENT, subsequent_indent=_INDENT
-            )
-        )
+        say(textwrap.indent(textwrap.fill(situation.story, 74), _INDENT))
         results += _side_by_side(situation, broker, say)
     return results
 
@@ -95,8 +91,8 @@ def _side_by_side(situation: Situation, broker: Broker, say: Say) -> list[Result
             lines.put(None)
 
     with ThreadPoolExecutor(len(clients), thread_name_prefix="demo") as pool:
-        plays = [pool.submit(play, client) for client in clients]
         try:
+            plays = [pool.submit(play, client) for client in clients]
             for _ in clients:
                 while (line := lines.get()) is not None:
                     say(line)

@@ -27,9 +27,9 @@ PARTITIONS = 4
 PATIENCE = 30.0
 # A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
 SILENCE = 2.0
-# The first poll of a member. A broker may wait 3 s for more members of a new group
-# (group.initial.rebalance.delay.ms), and kafka-python forgets a join that outlasts its
-# poll. It returns with the first records.
+# The first poll with kafka-python, which forgets a join that outlasts its poll; a broker
+# may wait 3 s for more members of a new group (group.initial.rebalance.delay.ms). It
+# returns with the first records.
 _JOIN_MS = 5000
 # Few, so that a pause comes in the middle of what was fetched.
 _AT_ONCE = 10
@@ -182,7 +182,7 @@ class Program:
         """Take one turn, as :func:`poll_until` and :class:`Ghost` ask for."""
         self._stage.check()
         self.before_poll()
-        if not self.consumer.assignment():
+        if not self._stage.client.is_ours and not self.consumer.assignment():
             timeout_ms = max(timeout_ms, _JOIN_MS)
         batches: dict[TopicPartition, list[Any]] = self.consumer.poll(
             timeout_ms, max_records=self._at_once

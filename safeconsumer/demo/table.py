@@ -5,11 +5,10 @@ from enum import Enum, auto
 
 from safeconsumer.demo.playing import Result
 
-_HEADS = (
-    "                                       while   when",
-    "situation       client        records paused wanted  lost twice  sec result",
+_HEAD = "situation       client        records paused wanted  lost twice  sec result"
+_LEGEND = (
+    "records = delivered while paused + when wanted + lost; twice: though committed"
 )
-_LEGEND = "records = while paused + when wanted + lost; twice: though committed before"
 
 
 class Verdict(Enum):
@@ -33,7 +32,7 @@ def verdict(results: Sequence[Result]) -> Verdict:
 
 def table(results: Sequence[Result]) -> Iterator[str]:
     """Yield a line for each client in each situation, with the counts of records."""
-    yield from _HEADS
+    yield _HEAD
     name = None
     for one in results:
         counts = one.counts
