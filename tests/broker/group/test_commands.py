@@ -123,7 +123,10 @@ def test_an_unknown_group_is_refused(team: Team, command: tuple[str, ...]) -> No
     """A typing error must not look like a group that is quiet, or resumed."""
     team.settled(team.subscribed())
     status, line = bad(team, *command, "--group", f"{team.group}x")
-    assert (status, f"mean {team.group} " in line.replace("?", " ")) == (Status.USAGE, True)
+    assert (status, f"mean {team.group} " in line.replace("?", " ")) == (
+        Status.USAGE,
+        True,
+    )
     ended = run(team, "history")
     assert (ended.stdout, ended.stderr) == ("nothing\n", "")
 
