@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeconsumer.testing._connections import Request
     from safeconsumer.testing.clients import Clients
-    from safeconsumer.testing.embedded import EmbeddedBroker, Hold
+    from safeconsumer.testing.embedded import EmbeddedBroker, HeldAnswers
     from safeconsumer.testing.errors import (
         BrokerCommandError,
         BrokerTypeError,
@@ -40,7 +40,7 @@ __all__ = [
     "EndlessRunError",
     "ExistingCluster",
     "Ghost",
-    "Hold",
+    "HeldAnswers",
     "Leak",
     "LeakError",
     "NoLeak",
@@ -65,7 +65,7 @@ _WHERE = {
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
     "Ghost": "ghost",
-    "Hold": "embedded",
+    "HeldAnswers": "embedded",
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",
