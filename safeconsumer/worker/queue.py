@@ -307,10 +307,9 @@ class Queue:
         return []
 
     def _may_begin(self, epoch: Epoch) -> bool:
-        if not epoch.ready:  # it has ended
+        if not epoch.ready or epoch.is_held:  # without a lane it has ended
             return False
-        if epoch.is_held or (self.tripped and self._is_tripped(epoch)):
-            self._call_next(epoch)
+        if self.tripped and self._is_tripped(epoch):
             return False
         places = self._places(epoch)
         if places is None or places.has_room():
