@@ -295,10 +295,11 @@ class Queue:
             return []
         while ready:
             epoch = ready.first
-            if not self._may_begin(epoch):
+            task = None
+            if self._may_begin(epoch):
+                task = self._first_of(ready.take())
+            else:
                 ready.set_aside(epoch)
-                continue
-            task = self._first_of(ready.take())
             if task is not None:
                 self._begins(task)
                 self.wake_one()
@@ -458,7 +459,7 @@ class Queue:
         return None if topics is None else topics.of(epoch.tp.topic)
 
     def _call_next(self, epoch: Epoch) -> None:
-        # A partition that was called and needs no place calls the next one.
+        # One that was called and takes no place passes it on.
         places = self._places(epoch)
         while places is not None and places.waiting and places.has_room():
             if self.ready.bring_back(places.waiting.popitem(last=False)[0]):

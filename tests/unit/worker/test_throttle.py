@@ -6,7 +6,6 @@ import pytest
 from kafka.structs import TopicPartition
 
 from safeconsumer import WorkerSettingError
-from safeconsumer.holds.scope import partition
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.progress import record_at
@@ -101,19 +100,19 @@ def test_a_place_goes_to_somebody_who_can_take_it() -> None:
     assert desk.work() == [0, 1, 2, 3]
 
 
-def test_a_partition_that_is_held_passes_the_place_on() -> None:
+def test_a_partition_that_has_gone_passes_its_place_on() -> None:
     """To the next one that waits for it, though it was called first."""
     desk = Desk(Order.PARTITION, per_topic=PerTopic({"orders": 1}), records=1)
-    held, free = TopicPartition(*TP[:1], 1), TopicPartition(*TP[:1], 2)
-    desk.ledger.assign([TP, held, free])
-    for tp in held, free:
+    gone, there = TopicPartition(TP.topic, 1), TopicPartition(TP.topic, 2)
+    desk.ledger.assign([TP, gone, there])
+    for tp in gone, there:
         epoch = desk.held.open(tp, 1, 0, 0)
         chunk = desk.held.admit(epoch, [FakeRecord(*tp, 0)])  # type: ignore[list-item]  # alike
         desk.schedule.admit(epoch, chunk)
     (first,) = _claimed(desk)
-    desk.ledger.place([partition(*held)], owner="ops")
     _done(desk, first)
-    assert [one.epoch.tp for one in _claimed(desk)] == [free]
+    desk.held.close(desk.held.epochs[gone])
+    assert [one.epoch.tp for one in _claimed(desk)] == [there]
 
 
 def test_batches_of_a_topic_take_one_place_each() -> None:
