@@ -4,6 +4,7 @@ import contextlib
 import heapq
 import inspect
 import itertools
+import math
 import queue
 import random
 import threading
@@ -129,12 +130,21 @@ class DeadLetters:
         then: called with a letter that was acknowledged.
         refused: called with a record that can never be a letter, and why.
         broken: called with the reason if no more letters can be posted.
+        begin: called with each letter, so that somebody works on them: the thread, or
+            the caller of :meth:`step`.
+        draw: returns a random number below 1, for the waits.
     """
 
     def __init__(
-        self, sink: Sink, timeout: float, retry: Retry, emit: Callable[..., None]
+        self,
+        sink: Sink,
+        timeout: float,
+        retry: Retry,
+        emit: Callable[..., None],
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._sink = sink
+        self._clock = clock or time.monotonic
         self._timeout = min(timeout, threading.TIMEOUT_MAX)
         self._retry = retry
         self._emit = emit
@@ -155,15 +165,15 @@ class DeadLetters:
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
         self.broken: Callable[[BaseException], None] = _nothing
+        self.begin: Callable[[], None] = self._begin
+        self.draw: Callable[[], float] = random.random
         self._thread = threading.Thread(
             target=self._work, name="safeconsumer-dead-letters", daemon=True
         )
 
     def post(self, letter: Letter) -> None:
         """Take a letter without waiting for anything. Any thread."""
-        if not self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # another letter was quicker
-                self._thread.start()
+        self.begin()
         post = _Post(letter)
         with self._lock:
             self._posts[id(letter)] = post
@@ -203,7 +213,7 @@ class DeadLetters:
         if sending is None or self._told_slow is sending:
             return
         post, began = sending
-        seconds = time.monotonic() - began
+        seconds = self._clock() - began
         if seconds >= _SLOW_SECONDS:
             self._told_slow = sending
             self._tell_is_slow(post.letter, seconds)
@@ -216,12 +226,36 @@ class DeadLetters:
         """
         self._inbox.put(None)
 
+    def step(self, wait: float = 0.0) -> float:
+        """
+        Work on what is due, where no thread does.
+
+        Args:
+            wait: real seconds to wait for an answer first, if there is none.
+
+        Returns:
+            The seconds until a letter is tried again; infinite if none is.
+        """
+        self._hear(wait)
+        self._try_one_again()
+        while self._new or not self._inbox.empty():
+            if self._new:
+                self._try(self._new.popleft())
+            self._hear(0.0)
+        again = self._again_at
+        return again[0][0] - self._clock() if again else math.inf
+
     # ------------------------------------------------------------ its thread
+
+    def _begin(self) -> None:
+        if not self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # another letter was quicker
+                self._thread.start()
 
     def _work(self) -> None:
         try:
             while not self._is_over:
-                self._hear()
+                self._hear(self._until_next())
                 self._try_one_again()
                 if self._new and not self._is_over:
                     self._try(self._new.popleft())
@@ -232,11 +266,11 @@ class DeadLetters:
         finally:
             self._is_over = True
 
-    def _hear(self) -> None:
+    def _hear(self, wait: float | None) -> None:
         # All answers first: a letter whose answer is here is not late.
-        now = time.monotonic()
+        now = self._clock()
         with contextlib.suppress(queue.Empty):
-            self._take(self._inbox.get(timeout=self._until_next()))
+            self._take(self._inbox.get(timeout=wait))
             for _ in range(self._inbox.qsize()):
                 self._take(self._inbox.get_nowait())
         while not self._is_over and self._awaited:
@@ -266,13 +300,13 @@ class DeadLetters:
             return 0.0
         due = [next(iter(self._awaited.values()))] if self._awaited else []
         due += [self._again_at[0][0]] if self._again_at else []
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        return max(0.0, min(due) - self._clock()) if due else None
 
     def _try_one_again(self) -> None:
         # One at a time, so that others get their turn however slow the sink is.
         if self._is_over or not self._again_at:
             return
-        if self._again_at[0][0] <= time.monotonic():
+        if self._again_at[0][0] <= self._clock():
             _, _, post = heapq.heappop(self._again_at)
             if id(post.letter) in self._posts:
                 self._try(post)
@@ -304,7 +338,7 @@ class DeadLetters:
             is_brief=post.is_brief,
             trace={} if letter.trace is None else letter.trace.headers(),
         )
-        post.since = time.monotonic()
+        post.since = self._clock()
         self._sending = (post, post.since)
         try:
             answer = self._send(post, failure)
@@ -336,20 +370,20 @@ class DeadLetters:
         else:
             return False
         # All wait equally long, so the first of them is due first.
-        self._awaited[post] = time.monotonic() + self._timeout
+        self._awaited[post] = self._clock() + self._timeout
         return True
 
     def _wait(self, post: _Post, answer: Any) -> None:  # noqa: ANN401 - any
         wait = wait_of(answer)
         while wait is not None:
-            began = time.monotonic()
+            began = self._clock()
             try:
                 wait(timeout=self._timeout)
             except Exception:
                 # Is this its own error, or does it mean "no result yet"? Many classes
                 # mean the latter; but an error of its own comes again at once at the
                 # next call.
-                is_early = time.monotonic() - began < self._timeout / 2
+                is_early = self._clock() - began < self._timeout / 2
                 if is_early or post.letter.lane.epoch.is_closed:
                     raise
             else:
@@ -386,11 +420,11 @@ class DeadLetters:
             self._again(post, error)
 
     def _again(self, post: _Post, error: BaseException) -> None:
-        delay = max(0.01, self._retry.delay(post.tries, random.random()))  # noqa: S311 - jitter
+        delay = max(0.01, self._retry.delay(post.tries, self.draw()))
         post.ticket = object()
         post.is_waiting = True
         self._awaited.pop(post, None)
-        due = time.monotonic() + delay
+        due = self._clock() + delay
         heapq.heappush(self._again_at, (due, next(self._numbers), post))
         self._tell(
             worker_events.DeadLetterFailed,
@@ -545,6 +579,7 @@ def letters_of(
     retry: Retry,
     group: str,
     emit: Callable[..., None],
+    clock: Callable[[], float],
 ) -> DeadLetters | None:
     """
     Return the object that posts dead letters; None if no sink is set.
@@ -556,7 +591,7 @@ def letters_of(
         return None
     if isinstance(dead_letter, DeadLetter):
         sink = sink_of(dead_letter, group)
-        return DeadLetters(sink, dead_letter.timeout, retry, emit)
+        return DeadLetters(sink, dead_letter.timeout, retry, emit, clock)
     refuse_class(dead_letter, "dead_letter")
     if isinstance(dead_letter, str):
         message = (
@@ -571,7 +606,7 @@ def letters_of(
             f"function: give a plain one, which may return a future"
         )
         raise WorkerSettingError(why)
-    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit)
+    return DeadLetters(dead_letter, _SINK_SECONDS, retry, emit, clock)
 
 
 def _nothing(*_told: object) -> None:
