@@ -150,7 +150,7 @@ class Lab:
             "carries": False,
             **settings,
         }
-        process.call("open", settings=wanted)
+        process.call("open", wanted)
         return consumer
 
     def assigned(

@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.testing.cases.absent import AbsentError
+from safeconsumer.testing.cases.outcomes import AbsentError
 
 _LONG = 30.0
 """Seconds after which a call that should have ended long ago counts as hanging."""
@@ -129,7 +129,7 @@ class Process:
         """Whether every call that was begun was waited for."""
         return not self._awaited
 
-    def call(self, name: str, **args: object) -> Any:  # noqa: ANN401  a JSON value
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
         """
         Do one call and return what it returned.
 
@@ -139,15 +139,16 @@ class Process:
             HangsError: it did not answer.
 
         """
-        self.begin(name, **args)
+        self.begin(name, *args)
         return self.answer(name)
 
-    def begin(self, name: str, **args: object) -> None:
+    def begin(self, name: str, *args: object) -> None:
         """Let the client begin a call; :meth:`answer` waits for it."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._awaited += 1
         with contextlib.suppress(BrokenPipeError):  # answer() reports it
-            self._process.stdin.write(json.dumps({"call": name, "with": args}) + "\n")
+            request = json.dumps({"call": name, "with": args}, default=list)
+            self._process.stdin.write(f"{request}\n")
             self._process.stdin.flush()
 
     def answer(self, name: str) -> Any:  # noqa: ANN401  a JSON value
