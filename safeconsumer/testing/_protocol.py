@@ -32,7 +32,7 @@ _NEWEST = {
     "TxnOffsetCommit": 4,
 }
 # What goes wrong there is of a topic or of a partition, though there is a field for all.
-_OF_PARTS = {"Fetch", "Metadata", "OffsetDelete"}
+_OF_PARTS = {"Fetch", "Metadata"}
 # Older than kafka-python writes: librdkafka looks for them (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 

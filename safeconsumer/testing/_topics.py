@@ -16,8 +16,8 @@ from safeconsumer.testing._protocol import Exchange, Fields
 if TYPE_CHECKING:
     from safeconsumer.testing._cluster import Cluster
 
+_SET = 0  # of what IncrementalAlterConfigs can do
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)  # what IncrementalAlterConfigs can do
 
 
 @define(kw_only=True, eq=False)
@@ -50,7 +50,6 @@ class Topics:
             "DeleteTopics": self._delete_topics,
             "CreatePartitions": self._create_partitions,
             "DescribeConfigs": self._describe_configs,
-            "AlterConfigs": self._alter_configs,
             "IncrementalAlterConfigs": self._alter_configs,
         }
 
@@ -95,7 +94,7 @@ class Topics:
             raise RefusedError(_codes.INVALID_CONFIG, wrong)
 
     def create(
-        self, name: str, partitions: int, settings: Mapping[str, str] | None = None
+        self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> Topic:
         """
         Make a topic.
@@ -160,12 +159,12 @@ class Topics:
     # What admins ask
 
     def _create_topics(self, exchange: Exchange) -> None:
-        nodes, default = self._cluster.nodes, self._cluster.default_partitions
+        nodes = self._cluster.nodes
 
         def create(asked: Any) -> Fields:  # noqa: ANN401  not typed
             settings = {one.name: one.value for one in asked.configs}
             count = len(asked.assignments) or asked.num_partitions
-            count = default if count == -1 else count
+            count = 1 if count == -1 else count
             self.check(asked.name, count, settings)
             if asked.replication_factor > len(nodes.addresses):
                 why = (
@@ -231,7 +230,11 @@ class Topics:
                 why = "only topics have settings that can be changed"
                 raise RefusedError(_codes.INVALID_CONFIG, why)
             topic = self.known(asked.resource_name)
-            changed = _altered(exchange.message.api, topic.settings, asked.configs)
+            changed = dict(topic.settings)
+            for one in asked.configs:
+                if one.config_operation != _SET:
+                    raise RefusedError(_codes.INVALID_CONFIG, "settings are only set")
+                changed[one.name] = one.value
             wrong = _settings.problem(changed)
             if wrong:
                 raise RefusedError(_codes.INVALID_CONFIG, wrong)
@@ -273,20 +276,3 @@ def _described(kind: int, topic: Topic | None) -> list[dict[str, Any]]:
         }
         for name, value in every.items()
     ]
-
-
-def _altered(api: str, before: Mapping[str, str], configs: Any) -> dict[str, str]:  # noqa: ANN401  not typed
-    if api == "AlterConfigs":  # what is not named goes back to its default
-        return {one.name: one.value for one in configs}
-    after = dict(before)
-    for one in configs:
-        listed = [part for part in after.get(one.name, "").split(",") if part]
-        if one.config_operation == _DELETE:
-            after.pop(one.name, None)
-        elif one.config_operation == _APPEND:
-            after[one.name] = ",".join([*listed, one.value])
-        elif one.config_operation == _SUBTRACT:
-            after[one.name] = ",".join(p for p in listed if p != one.value)
-        else:
-            after[one.name] = one.value
-    return after

@@ -11,7 +11,7 @@ from safeconsumer.testing import _codes, _ports, _protocol
 from safeconsumer.testing._cluster import Cluster
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._connections import Request
-from safeconsumer.testing._faults import ANY, Fault
+from safeconsumer.testing._faults import Fault
 from safeconsumer.testing._sockets import Sockets
 from safeconsumer.testing.errors import BrokerCommandError
 
@@ -120,7 +120,6 @@ class EmbeddedBroker:
         self._count = brokers
         self._port = port
         self._sockets: Sockets | None = None
-        self._slowness: dict[int, Fault] = {}
 
     def start(self) -> Self:
         """
@@ -139,7 +138,6 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Cut all connections and drop everything; a second call does nothing."""
         sockets, self._sockets = self._sockets, None
-        self._slowness.clear()
         if sockets is not None:
             sockets.stop()
 
@@ -225,11 +223,6 @@ class EmbeddedBroker:
         """
         self.command(lambda cluster: cluster.compact(name))
 
-    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
-        """Make another broker the leader of one partition."""
-        node = self._known(broker_id)
-        self.command(lambda cluster: cluster.lead(topic, partition, node))
-
     def move_coordinator(self, group: str, broker_id: int) -> None:
         """Make another broker the coordinator of one group; its members stay in it."""
         node = self._known(broker_id)
@@ -270,14 +263,7 @@ class EmbeddedBroker:
 
     def clear_faults(self) -> None:
         """Forget errors that have not been used yet, and release every hold."""
-
-        def clear(cluster: Cluster) -> None:
-            slowness = self._slowness.values()
-            for fault in tuple(cluster.faults.active):
-                if fault not in slowness:
-                    fault.end()
-
-        self.command(clear)
+        self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:
         """Cut one broker's connections and refuse new ones; None means every broker."""
@@ -299,18 +285,6 @@ class EmbeddedBroker:
         nodes = self._chosen(broker_id)
         self.command(lambda cluster: cluster.unfreeze(*nodes))
 
-    def set_rtt(self, seconds: float, broker_id: int | None = None) -> None:
-        """Let every answer take this long."""
-
-        def set_(cluster: Cluster) -> None:
-            for node in self._chosen(broker_id):
-                if node in self._slowness:
-                    self._slowness.pop(node).end()
-                if seconds:
-                    self._slowness[node] = cluster.fail(ANY, delay=seconds, node=node)
-
-        self.command(set_)
-
     def heal(self) -> None:
         """
         End every fault: brokers are up and answer, at once, and no error is left.
@@ -319,7 +293,6 @@ class EmbeddedBroker:
         """
         self.unfreeze()
         self.up()
-        self.set_rtt(0)
         self.clear_faults()
 
     # What it saw
