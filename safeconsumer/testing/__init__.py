@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         EndlessRunError,
     )
     from safeconsumer.testing.existing import ExistingCluster, broker_of
-    from safeconsumer.testing.ghost import Ghost
     from safeconsumer.testing.leaks import (
         Leak,
         LeakError,
@@ -38,7 +37,6 @@ __all__ = [
     "EmbeddedBroker",
     "EndlessRunError",
     "ExistingCluster",
-    "Ghost",
     "Hold",
     "Leak",
     "LeakError",
@@ -62,7 +60,6 @@ _WHERE = {
     "EmbeddedBroker": "embedded",
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
-    "Ghost": "ghost",
     "Hold": "embedded",
     "Leak": "leaks",
     "LeakError": "leaks",
