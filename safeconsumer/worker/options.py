@@ -27,6 +27,7 @@ from safeconsumer.worker.settings import (
     Retry,
     Tracing,
     check_callable,
+    traced,
 )
 from safeconsumer.worker.tracebacks import shown
 
@@ -214,7 +215,9 @@ class Handling(Options):
     topic_concurrency: Mapping[str, int] | None = None
     handler_timeout: float | None = field(default=None, validator=optional(positive))
     lifespan: MakeLifespan | None = field(default=None, validator=_can_be_entered)
-    trace: bool | Tracing = field(default=False, validator=_is_a(bool, Tracing))
+    trace: bool | Tracing = field(
+        default=False, converter=traced, validator=_is_a(bool, Tracing)
+    )
 
     @property
     def is_batch(self) -> bool:

@@ -4,6 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from attrs import field, frozen
@@ -108,6 +109,15 @@ class Tracing:
             _refuse(
                 f"provider must be a TracerProvider, or None, not {self.provider!r}"
             )
+
+
+trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
+"""Whether workers that are made now make spans, too, if they are given no ``trace``."""
+
+
+def traced(value: bool | Tracing) -> bool | Tracing:  # noqa: FBT001 - an option's value
+    """Return a worker's ``trace``; True instead of False if ``trace_all`` says so."""
+    return trace_all.get() if value is False else value
 
 
 # A legal name, https://kafka.apache.org/documentation/#basic_ops_add_topic.
