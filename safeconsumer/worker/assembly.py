@@ -136,7 +136,7 @@ class Handling:
             return None
         from safeconsumer.worker import tracing  # noqa: PLC0415  an extra's
 
-        return tracing.tracer_of(self.trace, config, is_batch=self.is_batch)
+        return tracing.Tracer(self.trace, config, is_batch=self.is_batch)
 
     def calls(
         self, called: Handler, parts: "Parts", age: float, tracer: "Tracer | None"

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextvars
-import functools
 import inspect
-import logging
 import math
 import threading
 import time
@@ -284,7 +282,6 @@ class Slot:
         ask: asks where the handler is, without waiting for the answer.
         stack: returns the handler's stack as text; None if it is not known.
         told: the task and index whose stall has been reported.
-        trace: the attempt that ended there last, if spans are made in another thread.
         name: its name, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
@@ -303,7 +300,6 @@ class Slot:
         "stack",
         "task",
         "told",
-        "trace",
     )
 
     def __init__(self, name: str = "", limit: float | None = None) -> None:
@@ -317,7 +313,6 @@ class Slot:
         self.ask: Callable[[], None] = _nobody_knows
         self.stack: StackOf = _nobody_knows
         self.told: tuple[Task, int] | None = None
-        self.trace: Any = None
 
 
 def context_of(
@@ -592,7 +587,9 @@ def call_in_process(  # noqa: PLR0913 - called by name
     partition, attempt, epoch, carrier = about
     context = Context(partition, attempt, epoch, threading.Event(), _no_deadline, state)
     if carrier is not None:
-        handle = _in_trace(handle, carrier)
+        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
+
+        handle = within(carrier, handle)
     apart = contextvars.copy_context().copy
     begin(0)
     for count, given in enumerate([records] if is_batch else records):
@@ -607,23 +604,6 @@ def call_in_process(  # noqa: PLR0913 - called by name
         if time.monotonic() > until:
             return finished, None
     return len(records), None
-
-
-def _in_trace(handle: Handler, carrier: Mapping[str, str]) -> Handler:
-    try:
-        from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
-
-        return within(carrier, handle)
-    except Exception as error:  # noqa: BLE001 - a missing package is no record's failure
-        _tell_untraced(shown(error))
-        return handle
-
-
-@functools.cache
-def _tell_untraced(why: str) -> None:
-    logging.getLogger("safeconsumer").error(
-        "in this process handlers are called without their span: %s", why
-    )
 
 
 def outcome_of(

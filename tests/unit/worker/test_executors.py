@@ -170,6 +170,37 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited() -> None:
     assert sorted(ended) == [*range(21)]
 
 
+class _Bare:
+    """An awaitable whose iterator has ``__next__`` alone, which is all that it must have."""
+
+    def __init__(self, waits_for: Any) -> None:  # noqa: ANN401 - a future
+        self._waits_for = waits_for
+
+    def __await__(self) -> Any:  # noqa: ANN401 - an iterator
+        return map(self._step, range(1))
+
+    def _step(self, _: int) -> object:
+        self._waits_for._asyncio_future_blocking = True
+        return self._waits_for
+
+
+@pytest.mark.parametrize("then", ["set_result", "cancel"])
+def test_any_awaitable_is_awaited(then: str) -> None:
+    """W4, W7: its record is done once it is over, and has failed if it was cancelled."""
+
+    def handle(_record: Any, _context: Any) -> _Bare:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        waits_for = loop.create_future()
+        loop.call_soon(getattr(waits_for, then), *[None] * (then == "set_result"))
+        return _Bare(waits_for)
+
+    with bench("asyncio", handle, **ONCE) as made:
+        made.finish(2)
+        gone = [one for one in made.events if one.name == "record_exhausted"]
+    failed = ["HandlerCancelledError"] * 2 if then == "cancel" else []
+    assert [one.error.partition("(")[0] for one in gone] == failed
+
+
 # ------------------------------------------------------------ processes
 
 
