@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, Literal
 
 from attrs import evolve, frozen
@@ -26,7 +27,7 @@ from safeconsumer.worker.dead_letters import (
     Sink,
     letters_of,
     sink_of,
-    wait_of,
+    when_sent,
 )
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.executors.aio import in_time
@@ -45,7 +46,6 @@ from safeconsumer.worker.handlers import (
     call_each,
     context_of,
     is_async,
-    refuse_coroutine,
 )
 from safeconsumer.worker.partition import Epoch, Held
 from safeconsumer.worker.progress import Chunk
@@ -571,11 +571,11 @@ class _Bench:
             self._sent = None
             try:
                 if self.sink is not None:
-                    answer = self.sink(letter.record, failure)
-                    refuse_coroutine(answer)
-                    wait = wait_of(answer)
-                    if wait is not None:
-                        wait(timeout=_PATIENCE)
+                    answers: SimpleQueue[BaseException | None] = SimpleQueue()
+                    when_sent(self.sink(letter.record, failure), answers.put)
+                    error = answers.get(timeout=_PATIENCE)
+                    if error is not None:
+                        raise error
             except Reject as why:
                 self._schedule.letter_refused(letter, why)
                 continue

@@ -411,7 +411,7 @@ def blamed(error: BaseException) -> BaseException:
 
 def refuse_undone(answer: object) -> None:
     """
-    Refuse a handler's return value that shows that nothing was done yet.
+    Refuse what a handler or dead-letter sink returns if it shows that nothing is done.
 
     Raises:
         HandlersFailError: it is a coroutine, a generator, or another awaitable or
@@ -419,7 +419,11 @@ def refuse_undone(answer: object) -> None:
     """
     if answer is None:
         return
-    refuse_coroutine(answer)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        _refuse(answer, "awaits")
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        _refuse(answer, "iterates over")
     if inspect.isawaitable(answer):
         _refuse(answer, "awaits")
     if isinstance(answer, Future):
@@ -429,20 +433,6 @@ def refuse_undone(answer: object) -> None:
     ):
         message = f"{shown(answer)} was returned, which has no effect: raise it"
         raise HandlersFailError(message)
-
-
-def refuse_coroutine(answer: object) -> None:
-    """
-    Refuse a return value of a handler or dead-letter sink that has not begun to run.
-
-    Raises:
-        HandlersFailError: it is a coroutine or a generator.
-    """
-    if inspect.iscoroutine(answer):
-        answer.close()
-        _refuse(answer, "awaits")
-    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
-        _refuse(answer, "iterates over")
 
 
 def _refuse(answer: object, does: str) -> NoReturn:

@@ -6,7 +6,7 @@ written out here, since the packages that define them are pinned to single versi
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from typing import Any
