@@ -4,7 +4,6 @@ Applies a consumer's deserializers where its worker's handler is called.
 Their exceptions are therefore failures of the record, and not of the poll.
 """
 
-import pickle
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,6 @@ from attrs import frozen
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.handlers import (
     BatchFailure,
     DeserializationError,
@@ -93,26 +91,6 @@ class Readers:
         """Return a handler that takes raw records, deserializes them and calls this one."""
         kind = _ReadingAsync if is_async(handle) else _Reading
         return kind(self, handle, _each if is_batch else _one)
-
-    def check_executor(self, executor: object) -> None:
-        """
-        Refuse an executor to which the deserializers cannot be sent.
-
-        Raises:
-            WorkerSettingError: it runs in another process, and they cannot be sent
-            there.
-        """
-        if executor != "process":
-            return
-        try:
-            pickle.dumps(self)
-        except Exception as error:
-            message = (
-                f"deserializers are sent to the handler's process by name, and these "
-                f"cannot be imported ({shown(error)}): define them at the top "
-                f"of a module, or deserialize in the handler"
-            )
-            raise WorkerSettingError(message) from error
 
 
 def _read(reader: Any, field: str, record: Any, headers: list[Any]) -> Any:  # noqa: ANN401 - any of them

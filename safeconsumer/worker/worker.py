@@ -202,7 +202,6 @@ class Worker:
         called, key = handling.called, handling.key
         readers = Readers(*self._client.membership.deserializers())
         if readers:
-            readers.check_executor(handling.executor)
             called = readers.before(called, is_batch=handling.is_batch)
             key = readers.key_of(key)
         parts = assembled(

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -18,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
 
-from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker import tracebacks
 from safeconsumer.worker.executors.base import END_SECONDS, LONGEST, Calls
 from safeconsumer.worker.executors.lifespan import MakeLifespan, enter
 from safeconsumer.worker.executors.threads import Threads
-from safeconsumer.worker.executors.travel import sendable
+from safeconsumer.worker.executors.travel import check_picklable, sendable
 from safeconsumer.worker.handlers import (
     About,
     Answer,
@@ -120,23 +118,6 @@ def _tell_stack(questions: Connection, thread: int) -> None:
         while True:
             questions.recv()
             questions.send(tracebacks.of_thread(thread))
-
-
-def check_picklable(handle: Handler) -> None:
-    """
-    Refuse a handler that cannot be sent to another process.
-
-    Raises:
-        WorkerSettingError: it cannot be sent.
-    """
-    try:
-        pickle.dumps(handle)
-    except Exception as error:
-        message = (
-            f"the handler is sent to another process by name, and {handle!r} cannot "
-            f"be imported: define it at the top of a module"
-        )
-        raise WorkerSettingError(message) from error
 
 
 # Seconds for a process to end after it was killed or has closed its pipe.
@@ -238,7 +219,7 @@ class Processes(Threads):
 
     def __init__(self, schedule: Schedule, calls: Calls, count: int) -> None:
         super().__init__(schedule, evolve(calls, lifespan=None), count)
-        check_picklable(calls.handle)
+        check_picklable("the handler, with its deserializers,", calls.handle)
         self._lifespan_there = calls.lifespan
         methods = multiprocessing.get_all_start_methods()
         method = "forkserver" if "forkserver" in methods else "spawn"

@@ -1,4 +1,4 @@
-"""Sends a handler's exception to another process, with its class and its traceback."""
+"""Sends handlers to another process, and their exceptions back from there."""
 
 import contextlib
 import pickle
@@ -6,8 +6,26 @@ from typing import Any
 
 from attrs import define
 
+from safeconsumer.errors import WorkerSettingError
 from safeconsumer.worker.handlers import Answer, BatchFailure
 from safeconsumer.worker.tracebacks import chain, shown
+
+
+def check_picklable(what: str, thing: object) -> None:
+    """
+    Refuse what cannot be sent to another process.
+
+    Raises:
+        WorkerSettingError: it cannot be sent.
+    """
+    try:
+        pickle.dumps(thing)
+    except Exception as error:
+        message = (
+            f"executor='process' sends {what} by name, and it cannot be imported "
+            f"({shown(error)}): define it at the top of a module"
+        )
+        raise WorkerSettingError(message) from error
 
 
 def sendable(answer: Answer) -> tuple[int, "Parcel | None"]:

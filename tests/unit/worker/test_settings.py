@@ -120,6 +120,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
             "generator function",
         ),
         ({}, {"executor": "process", "handle": lambda _r, _c: None}, "top of a module"),
+        ({"key_deserializer": lambda _: 1}, {"executor": "process"}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
