@@ -87,7 +87,6 @@ class _Post:
         tries: how often it was given to the sink.
         is_brief: whether it must be shorter.
         is_waiting: whether it failed, and waits for another try.
-        ticket: identifies the last try; the results of earlier ones are outdated.
         since: when it was last given to the sink.
     """
 
@@ -95,7 +94,6 @@ class _Post:
     tries: int = 0
     is_brief: bool = False
     is_waiting: bool = False
-    ticket: object = field(factory=object)
     since: float = 0.0
 
 
@@ -129,7 +127,7 @@ class DeadLetters:
         self._emit = emit
         # Posts, answers, _ENDED, and None at the end.
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self._posts: dict[int, _Post] = {}
+        self._posts: set[_Post] = set()
         self._lock = threading.Lock()  # of _posts; nothing is called under it
         # These belong to the thread: letters not begun, those that wait for an answer,
         # when they will have waited too long, and those that wait for another try.
@@ -139,8 +137,8 @@ class DeadLetters:
         self._numbers = itertools.count()
         self._closed = 0
         self._is_over = False
-        self._sending: tuple[_Post, float] | None = None
-        self._told_slow: object = None
+        self._sending: _Post | None = None
+        self._told_slow: float | None = None
         self.then: Acknowledged = _nothing
         self.refused: Refused = _nothing
         self.broken: Callable[[BaseException], None] = _nothing
@@ -155,7 +153,7 @@ class DeadLetters:
                 self._thread.start()
         post = _Post(letter)
         with self._lock:
-            self._posts[id(letter)] = post
+            self._posts.add(post)
         self._inbox.put(post)
 
     def in_flight(self, epochs: Epochs = None) -> int:
@@ -171,7 +169,7 @@ class DeadLetters:
                 not post.is_waiting
                 and not (epoch := post.letter.lane.epoch).is_closed
                 and (epochs is None or epoch in epochs)
-                for post in self._posts.values()
+                for post in self._posts
             )
 
     def turn(self, closed: int) -> None:
@@ -188,13 +186,12 @@ class DeadLetters:
 
     def _tell_slow(self) -> None:
         # Emits one event if the sink has worked on one letter for long.
-        sending = self._sending
-        if sending is None or self._told_slow is sending:
+        post = self._sending
+        if post is None or self._told_slow == post.since:
             return
-        post, began = sending
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - post.since
         if seconds >= _SLOW_SECONDS:
-            self._told_slow = sending
+            self._told_slow = post.since
             self._tell_is_slow(post.letter, seconds)
 
     def stop(self) -> None:
@@ -260,16 +257,16 @@ class DeadLetters:
             return
         if self._again_at[0][0] <= time.monotonic():
             _, _, post = heapq.heappop(self._again_at)
-            if id(post.letter) in self._posts:
+            if post in self._posts:
                 self._try(post)
 
     def _forget_closed(self) -> None:
         with self._lock:
-            posts = [*self._posts.values()]
+            posts = [*self._posts]
         for post in posts:
             if post.letter.lane.epoch.is_closed:
                 self._forget(post)
-        again = [one for one in self._again_at if id(one[2].letter) in self._posts]
+        again = [one for one in self._again_at if one[2] in self._posts]
         heapq.heapify(again)
         self._again_at = again
 
@@ -280,7 +277,6 @@ class DeadLetters:
         if letter.lane.epoch.revoked.is_set():
             self._forget(post)
             return
-        ticket = post.ticket = object()
         self._awaited.pop(post, None)
         post.tries += 1
         post.is_waiting = False
@@ -291,7 +287,7 @@ class DeadLetters:
             trace={} if letter.trace is None else letter.trace.headers(),
         )
         post.since = time.monotonic()
-        self._sending = (post, post.since)
+        self._sending = post
         in_trace = (
             contextlib.nullcontext() if letter.trace is None else letter.trace.current()
         )
@@ -300,28 +296,25 @@ class DeadLetters:
                 answer = self._sink(letter.record, failure)
             # All wait equally long, so the first of them is due first.
             self._awaited[post] = time.monotonic() + self._timeout
-            when_sent(answer, lambda error: self._inbox.put((post, ticket, error)))
+            when_sent(answer, lambda error: self._inbox.put((post, error)))
         except BaseException as error:  # noqa: BLE001 - whatever the sink raises
             self._failed(post, error)
         finally:
             self._sending = None
 
-    def _answered(
-        self, post: _Post, ticket: object, error: BaseException | None
-    ) -> None:
-        if id(post.letter) not in self._posts:
-            return  # the answer came twice
-        if error is None:  # a late answer counts, too
+    def _answered(self, post: _Post, error: BaseException | None) -> None:
+        if post not in self._posts:
+            return  # its ownership has ended
+        if error is None:
             self.then(post.letter)
             self._forget(post)
-        elif post.ticket is ticket:
+        elif not post.is_waiting:
             self._failed(post, error)
 
     def _forget(self, post: _Post) -> None:
-        post.ticket = object()
         self._awaited.pop(post, None)
         with self._lock:
-            self._posts.pop(id(post.letter), None)
+            self._posts.discard(post)
 
     def _failed(self, post: _Post, error: BaseException) -> None:
         if isinstance(error, _TOO_LARGE) and not post.is_brief:
@@ -338,7 +331,6 @@ class DeadLetters:
 
     def _again(self, post: _Post, error: BaseException) -> None:
         delay = max(0.01, self._retry.delay(post.tries, random.random()))  # noqa: S311 - jitter
-        post.ticket = object()
         post.is_waiting = True
         self._awaited.pop(post, None)
         due = time.monotonic() + delay
@@ -398,10 +390,6 @@ def _calls_back(answer: Any) -> bool:  # noqa: ANN401 - any
     return has_callbacks and not asyncio.isfuture(answer)
 
 
-class UnsendableError(Reject):
-    """The record's own data cannot be written by any producer of this kind."""
-
-
 def _is_final(error: BaseException) -> bool:
     # True for an error that is about this record, at any time. Not: a missing
     # permission, an unknown topic or a closed producer, which concern all letters and
@@ -431,7 +419,7 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
             )
         except (TypeError, ValueError, AssertionError) as error:
             why = f"the producer cannot write it: {shown(error)}"
-            raise UnsendableError(why) from error
+            raise Reject(why) from error
 
     return send
 

@@ -7,7 +7,7 @@ Their exceptions are therefore failures of the record, and not of the poll.
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 from attrs import frozen
 from kafka.serializer.wrapper import DeserializeWrapper
@@ -16,6 +16,7 @@ from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer.worker.handlers import (
     BatchFailure,
     DeserializationError,
+    Handler,
     is_async,
     misfit,
     refuse_undone,
@@ -23,8 +24,6 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.queue import KeyOf, record_key
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
-
-Handler: TypeAlias = Callable[[Any, Any], Any]
 
 # Errors which show that the data is wrong. Any other error may pass, for example if a
 # schema registry cannot be reached.
