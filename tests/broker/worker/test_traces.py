@@ -665,14 +665,6 @@ def import_again(monkeypatch: pytest.MonkeyPatch, room: str, name: str) -> None:
     monkeypatch.delattr(sys.modules[room], name)
 
 
-@pytest.mark.parametrize("wrong", [1, None, "yes", object()])
-def test_what_is_no_setting_is_refused(lab: Lab, wrong: Any) -> None:  # noqa: ANN401
-    """Before anything begins."""
-    lab.new_topic(partitions=1)
-    with pytest.raises(WorkerSettingError, match="trace must be"):
-        Worker(lab.consumer(), nothing, trace=wrong)
-
-
 def test_impossible_settings_are_refused() -> None:
     """A provider that provides nothing, and a parent that is neither here nor there."""
     with pytest.raises(WorkerSettingError, match="provider must be"):
