@@ -326,8 +326,8 @@ class SafeConsumer(UpstreamConsumer):
             if self._closed:  # meanwhile, on another thread or in a handler
                 self._fetcher.close()
                 self._safe_ledger.deliver()
-        if is_late:
-            records = self._fetcher.return_quiet(records)
+        if is_late:  # hooks took time, and a pause may have returned: P1's check again
+            records = self._fetcher.put_back_quiet(records)
         if not is_step:  # an iteration stops where it would poll again
             wakeup.is_asked = False
         # From here on nothing is called: what a signal handler raises comes before
@@ -344,7 +344,7 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_ledger.goes_on()
         records: dict[TopicPartition, list[ConsumerRecord]]
         records = super()._poll_once(ExactTimer(timer), max_records, update_offsets)
-        records = self._fetcher.return_quiet(records)
+        records = self._fetcher.put_back_quiet(records)
         if not records and self._fetcher.wakeup.is_asked:
             raise _WokenUpError
         return records

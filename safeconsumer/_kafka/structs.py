@@ -1,4 +1,8 @@
-"""Gives kafka-python's values types for type checkers: it ships none itself."""
+"""
+Has partitions that know of which ``assignment()`` they are, and types for checkers.
+
+kafka-python ships no types of its values itself.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -36,7 +36,7 @@ class Gates:
     Attributes:
         control: partitions that wait for the control topics.
         call: partitions that wait for the ``poll`` under way to return.
-        in_call: whether one is under way.
+        in_call: whether one is under way for which ``began`` counts.
         began: the view when it began; None if not everything was held then, or if all
             those holds have been lifted since.
         standing: the holds of that view that nobody has lifted; None: not looked up yet.
@@ -61,15 +61,20 @@ class Gates:
         }
 
     def begun(self, view: View) -> Gates:
-        """Note the start of a call."""
+        """Note the start of a call; these themselves, if it gates nothing, as most do."""
         if not view.assigned:
-            return Gates(self.control, self.call, True, self.began, self.standing)  # noqa: FBT003 - positions are faster
-        is_held = view.is_quiet_throughout() and all(map(view.holds.covers, view.gates))
-        return Gates(self.control, self.call, True, view if is_held else None)  # noqa: FBT003 - positions are faster
+            began, standing = self.began, self.standing
+        elif view.is_quiet_throughout() and all(map(view.holds.covers, view.gates)):
+            began, standing = view, None
+        else:
+            began = standing = None
+        if began is None and self.began is None and not self.in_call:
+            return self
+        return Gates(self.control, self.call, True, began, standing)  # noqa: FBT003 - positions are faster
 
     def ended(self) -> Gates:
         """Note the end of a call: its gates open, and nothing is gated from now on."""
-        return Gates(self.control, _NONE, False, self.began, self.standing)  # noqa: FBT003 - positions are faster
+        return Gates(self.control, began=self.began, standing=self.standing)
 
     def chosen_anew(self, owned: Collection[TopicPartition]) -> Gates:
         """Note that something else is consumed: with nothing owned no hold counts."""

@@ -302,7 +302,7 @@ class PauseLedger:
         Those that do not exist, or were placed again meanwhile, are left alone.
         """
         moved = tuple(holds)
-        self._change(lambda it: self._commit(it, self._state.moved(moved)))
+        self._change(lambda it: self._put_in_place(it, self._state.moved(moved)))
 
     # ------------------------------------------------------------ the assignment
 
@@ -351,7 +351,9 @@ class PauseLedger:
         """
         self._polled_at = self._clock()
         self._named = Named()
-        self._gate(self._begun)
+        view, gates = self.view(), self._state.gates
+        if self._queue or gates.begun(view) is not gates:
+            self._gate(self._begun)
         return self._state.gates.is_gating
 
     def goes_on(self) -> None:
@@ -371,8 +373,9 @@ class PauseLedger:
 
     def end_call(self) -> None:
         """Mark the end of a ``poll`` and open the gates that its start asked for."""
-        why = "the poll that gained them has returned"
-        self._gate(Gates.ended, why)
+        if self._queue or self._state.gates.in_call:
+            why = "the poll that gained them has returned"
+            self._gate(Gates.ended, why)
 
     def choose_anew(self) -> None:
         """
@@ -468,12 +471,12 @@ class PauseLedger:
                         self._changer = None
                 if not self._queue:  # else a handler's, as the lock was given back
                     break
-            self._show_others(before)
+            self._tell_of_changes(before)
         except BaseException:  # a signal handler's, say: the next look goes on here
             self._is_behind = self._is_stale = True
             raise
 
-    def _show_others(self, before: tuple[int, int]) -> None:
+    def _tell_of_changes(self, before: tuple[int, int]) -> None:
         if self._is_behind:
             self._is_behind, before = False, (-1, -1)
         version, moves = before
@@ -494,7 +497,9 @@ class PauseLedger:
             if (
                 self._clock() >= self._state.due
             ):  # first: what is over counts for no change
-                self._commit(_Change(_nothing), self._state.expired(self._clock()))
+                self._put_in_place(
+                    _Change(_nothing), self._state.expired(self._clock())
+                )
             if not self._queue:
                 return
             change = self._queue[0]
@@ -526,7 +531,7 @@ class PauseLedger:
 
     # ------------------------------------------------------------ under the lock
 
-    def _commit(self, change: _Change, step: Step) -> None:
+    def _put_in_place(self, change: _Change, step: Step) -> None:
         told = [self._event(kind, **fields) for kind, fields in step.told]
         for event in told:
             self._was_quiet(getattr(event, "flowing", ()))
@@ -579,7 +584,7 @@ class PauseLedger:
         step = self._state.placed(
             wanted, topics=topics, idle=idle, is_taken_over=is_taken_over
         )
-        self._commit(change, step)
+        self._put_in_place(change, step)
 
     def _whole(
         self, named: Collection[tuple[Scope, Edition]], wanted: Iterable[Hold]
@@ -610,13 +615,13 @@ class PauseLedger:
             by_application=by_application,
             is_all=all_of is not None,
         )
-        self._commit(change, step)
+        self._put_in_place(change, step)
 
     # ------------------------------------------------------------ gates
 
     def _gate(self, change: Callable[[Gates], Gates], why: str = "") -> None:
         self._change(
-            lambda it: self._commit(
+            lambda it: self._put_in_place(
                 it, self._state.gated(change(self._state.gates), why)
             )
         )
@@ -642,7 +647,7 @@ class PauseLedger:
             is_watched=self._watcher is not None,
         )
         change.epochs = step.state.ownership.epochs
-        self._commit(change, step)
+        self._put_in_place(change, step)
 
     def _ask(self, pattern: Pattern, topics: Iterable[str]) -> None:
         for topic in topics:

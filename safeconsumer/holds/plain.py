@@ -2,9 +2,10 @@
 Decides which pauses are whole ones, and which holds end without being lifted.
 
 A plain pause is one of single partitions by the application, without a lifetime of its
-own; it lasts as long as its partition is assigned. If it names everything of a topic that
-one call of ``assignment()`` returned, it is a whole pause of the topic besides: a hold of
-its own, by the owner ``WHOLE``, that lasts until the application's next resume (P3, P7).
+own; it lasts until a completed join leaves its partition out. If it names everything of
+a topic that one call of ``assignment()`` returned, it is a whole pause of the topic
+besides: a hold of its own, by the owner ``WHOLE``, that lasts until the application's
+next resume (P3, P7).
 """
 
 from __future__ import annotations
@@ -216,7 +217,9 @@ def ended_by_assignment(  # noqa: PLR0913 - what a change of the assignment has
         tp = scope.topic, scope.partition
         if tp in owned or scope.topic in whole:
             return False
-        if cause is Cause.PASSING:
+        if (
+            cause is Cause.PASSING
+        ):  # only lost, or about to join: nothing is decided yet
             return False
         if (tp in departed or tp in undecided) and travels(hold, scope, is_carried):
             return True

@@ -255,16 +255,7 @@ class State:
         """Close and open gates, for a reason that people read."""
         known = self.gates
         is_seen = (gates.call, gates.control) != (known.call, known.control)
-        state = State(  # twice in each poll, and quicker than by evolve()
-            self.holds,
-            self.due,
-            gates,
-            self.ownership,
-            self.assigned,
-            self.bites,
-            self.undecided,
-            self.ends_more,
-        )
+        state = evolve(self, gates=gates)
         told = self._opened(state, why) if is_seen else ()
         return Step(state, tuple(told), is_moved=bool(told), is_seen=is_seen)
 

@@ -29,6 +29,10 @@ def findings() -> Iterator[str]:
     page = _INTERNALS.read_text("utf-8")
     for name in (*_lost_files(page), *_lost_methods(page)):
         yield f"design/internals.md: there is no {name}"
+    contract = (ROOT / "design" / "contract.md").read_text("utf-8")
+    for promise in re.findall(r"^### (P\d+)", contract, re.MULTILINE):
+        if f"\n| {promise} " not in page:
+            yield f"design/internals.md: no place of {promise}"
 
 
 def links(page: Path, text: str) -> Iterator[str]:

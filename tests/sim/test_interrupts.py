@@ -280,15 +280,15 @@ def test_a_poll_that_only_joins_comes_after_it(lab: Lab) -> None:
     reader = Reader(lab, SafeConsumer, "t", assignor=COOPERATIVE)
     reader.owns(written.tps)
     fetcher = reader.consumer._fetcher
-    return_quiet = fetcher.return_quiet
+    put_back_quiet = fetcher.put_back_quiet
 
     def interrupted(records: dict[TopicPartition, list[object]]) -> object:
         if records:
-            fetcher.return_quiet = return_quiet
+            fetcher.put_back_quiet = put_back_quiet
             raise TimeLimitError
         return records
 
-    fetcher.return_quiet = interrupted
+    fetcher.put_back_quiet = interrupted
     written.write()
     with pytest.raises(TimeLimitError):
         reader.poll(5)

@@ -379,7 +379,7 @@ class PauseSafeFetcher(Fetcher):
 
     # ------------------------------------------------------------ giving back
 
-    def return_quiet(self, records: Drained) -> Drained:
+    def put_back_quiet(self, records: Drained) -> Drained:
         """
         Make the final check of a ``poll``: put back what a hold covers by now.
 

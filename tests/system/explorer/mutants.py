@@ -87,10 +87,10 @@ def _everybody_tells() -> Iterator[None]:
 
 @contextmanager
 def _nothing_is_checked_at_the_end() -> Iterator[None]:
-    def return_quiet(_: PauseSafeFetcher, records: object) -> object:
+    def put_back_quiet(_: PauseSafeFetcher, records: object) -> object:
         return records
 
-    with mock.patch.object(PauseSafeFetcher, "return_quiet", return_quiet):
+    with mock.patch.object(PauseSafeFetcher, "put_back_quiet", put_back_quiet):
         yield
 
 

@@ -261,17 +261,17 @@ class Stage:
         # Which look at what is quiet was a call's last: nothing else tells, from
         # outside, whether a pause had returned before it.
         fetcher, ledger = self.consumer._fetcher, self.consumer._safe_ledger
-        return_quiet, quiet = fetcher.return_quiet, ledger.quiet
+        put_back_quiet, quiet = fetcher.put_back_quiet, ledger.quiet
 
         def checked(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the original
             with self._checking(is_step=False):
-                return return_quiet(*args, **kwargs)
+                return put_back_quiet(*args, **kwargs)
 
         def looked() -> Any:  # noqa: ANN401 - as the original
             with self._checking(is_step=True):
                 return quiet()
 
-        fetcher.return_quiet = checked
+        fetcher.put_back_quiet = checked
         ledger.quiet = looked
 
     def _watch_assignment(self) -> None:

@@ -349,9 +349,9 @@ def test_a_pause_of_a_handler_at_any_moment_of_a_call_is_applied_by_it(
             return
 
 
-def test_a_commit_is_interrupted_before_or_after_it() -> None:
+def test_a_step_is_interrupted_before_or_after_it() -> None:
     """Python looks for signals after calls and at jumps back; there is none in between."""
-    steps = list(dis.get_instructions(ledger.PauseLedger._commit))
+    steps = list(dis.get_instructions(ledger.PauseLedger._put_in_place))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
     between = {one.opname for one in steps[stores[0] : stores[-1]]}
     assert not [name for name in between if "CALL" in name or "BACKWARD" in name]
