@@ -137,7 +137,7 @@ def tracer_of(options: WorkerOptions) -> "Tracer | None":
     from safeconsumer.worker import tracing  # noqa: PLC0415  an extra's
 
     config = options.consumer.config
-    return tracing.tracer_of(options.trace, config, is_batch=options.is_batch)
+    return tracing.Tracer(options.trace, config, is_batch=options.is_batch)
 
 
 def calls_of(

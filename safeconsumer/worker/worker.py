@@ -140,7 +140,6 @@ class Worker:
         called, key = options.called, options.key
         readers = Readers(*client.membership.deserializers())
         if readers:
-            readers.check_executor(options.executor)
             called = readers.before(called, is_batch=options.is_batch)
             key = readers.key_of(key)
         parts = assembled(options, client, key, around, **policy_of(options))

@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 from concurrent.futures import Future
 from typing import Any
@@ -124,33 +123,6 @@ def test_a_letter_that_failed_is_tried_again_while_others_come(lab: Lab) -> None
     assert over.wait(60)
     letters.stop()
     assert len(sent) < most
-
-
-@simulated(seeds=1)
-def test_a_letter_that_was_answered_is_not_late(world: Lab) -> None:  # noqa: ARG001 - its time is used
-    """W5: it would be written twice, since the sink took its time with the next one."""
-    desk = Desk(Order.PARTITION)
-    sent: list[int] = []
-    over = threading.Event()
-
-    def sink(record: Any, _failure: object) -> Future[None]:  # noqa: ANN401
-        sent.append(record.offset)
-        if record.offset == 1:
-            answers[0].set_result(None)
-            until = time.monotonic() + 0.3
-            wait_for(lambda: time.monotonic() > until, "more than the timeout")
-        if record.offset == 2:
-            over.set()
-        return answers[record.offset]
-
-    answers: list[Future[None]] = [Future(), Future(), Future()]
-    answers[1].set_result(None)
-    letters = dead_letters.DeadLetters(sink, 0.2, ONCE, desk.emit)
-    for offset in range(3):
-        letters.post(_letter(desk, offset))
-    assert over.wait(30)
-    letters.stop()
-    assert sent == [0, 1, 2]
 
 
 @simulated(seeds=1)

@@ -120,6 +120,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
             "generator function",
         ),
         ({}, {"executor": "process", "handle": lambda _r, _c: None}, "top of a module"),
+        ({"key_deserializer": lambda _: 1}, {"executor": "process"}, "top of a module"),
         ({}, {"concurrency": 0}, "concurrency"),
         ({}, {"batch": 0}, "batch"),
         ({}, {"batch_within": 1.0}, "batch_within needs batch"),
@@ -130,6 +131,7 @@ CONFIG: dict[str, Any] = {"group_id": "g", "enable_auto_commit": False}
             ({}, {"handler_timeout": seconds}, "handler_timeout must be")
             for seconds in (0, -1, NAN, float("inf"), True, "1")
         ),
+        *(({}, {"trace": wrong}, "trace must be") for wrong in (1, None, "yes")),
         ({}, {"topic_concurrency": {"@all": 1}}, "per topic"),
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
