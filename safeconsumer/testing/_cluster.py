@@ -117,7 +117,6 @@ class Cluster:
 
         Raises:
             ConnectionRefusedError: the broker is down.
-
         """
         if not self.nodes.is_up(node):
             raise ConnectionRefusedError
@@ -182,7 +181,6 @@ class Cluster:
             topic: its name.
             partition: its number.
             values: values, records, or how many records of the value ``b"value"``.
-
         """
         given = [b"value"] * values if isinstance(values, int) else values
         records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
@@ -301,7 +299,6 @@ class Cluster:
         Args:
             api: Kafka's name, such as ``"Fetch"``; ``"*"`` for all.
             how: as for :class:`~safeconsumer.testing._faults.Fault`.
-
         """
         fault = Fault(api=api, **how)
         fault.begin(self)

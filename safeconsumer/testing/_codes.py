@@ -55,7 +55,6 @@ def check(code: int, why: str = "") -> None:
 
     Raises:
         RefusedError: there is one.
-
     """
     if code:
         raise RefusedError(code, why)
@@ -67,7 +66,6 @@ def error_code(error: object) -> int:
 
     Raises:
         ValueError: no broker sends such an error.
-
     """
     if isinstance(error, int):
         return error

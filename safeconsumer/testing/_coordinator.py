@@ -60,7 +60,6 @@ class Coordinator:
 
         Raises:
             RefusedError: another one does.
-
         """
         if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)

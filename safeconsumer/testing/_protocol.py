@@ -63,7 +63,6 @@ def api_key(api: str) -> int:
 
     Raises:
         ValueError: no such request; the message lists the known ones.
-
     """
     try:
         return API_KEYS[api]
@@ -107,7 +106,6 @@ class Message:
 
         Raises:
             UnreadableError: it cannot be read, or is of an unknown version.
-
         """
         try:
             key, version, correlation_id = _HEAD.unpack_from(data)

@@ -42,7 +42,6 @@ class Records:
 
         Raises:
             RefusedError: there is none, or it is led by another.
-
         """
         log = self._cluster.topics.log(topic, partition)
         if log is None:

@@ -77,7 +77,6 @@ class Topics:
 
         Raises:
             RefusedError: it cannot.
-
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -101,7 +100,6 @@ class Topics:
 
         Raises:
             RefusedError: it exists, or cannot be as asked.
-
         """
         self.check(name, partitions, settings or {})
         id_ = UUID(int=self._cluster.random.getrandbits(128), version=4)
@@ -116,7 +114,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none, or it has as many.
-
         """
         topic = self.known(name)
         if total <= len(topic.logs):
@@ -134,7 +131,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none.
-
         """
         topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
@@ -147,7 +143,6 @@ class Topics:
 
         Raises:
             RefusedError: there is none.
-
         """
         topic = self._by_name.get(name)
         if topic is None:

@@ -47,7 +47,6 @@ class Hold:
 
         Raises:
             TimeoutError: it did not happen within ``timeout`` seconds.
-
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.count >= count, timeout):
@@ -103,7 +102,6 @@ class EmbeddedBroker:
     Args:
         brokers: how many, numbered from 1.
         port: where the first one listens, the others behind it; None finds free ones.
-
     """
 
     kind = "embedded"
@@ -127,7 +125,6 @@ class EmbeddedBroker:
 
         Raises:
             OSError: somebody else listens on a port that was asked for.
-
         """
         if self._sockets is None:
             ports = range(self._port, self._port + self._count) if self._port else ()
@@ -185,7 +182,6 @@ class EmbeddedBroker:
         Raises:
             BrokerCommandError: it exists, its name or a setting is illegal, or it would
                 have no partition.
-
         """
         _check_topic(name, partitions)
         self.command(lambda cluster: cluster.create_topic(name, partitions, settings))
@@ -196,7 +192,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic.
-
         """
         self.command(lambda cluster: cluster.delete_topic(name))
 
@@ -206,7 +201,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic, or it has as many.
-
         """
         self.command(lambda cluster: cluster.add_partitions(name, total))
 
@@ -219,7 +213,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: there is no such topic.
-
         """
         self.command(lambda cluster: cluster.compact(name))
 
@@ -239,7 +232,6 @@ class EmbeddedBroker:
             error: Kafka's name, its code, kafka-python's class, or ``"DISCONNECT"``
                 to close the connection instead of answering.
             times: how many requests.
-
         """
         _protocol.api_key(api)
         if error == "DISCONNECT":
@@ -255,7 +247,6 @@ class EmbeddedBroker:
         Args:
             api: Kafka's name, such as ``"Fetch"``.
             client_id: only this client's requests; None means every client's.
-
         """
         hold = Hold(self, api, client_id)
         hold.begin()
@@ -328,7 +319,6 @@ class EmbeddedBroker:
 
         Raises:
             BrokerCommandError: it cannot be done, or the broker does not run.
-
         """
         try:
             return self._running().call(what)

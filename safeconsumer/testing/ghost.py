@@ -25,7 +25,6 @@ def haunt(
 
     Raises:
         PollTimeoutError: it did not happen in time.
-
     """
 
     def generation() -> int:

@@ -39,7 +39,6 @@ class Adapter:
     Args:
         consumer: the class, as ``module:Class``; a function that takes the same keys
             does as well.
-
     """
 
     consumer: Any

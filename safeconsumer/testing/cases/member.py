@@ -50,7 +50,6 @@ def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
     Raises:
         ImportError: there is no such module, or its import failed.
         AttributeError: it has no such name.
-
     """
     module, _, name = spec.partition(":")
     where: Any = importlib.import_module(module)

@@ -24,7 +24,6 @@ def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
     Args:
         arguments: what stands on it beside options.
         folder: where pytest was started.
-
     """
     here = Path(__file__).parent
     for argument in arguments:
@@ -63,7 +62,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Raises:
         pytest.UsageError: no class, one that cannot be imported, or no broker.
-
     """
     config = session.config
     folder = str(config.invocation_params.dir)
@@ -83,7 +81,6 @@ def consumer_of(config: pytest.Config) -> str:
 
     Raises:
         pytest.UsageError: the cases were found, but not named on the command line.
-
     """
     spec: str | None = config.getoption("--consumer", None)
     if spec is None:
@@ -98,7 +95,6 @@ def check_consumer(spec: str | None) -> None:
 
     Raises:
         pytest.UsageError: it cannot; the message says why.
-
     """
     if spec is None:
         message = (
@@ -124,7 +120,6 @@ def check_broker(bootstrap: str) -> None:
 
     Raises:
         pytest.UsageError: none does within ten seconds, or it is no address.
-
     """
     from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
     from kafka.errors import KafkaError  # noqa: PLC0415  likewise

@@ -43,7 +43,6 @@ def expect(
         holds: whether it does.
         otherwise: what was seen if it does not.
         error: what to raise then.
-
     """
     __tracebackhide__ = True
     if not holds:

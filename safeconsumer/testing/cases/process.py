@@ -34,7 +34,6 @@ class ClientError(Exception):
     Attributes:
         kind: the class of the error.
         is_own: whether the client defined that class, rather than Python.
-
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -58,7 +57,6 @@ class Launch:
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
         arguments: what the adapter is made with.
         path: folders for the ``PYTHONPATH`` of the process.
-
     """
 
     python: Path
@@ -84,7 +82,6 @@ def launch_of(consumer: str) -> Launch:
 
     Args:
         consumer: ``module:Class``.
-
     """
     return Launch(
         python=Path(sys.executable),
@@ -101,7 +98,6 @@ class Process:
     Args:
         launch: what to start.
         log: what the process writes to stderr is appended to this file.
-
     """
 
     def __init__(self, launch: Launch, log: Path) -> None:
@@ -137,7 +133,6 @@ class Process:
             ClientError: the client raised.
             AbsentError: it has no such call.
             HangsError: it did not answer.
-
         """
         self.begin(name, *args)
         return self.answer(name)
