@@ -61,6 +61,13 @@ class Consumer:
         """Return what is assigned to it."""
         return _tps(self.process.call("assignment"))
 
+    def owns(
+        self, wanted: Iterable[TopicPartition], what: str, limit: int = 500
+    ) -> None:
+        """Read until these partitions are assigned to it and no others."""
+        own = set(wanted)
+        until([self], lambda: self.assignment() == own, what, JOINING, limit)
+
     def pause(
         self, partitions: Iterable[TopicPartition], how: How = "assigned"
     ) -> None:
@@ -117,10 +124,6 @@ class Consumer:
     def offsets(self, tp: TopicPartition, since: int = 0) -> list[int]:
         """Return the offsets that came of a partition, in order."""
         return [one.offset for one in self.log[since:] if one.tp == tp]
-
-    def has_more_than(self, count: int) -> bool:
-        """Tell whether it gave more than ``count`` records, of whatever partition."""
-        return len(self.log) > count
 
     def count(self, partitions: Iterable[TopicPartition], since: int = 0) -> int:
         """Count the records that came of these partitions."""
