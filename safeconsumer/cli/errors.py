@@ -58,7 +58,7 @@ MEANINGS = {
     Status.MISSING: "A given topic does not exist.",
     Status.LEFT: "Replayed, but some letters stay where they are; each is named.",
     Status.NOT_SHOWN: "KafkaConsumer did not fail where it is known to.",
-    Status.NOT_PLAYED: "A scenario could not be played to its end.",
+    Status.NOT_PLAYED: "A situation could not be played to its end.",
     Status.BROKEN: "The command itself failed, for an error that it does not foresee, "
     "or a system that refuses its output; no outcome is known. "
     "SAFECONSUMER_TRACEBACK=1 in the environment shows where.",

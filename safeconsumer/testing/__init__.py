@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from safeconsumer.testing._connections import Request
     from safeconsumer.testing.clients import Clients
-    from safeconsumer.testing.embedded import EmbeddedBroker, Hold
+    from safeconsumer.testing.embedded import EmbeddedBroker, HeldAnswers
     from safeconsumer.testing.errors import (
         BrokerCommandError,
         BrokerTypeError,
         EndlessRunError,
     )
     from safeconsumer.testing.existing import ExistingCluster, broker_of
+    from safeconsumer.testing.ghost import Ghost
     from safeconsumer.testing.leaks import (
         Leak,
         LeakError,
@@ -37,7 +38,8 @@ __all__ = [
     "EmbeddedBroker",
     "EndlessRunError",
     "ExistingCluster",
-    "Hold",
+    "Ghost",
+    "HeldAnswers",
     "Leak",
     "LeakError",
     "NoLeak",
@@ -60,7 +62,8 @@ _WHERE = {
     "EmbeddedBroker": "embedded",
     "EndlessRunError": "errors",
     "ExistingCluster": "existing",
-    "Hold": "embedded",
+    "Ghost": "ghost",
+    "HeldAnswers": "embedded",
     "Leak": "leaks",
     "LeakError": "leaks",
     "NoLeak": "leaks",

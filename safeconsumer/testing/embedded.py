@@ -18,7 +18,7 @@ from safeconsumer.testing.errors import BrokerCommandError
 _T = TypeVar("_T")
 
 
-class Hold:
+class HeldAnswers:
     """
     Keeps the answers to some requests back until :meth:`release`.
 
@@ -240,20 +240,20 @@ class EmbeddedBroker:
             code = _codes.error_code(error)
             self.command(lambda cluster: cluster.fail(api, error=code, count=times))
 
-    def hold(self, api: str, client_id: str | None = None) -> Hold:
+    def hold(self, api: str, client_id: str | None = None) -> HeldAnswers:
         """
-        Keep back the answers to requests of one kind until the hold is released.
+        Keep back the answers to requests of one kind until they are released.
 
         Args:
             api: Kafka's name, such as ``"Fetch"``.
             client_id: only this client's requests; None means every client's.
         """
-        hold = Hold(self, api, client_id)
-        hold.begin()
-        return hold
+        held = HeldAnswers(self, api, client_id)
+        held.begin()
+        return held
 
     def clear_faults(self) -> None:
-        """Forget errors that have not been used yet, and release every hold."""
+        """Forget errors that have not been used yet, and release all answers kept back."""
         self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:

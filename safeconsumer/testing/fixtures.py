@@ -103,18 +103,19 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     ) -> list[Any]:
         from kafka import KafkaConsumer  # noqa: PLC0415  when used
 
-        from safeconsumer.testing.ghost import haunt, strategies  # noqa: PLC0415
+        from safeconsumer.testing.ghost import Ghost, strategies  # noqa: PLC0415
         from safeconsumer.testing.polling import consumers_of  # noqa: PLC0415
 
         members = [one for given in consumers for one in consumers_of(given)]
         _check_group(group, members)
-        ghost = kafka_clients.consumer(
+        ghost_consumer = kafka_clients.consumer(
             KafkaConsumer,
             group=group,
             **{"client_id": "ghost", **strategies(members), **config},
         )
         names = [topics] if isinstance(topics, str) else topics
-        return haunt(ghost, names, members, timeout)
+        ghost = Ghost(ghost_consumer, names, members, timeout)
+        return ghost.join() + ghost.leave()
 
     return force
 

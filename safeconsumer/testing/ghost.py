@@ -6,54 +6,81 @@ from typing import Any
 from safeconsumer.testing.polling import poll_until
 
 
-def haunt(
-    ghost: Any,  # noqa: ANN401  kafka-python is untyped
-    topics: Sequence[str],
-    others: Sequence[Any],
-    timeout: float,
-) -> list[Any]:
+class Ghost:
     """
-    Let a ghost join and leave; return what the others delivered meanwhile.
-
-    It has had a partition then, and the others have settled without it.
+    One extra member of a group, which takes partitions and commits nothing.
 
     Args:
-        ghost: a consumer, not subscribed yet.
+        consumer: the ghost itself, not subscribed yet.
         topics: what it subscribes to: the group's own topics.
         others: the members to wait for; they are polled here meanwhile.
         timeout: seconds for joining and for leaving, each.
-
-    Raises:
-        PollTimeoutError: it did not happen in time.
     """
 
-    def generation() -> int:
-        return int(ghost.group_metadata().generation_id)
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401  kafka-python is untyped
+        topics: Sequence[str],
+        others: Sequence[Any],
+        timeout: float,
+    ) -> None:
+        self._consumer = consumer
+        self._topics = topics
+        self._others = others
+        self._timeout = timeout
 
-    ghost.subscribe(list(topics))
-    records = poll_until(
-        others,
-        lambda: ghost.assignment() and _have_settled(others, generation()),
-        silently=[ghost],
-        awaited="the ghost member to get a partition",
-        timeout=timeout,
-    )
-    last = generation()
-    ghost.close(autocommit=False)
-    return records + poll_until(
-        others,
-        lambda: _have_settled(others, last + 1),
-        awaited="the members to settle without the ghost",
-        timeout=timeout,
-    )
+    def join(self) -> list[Any]:
+        """
+        Join, and return once the ghost has partitions and the others have settled.
+
+        Returns the records that the others delivered meanwhile.
+
+        Raises:
+            PollTimeoutError: it did not happen in time.
+        """
+        self._consumer.subscribe(list(self._topics))
+        return poll_until(
+            self._others,
+            self._has_joined,
+            silently=[self._consumer],
+            awaited="the ghost member to get a partition",
+            timeout=self._timeout,
+        )
+
+    def leave(self) -> list[Any]:
+        """
+        Leave, and return once the others have settled in a later generation.
+
+        Returns the records that the others delivered meanwhile.
+
+        Raises:
+            PollTimeoutError: it did not happen in time.
+        """
+        generation = self._consumer.group_metadata().generation_id
+        self._consumer.close(autocommit=False)
+        return poll_until(
+            self._others,
+            lambda: self._has_settled_after(generation),
+            awaited="the members to settle without the ghost",
+            timeout=self._timeout,
+        )
+
+    def _has_joined(self) -> bool:
+        if not self._consumer.assignment():
+            return False
+        own = self._consumer.group_metadata().generation_id
+        return self._has_settled_after(own - 1)
+
+    def _has_settled_after(self, generation: int) -> bool:
+        return all(
+            is_settled(other) and other.group_metadata().generation_id > generation
+            for other in self._others
+        )
 
 
-def _have_settled(consumers: Iterable[Any], generation: int) -> bool:
-    # As members that know of no rebalance under way, in this generation or a later one.
-    told = [one.group_metadata() for one in consumers]
-    return all(
-        str(one.state) == "<stable>" and one.generation_id >= generation for one in told
-    )
+def is_settled(consumer: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
+    """Whether a consumer is a member of a group and knows of no rebalance under way."""
+    return str(consumer.group_metadata().state) == "<stable>"
 
 
 def strategies(consumers: Iterable[Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Changed subscriptions, and topics that go and come."""
 
-
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import pause
 from safeconsumer.testing.cases.team import team

@@ -7,13 +7,13 @@ from safeconsumer import Lifetime, SafeConsumer, ScopeSyntaxError
 from safeconsumer.testing import (
     Clients,
     EmbeddedBroker,
+    Ghost,
     LeakError,
     NoLeak,
     NothingToCheckError,
     PollTimeoutError,
     poll_until,
 )
-from safeconsumer.testing.ghost import haunt
 from tests.harness.polling import read
 from tests.harness.producing import produce
 
@@ -47,7 +47,9 @@ def test_a_stock_consumer_leaks_when_its_partitions_move_away_and_back(
     def move_partitions_away_and_back() -> None:
         with watch:
             stranger = clients.consumer(KafkaConsumer, group="g")
-            haunt(stranger, [topic], [member], 30.0)
+            ghost = Ghost(stranger, [topic], [member], 30.0)
+            ghost.join()
+            ghost.leave()
             poll_until([member], lambda: watch.leaks)
 
     with pytest.raises(LeakError, match="the client had forgotten the pause") as caught:
@@ -229,8 +231,9 @@ def test_a_ghost_that_cannot_settle_says_what_it_waited_for(
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
     poll_until([member], member.assignment)
     stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
+    ghost = Ghost(stranger, [name], [member], 8.0)
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
-        haunt(stranger, [name], [member], 8.0)
+        ghost.join()
     assert len(broker.members("g")) == 2  # it is a member for all that
 
 
