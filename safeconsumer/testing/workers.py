@@ -483,6 +483,8 @@ class _Bench:
     # ------------------------------------------------------------ while a poll waits
 
     def _meanwhile(self, seconds: float) -> None:
+        if not self._is_over:
+            self.run.seconds = self.consumer.now
         next_letter = math.inf if self._letters is None else self._letters.step()
         if self._runner.work():
             self._waits = 0
@@ -508,7 +510,6 @@ class _Bench:
             if not self._letters.in_flight():
                 return
         self._is_over = True
-        self.run.seconds = self.consumer.now
         self._worker.stop()
 
     def is_endless(self) -> bool:

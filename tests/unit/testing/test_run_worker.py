@@ -180,6 +180,13 @@ def test_coroutines_are_run() -> None:
     assert (run.is_stopped, run.error) == (True, None)
     assert [record.value for record in run.left] == ["stop", "b"]
 
+    run = run_worker(Failing(a=[RetryLater(5), StopWorker()]), some("a"))
+    assert (run.is_stopped, run.seconds, run.committed[TopicPartition("topic", 0)]) == (
+        True,
+        5.0,
+        0,
+    )
+
     async def within() -> None:
         run_worker(handle, some("a"))
 
