@@ -48,7 +48,7 @@ MEANINGS = {
     Status.DONE: "Done; the output is correct.",
     Status.FAILED: "The outcome is bad: a record failed, a check did not pass, or a "
     "wait ended without success.",
-    Status.USAGE: "Wrong usage: a bad setting, handler, journal or scope, an unknown "
+    Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "
     "group; or a package is missing.",
     Status.UNREACHABLE: "No broker answers in time; trying again may help.",
     Status.REFUSED: "The broker refuses: a login, a permission, a policy, a size; or a "

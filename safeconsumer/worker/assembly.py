@@ -31,6 +31,7 @@ from safeconsumer.worker.settings import (
     check_kinds,
     check_on_exhausted,
     check_trace,
+    traced,
 )
 from safeconsumer.worker.throttle import PerTopic, check_throttles, check_timeout
 
@@ -90,7 +91,7 @@ class Handling:
     topic_concurrency: Mapping[str, int] | None
     handler_timeout: float | None
     lifespan: MakeLifespan | None
-    trace: bool | Tracing
+    trace: bool | Tracing = field(converter=traced)
     called: Handler = field(init=False)
 
     @called.default

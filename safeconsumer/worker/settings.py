@@ -4,6 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from attrs import field, frozen
@@ -389,6 +390,15 @@ def check_breaker(value: object) -> None:
     """
     if value is not None and not isinstance(value, Breaker):
         _refuse(f"breaker must be a Breaker, or None, not {value!r}")
+
+
+trace_all: ContextVar[bool] = ContextVar("trace_all", default=False)
+"""Whether workers that are made now make spans, too, if they are given no ``trace``."""
+
+
+def traced(value: Any) -> Any:  # noqa: ANN401 - checked by ``check_trace``
+    """Return a worker's ``trace``; True instead of False if ``trace_all`` says so."""
+    return trace_all.get() if value is False else value
 
 
 def check_trace(value: object) -> None:
