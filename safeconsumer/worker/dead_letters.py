@@ -342,7 +342,7 @@ class DeadLetters:
         if error is None:
             self.then(post.letter)
             self._forget(post)
-        elif not post.is_waiting:
+        else:
             self._failed(post, error)
 
     def _forget(self, post: _Post) -> None:

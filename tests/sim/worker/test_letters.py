@@ -361,54 +361,80 @@ def test_letters_in_flight_are_part_of_a_cooperative_revocation(lab: Lab) -> Non
         run.stop()
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    """Make a function that raises."""
+
+    def function(*_: Any, **__: Any) -> None:
+        raise error
+
+    return function
+
+
+async def sent_later() -> None:
+    """Be awaited by nobody."""
+
+
+class PoolsResult:
+    """What a pool of processes gives: it is asked, and tells nobody."""
+
+    def ready(self) -> bool:
+        """Deny it."""
+        return False
+
+    def get(self, timeout: float) -> None:
+        """Wait for it."""
+
+
+A_LOOP: Any = SimpleNamespace(get_debug=bool)
+AWAY = raising(ConnectionError())
+UPSTREAM = SimpleNamespace(send=raising(AssertionError()))
+
+
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize(
-    "how", ["reject", "mapping", "exits", "coroutine", "loop's", "pool's", "exception"]
+    ("sink", "skipped"),
+    [
+        (raising(Reject("not here")), 1),
+        (DeadLetter(UPSTREAM, "dead", max_ratio=None), 1),
+        (lambda *_: {"status": 200}, 0),
+    ],
+    ids=["reject", "unsendable", "mapping"],
 )
 @simulated(seeds=1)
-def test_what_a_sink_may_answer(lab: Lab, how: str) -> None:
-    """W7: what is sent later, and says so to nobody, ends the worker, as a hook may."""
+def test_what_a_sink_may_answer(lab: Lab, sink: Any, skipped: int) -> None:
+    """W7: Reject, and what the producer cannot write, are for good."""
+    run = working(lab, sink, "bad", "", on_exhausted="skip")
+    run.done(2)
+    report = run.stop()
+    assert (report.skipped, report.dead_letters) == (skipped, 1 - skipped)
 
-    async def send() -> None: ...
 
-    a_loop: Any = SimpleNamespace(get_debug=bool)
-
-    class PoolsResult:
-        def ready(self) -> bool:
-            return False
-
-        def get(self, timeout: float) -> None: ...
-
-    later: dict[str, Callable[[], Any]] = {
-        "mapping": lambda: {"status": 200},
-        "coroutine": send,
-        "loop's": lambda: asyncio.Future(loop=a_loop),
-        "pool's": PoolsResult,
-        "exception": OSError,
-    }
-
-    def sink(*_: Any) -> Any:
-        if how == "reject":
-            message = "not here"
-            raise Reject(message)
-        if how == "exits":
-            raise ConnectionError
-        return later[how]()
+@pytest.mark.contract("W7")
+@pytest.mark.parametrize(
+    "sink",
+    [
+        AWAY,
+        lambda *_: sent_later(),
+        lambda *_: asyncio.Future(loop=A_LOOP),
+        lambda *_: PoolsResult(),
+        lambda *_: OSError(),
+    ],
+    ids=["exits", "coroutine", "loop's", "pool's", "exception"],
+)
+@simulated(seeds=1)
+def test_what_is_sent_later_and_tells_nobody_ends_the_worker(
+    lab: Lab, sink: Any
+) -> None:
+    """W7: nothing is committed; a hook that exits ends it as well."""
 
     def hook(event: Any) -> None:
         if isinstance(event, events.DeadLetterFailed):
             raise SystemExit(3)
 
     run = working(lab, sink, "bad", "", on_exhausted="skip", on_event=hook)
-    if how in ("reject", "mapping"):
-        run.done(2)
-        report = run.stop()
-        expected = (1, 0) if how == "reject" else (0, 1)
-        assert (report.skipped, report.dead_letters) == expected
-        return
     error = run.ends()
     assert isinstance(error, HandlersFailError)
-    assert isinstance(error.__cause__, SystemExit) == (how == "exits")
+    assert isinstance(error.__cause__, SystemExit) == (sink is AWAY)
     assert committed(lab) == [0]
 
 

@@ -201,7 +201,7 @@ Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI
     ("values", "named", "expected"),
     [
         ("1x23", {1: KeyError()}, {1: DeserializationError, 2: KeyError}),
-        ("1x23", {3: KeyError()}, IndexError),
+        ("1x23", {-1: KeyError()}, IndexError),
         ("1x23", None, {1: DeserializationError}),
         ("xx", {0: KeyError()}, dict.fromkeys(range(2), DeserializationError)),
         ("123", None, None),
