@@ -12,7 +12,6 @@ from importlib.metadata import version
 import click
 from attrs import evolve
 
-from safeconsumer.cli.brokers import BrokerNotReachableError, reach
 from safeconsumer.cli.console import PORT, served
 from safeconsumer.cli.errors import CommandError, Status, epilog, explained
 from safeconsumer.demo.cluster import TidyCluster
@@ -106,11 +105,10 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
         with EmbeddedBroker() as broker:
             yield broker
         return
-    try:
-        reach(bootstrap)
-    except BrokerNotReachableError as error:
-        raise CommandError(str(error), Status.UNREACHABLE) from error
     cluster = TidyCluster(bootstrap)
+    if not cluster.is_there():
+        message = f"no Kafka broker answers at {bootstrap}"
+        raise CommandError(message, Status.UNREACHABLE)
     try:
         yield cluster
     finally:

@@ -3,11 +3,14 @@
 import re
 from collections.abc import Mapping
 
+from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
+from safeconsumer._kafka.fixes.unmade import made
 from safeconsumer.demo.stage import PREFIX
 from safeconsumer.testing.existing import ExistingCluster
 
+_REACH_MS = 5000
 _STAGE = re.compile(rf"{PREFIX}-[0-9a-f]+-")
 
 
@@ -17,6 +20,15 @@ class TidyCluster(ExistingCluster):
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         self._made: list[str] = []
+
+    def is_there(self) -> bool:
+        """Whether a Kafka broker answers within 5 s."""
+        patience = {"bootstrap_timeout_ms": _REACH_MS}
+        try:
+            made(KafkaAdminClient, **self.client_config, **patience).close()
+        except (KafkaError, OSError, ValueError):
+            return False
+        return True
 
     def create_topic(
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None

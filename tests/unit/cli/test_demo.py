@@ -10,9 +10,10 @@ from click.testing import CliRunner
 from click.testing import Result as Run
 from kafka import TopicPartition
 
-from safeconsumer.cli import brokers, demo
+from safeconsumer.cli import demo
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from safeconsumer.demo import cluster
 from safeconsumer.demo.playing import Result
 from safeconsumer.demo.situations import SITUATIONS, Situation
 from safeconsumer.demo.stage import Client
@@ -179,7 +180,7 @@ def test_wrong_usage_is_status_2(arguments: Sequence[str]) -> None:
 
 def test_no_broker_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that names it, status 3, and nothing on stdout."""
-    monkeypatch.setattr(brokers, "_REACH_MS", 300)
+    monkeypatch.setattr(cluster, "_REACH_MS", 300)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
