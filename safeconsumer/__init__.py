@@ -75,7 +75,6 @@ if TYPE_CHECKING:
         Stats,
         StopWorker,
         Tracing,
-        UnsendableError,
         Worker,
         WorkerControl,
     )
@@ -162,7 +161,6 @@ __all__ = [
     "Topic",
     "Tracing",
     "UnansweredBatchError",
-    "UnsendableError",
     "UnsupportedKafkaPythonError",
     "Worker",
     "WorkerControl",

@@ -7,14 +7,14 @@ from typing import Any
 
 import kafka.errors as kafka_errors
 from attrs import define, frozen
-from kafka import KafkaProducer, TopicPartition
+from kafka import TopicPartition
 from kafka.serializer import Serializer
 
-from safeconsumer._kafka.fixes.producers import PatientClient
+from safeconsumer._kafka.fixes.producers import PatientClient, UntracedProducer
 from safeconsumer.cli.letters import Found, opened
 from safeconsumer.cli.replay_memory import Memory
 from safeconsumer.group.troubles import is_refused
-from safeconsumer.worker.letters_format import REPLAYED_FROM, OneTrace, StoredLetter
+from safeconsumer.worker.letters_format import REPLAYED_FROM, StoredLetter
 
 # Letters that are sent together, and remembered together.
 _WINDOW = 100
@@ -291,7 +291,7 @@ class Replay:
             value=self._producer.config["value_serializer"]
             if is_null
             else stored.value,
-            headers=OneTrace(headers),
+            headers=headers,
             partition=letter.partition,
             timestamp_ms=stored.timestamp if self._keeps_timestamp else None,
         )
@@ -314,7 +314,7 @@ class Replay:
 
 def producer_of(base: Mapping[str, Any]) -> Any:  # noqa: ANN401 - upstream has no types
     """Return a producer that writes each letter once, or reports that it is not known."""
-    return KafkaProducer(
+    return UntracedProducer(
         **base,
         acks="all",
         enable_idempotence=True,

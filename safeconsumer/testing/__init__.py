@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from safeconsumer.testing.workers import (
         Call,
         DeadRecord,
-        RetriedRecord,
         WorkerRun,
         make_record,
         run_worker,
@@ -47,7 +46,6 @@ __all__ = [
     "NothingToCheckError",
     "PollTimeoutError",
     "Request",
-    "RetriedRecord",
     "WorkerRun",
     "broker_of",
     "make_record",
@@ -72,7 +70,6 @@ _WHERE = {
     "NothingToCheckError": "leaks",
     "PollTimeoutError": "polling",
     "Request": "_connections",
-    "RetriedRecord": "workers",
     "WorkerRun": "workers",
     "broker_of": "existing",
     "make_record": "workers",

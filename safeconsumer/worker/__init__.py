@@ -2,7 +2,7 @@
 
 from safeconsumer.worker.batches import Batch
 from safeconsumer.worker.breaker import Breaker
-from safeconsumer.worker.dead_letters import Failure, UnsendableError
+from safeconsumer.worker.dead_letters import Failure
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -66,7 +66,6 @@ __all__ = [
     "Stats",
     "StopWorker",
     "Tracing",
-    "UnsendableError",
     "Worker",
     "WorkerControl",
 ]

@@ -78,9 +78,13 @@ class ConsumerClient:
         most: the most records that one poll returns.
     """
 
-    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
+    def __init__(
+        self,
+        consumer: Any,  # noqa: ANN401 - upstream has no types
+        membership: Membership | None = None,
+    ) -> None:
         self._consumer = consumer
-        self.membership = Membership(consumer)
+        self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self._settled: tuple[object, AbstractSet[tuple[str, TopicPartition | None]]]
         self._settled = None, frozenset()
