@@ -59,7 +59,6 @@ class Brakes:
         self._limits = limits
         self._clock = clock
         self._marks = watermarks.marks(limits)
-        self._shared_by = (0, 0)
         self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
         self._gave: dict[Epoch, float] = {}
@@ -136,7 +135,8 @@ class Brakes:
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
         owned = self._group.epochs()
-        share = self._share_of(len(owned), self._sharing())
+        share = watermarks.share(self._limits, len(owned), self._sharing())
+        self._share = share
         if share is None:
             self._throttled.clear()
             return
@@ -188,12 +188,6 @@ class Brakes:
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
         return len(here | there)
-
-    def _share_of(self, partitions: int, sharing: int) -> watermarks.Marks | None:
-        if self._shared_by != (partitions, sharing):
-            self._shared_by = partitions, sharing
-            self._share = watermarks.share(self._limits, partitions, sharing)
-        return self._share
 
     def _when_low(self) -> None:
         # Called by the thread that finished a record: it wakes the poll that waits
