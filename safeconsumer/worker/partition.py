@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from safeconsumer.worker.tasks import Task
 
 
+# Seconds. It starts slow: the first records come one by one, over all threads.
+FIRST_PACE = 0.02
+
+
 @define(eq=False)
 class Failed:
     """
@@ -75,8 +79,7 @@ class Epoch:
     records: int = 0
     bytes: int = 0
     running: int = 0
-    # It starts slow: the first records come one by one, over all threads.
-    pace: float = 0.02
+    pace: float = field(factory=lambda: FIRST_PACE)
     lanes: dict[object, Lane] = field(factory=dict)
     apart: set[Lane] = field(factory=set)
     ready: deque[Lane] = field(factory=deque)

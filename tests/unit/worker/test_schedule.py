@@ -314,6 +314,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
     desk.admit(2)
     assert desk.work() == []
     assert desk.schedule.turn() == 0.5
+    assert not desk.schedule.is_starving(desk.epoch)
     desk.pass_time(0.5)
     assert [sorted(one) for one in _sizes(desk)] == [[0, 1, 2, 3]]
     desk.admit(3)
