@@ -326,10 +326,18 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order: Order) -> None:
     assert not desk.schedule.queue._filling
 
 
-def test_what_failed_waits_for_no_batch() -> None:
+@pytest.mark.parametrize(
+    ("order", "error"),
+    [
+        (Order.PARTITION, ValueError("planted")),
+        (Order.UNORDERED, ValueError("planted")),
+        (Order.UNORDERED, RetryLater(1.0)),
+    ],
+)
+def test_what_failed_waits_for_no_batch(order: Order, error: Exception) -> None:
     """W7: its time has come, and it comes by itself."""
-    desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=60.0, records=6)
-    _partly(desk, {0: ValueError("planted")})
+    desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
+    _partly(desk, {0: error})
     desk.pass_time(1.0)
     assert desk.work() == [0]
 
