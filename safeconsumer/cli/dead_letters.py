@@ -192,7 +192,9 @@ def show(
             context.exit(Status.FAILED)
 
 
-@dead_letters.command(epilog=epilog(*_READING, Status.LEFT))
+@dead_letters.command(
+    epilog=epilog(Status.DONE, Status.FAILED, *_READING[1:], Status.LEFT)
+)
 @click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]")
 @_filters
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
@@ -267,12 +269,15 @@ def replay(  # noqa: PLR0913 - one parameter per option
             )
             if before := replaying.before:
                 _say(
-                    f"goes on behind {counted(before, 'record')}, where the group "
-                    f"{group} stands; --again begins with them"
+                    f"goes on after {counted(before, 'record')}, where the group "
+                    f"{group} stands; --again begins with the first"
                 )
             (_rehearse if is_dry else _replay)(replaying)
             if not replaying.selected:
                 _say_unmet(there)
+                if single:
+                    message = f"there is no record at {which}"
+                    raise CommandError(message, Status.FAILED)
         _conclude(context, replaying)
 
 

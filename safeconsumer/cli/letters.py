@@ -239,7 +239,7 @@ def found(record: Any) -> Found:  # noqa: ANN401 - upstream's record
         return Found(record=record, letter=None, why=str(error))
 
 
-def moment_of(text: str, now: float | None = None) -> float:
+def moment_of(text: str) -> float:
     """
     Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
 
@@ -247,7 +247,7 @@ def moment_of(text: str, now: float | None = None) -> float:
         ValueError: it is neither; the message says how to write a time.
     """
     try:
-        return (time.time() if now is None else now) - seconds_of(text)
+        return time.time() - seconds_of(text)
     except ValueError:
         pass
     try:

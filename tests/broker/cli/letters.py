@@ -34,7 +34,7 @@ class Post:
         self.producer = producer
         self._make_consumer = make_consumer
         self._offsets = itertools.count()
-        self.memory = f"safeconsumer-replay-{dead}"
+        self.group = f"safeconsumer-replay-{dead}"
 
     def put(
         self,
@@ -71,6 +71,17 @@ class Post:
 
     def show(self, offset: int, *options: str) -> Result:
         return self.run("show", *options, topic=f"{self.dead}:0@{offset}")
+
+    def committed(self, filters: str = "") -> int | None:
+        """Return the group's offset; None if it has none."""
+        consumer = self._make_consumer(KafkaConsumer, group=self.group + filters)
+        offset: int | None = consumer.committed(TopicPartition(self.dead, 0))
+        return offset
+
+    def make_again(self) -> None:
+        """Delete the topic of dead letters, and make it anew."""
+        self.broker.delete_topic(self.dead)
+        self.broker.create_topic(self.dead, 1)
 
     def back(self, topic: str | None = None) -> list[Any]:
         """Return the records of the topic that letters go back to."""
